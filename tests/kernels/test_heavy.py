@@ -82,6 +82,15 @@ def test_it_is_built_or_refused(name: str, tmp_path: Path) -> None:
     text, expected = HEAVY[name]
     path = tmp_path / "heavy.tl"
     path.write_text(text)
-    command = [sys.executable, "-m", "tilec", str(path), "-Wno-all", "--no-cache", "-o", str(tmp_path / "heavy.cubin")]
+    command = [
+        sys.executable,
+        "-m",
+        "tilec.cli",
+        str(path),
+        "-Wno-all",
+        "--no-cache",
+        "-o",
+        str(tmp_path / "heavy.cubin"),
+    ]
     done = subprocess.run(command, preexec_fn=_limit, capture_output=True, text=True, check=False)
     assert done.returncode in expected, done.stderr[-2000:]

@@ -50,6 +50,12 @@ _EFFORT_FOR_LAST_RESORT = 4.0
 # A few intervals by windows, whose words say more, before many are refuted at once.
 _STEPS_BEFORE_LEAP = 8
 
+# Of the budget, what heuristics take for one interval, by pairs of ops and dependences; and how much they may take for
+# the answer where it ends, for all intervals that they are tried at.
+_WORK_PER_PAIR = 5
+_WORK_FOR_ANSWER = 4_000_000
+_ARMS_AND_STEPS = 100
+
 Starts = tuple[int, ...]
 
 
@@ -86,7 +92,9 @@ def _exact(problem: Problem, effort: float, budget: Budget) -> Solution:
     schedule = replace(schedule, role=answer.role)
     broken = list(violations(problem, schedule))
     assert not broken, f"the solver's schedule does not hold: {broken[0]}"
-    compared = () if budget.seconds_left() <= 0 else trials(plain, answer.ii)
+    is_large = _ARMS_AND_STEPS * found.work_of_placing > _WORK_FOR_ANSWER
+    is_late = budget.seconds_left() <= 0 or (budget.is_spent and is_large)
+    compared = () if is_late else trials(plain, answer.ii)
     return Solution(schedule, proven, tuple(found.attempts), objectives, compared)
 
 
@@ -183,7 +191,7 @@ class _Sweep:
                 ii += 1
                 continue
             before = self.spent
-            known = place(evenly(self.guess, ii), ii)
+            known = self.placed(ii)
             answer = self.attempt(ii, _EFFORT_IN_HURRY if is_hurried else _EFFORT_PER_II, known)
             spent = round((self.spent - before) * 1_000_000)
             if answer.outcome == "found":
@@ -203,8 +211,9 @@ class _Sweep:
     def reachable(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
         """The II of a schedule by heuristic, looked for once, in growing steps, and the schedule; None for the serial
         one."""
-        step = max(1, ii // 128)
-        while self.known is None and self.budget.seconds_left() > 0 and ii < last:
+        step, most = max(1, ii // 128), _WORK_FOR_ANSWER
+        while self.known is None and self.budget.seconds_left() > 0 and ii < last and most > 0:
+            most -= self.work_of_placing
             if (start := place(evenly(self.guess, ii), ii)) is not None:
                 self.known = ii, start
             ii, step = ii + step, step * 5 // 4 + 1
@@ -214,11 +223,20 @@ class _Sweep:
     def by_heuristic(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
         """The same from the best of all heuristics, unless time is short."""
         found, start = self.reachable(ii, last)
-        if self.budget.seconds_left() == inf:
+        if self.budget.seconds_left() == inf and _ARMS_AND_STEPS * self.work_of_placing <= _WORK_FOR_ANSWER:
             other = heuristic(self.guess).schedule
             if ii <= other.ii < found and not any(violations(self.guess, other)):
                 return other.ii, other.start
         return found, start
+
+    @property
+    def work_of_placing(self) -> int:
+        return _WORK_PER_PAIR * (len(self.problem.ops) ** 2 + len(self.problem.edges))
+
+    def placed(self, ii: int) -> Starts | None:
+        """What heuristics find at this interval."""
+        self.budget.spend(self.work_of_placing)
+        return place(evenly(self.guess, ii), ii)
 
     def leap(self, ii: int, last: int) -> int:
         """The first II from this one on that is not refuted by one question about all of them."""
@@ -246,7 +264,7 @@ class _Sweep:
     def skip(self, to: int) -> int:
         """The next II that a heuristic reaches, at most this one: those in between are only looked at in passing."""
         ii = self.attempts[-1].ii + 1
-        while ii < to and not self.budget.is_over and place(evenly(self.guess, ii), ii) is None:
+        while ii < to and not self.budget.is_over and self.placed(ii) is None:
             why = "skipped: the effort for proofs is spent, and no heuristic reaches it"
             self.attempts.append(Attempt(ii, "unknown", "solver", why))
             ii += 1
