@@ -13,6 +13,7 @@ from tilec.options import Strategy, Switches
 from tilec.passes.analysis.usage import writes
 from tilec.passes.hand.hand_layout import laid_out
 from tilec.passes.layouts.narrow import widened
+from tilec.passes.layouts.registers import check_registers
 from tilec.passes.pipelining.annotate import given_schedule
 from tilec.passes.pipelining.depend import LoopProblem, Scheduled, loops_to_schedule, problems
 from tilec.refusals import footprint, over_ceiling
@@ -24,6 +25,7 @@ from tilec.target import Target
 def examine(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches, mistakes: Mistakes) -> None:
     """Mechanisms, layouts, shared memory, and what its pipelined loops ask for, inner ones first."""
     laid = laid_out(widened(kernel, mistakes), target, strategy, switches, mistakes)
+    check_registers(laid, mistakes)
     decided: list[Scheduled] = []
     loops = loops_to_schedule(laid)
     while ready := problems(laid, target, decided, unlimited_smem=switches.unlimited_smem, mistakes=mistakes):

@@ -108,7 +108,9 @@ class CompileOptions:
     the digest of the only kernel text that the rest is meant for (None: any). `cache_dir` keeps parser tables and
     solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `fast_math` allows
     approximate functions and fused products and sums. `lint` says what becomes of lints; with "error" they end the
-    compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of them)."""
+    compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of them). `search_budget` is how
+    much all of the solver's runs for a kernel may take together, in thousandths of CP-SAT's deterministic time, of one
+    to five milliseconds each (0: nothing is searched)."""
 
     target: str = "sm_90a"
     calibration: str = "silicon"
@@ -118,6 +120,7 @@ class CompileOptions:
     pipeline_strategy: Strategy = "auto"
     schedule: str | None = None
     scheduler: Scheduler = "exact"
+    search_budget: int = 5000
     rrt_size_threshold: int | None = None
     cache_dir: str | None = None
     solve_afresh: bool = False

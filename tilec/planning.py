@@ -14,18 +14,21 @@ from tilec.options import LAST_STAGE, CompileOptions, Scheduler, changed
 from tilec.records import dataclass
 from tilec.scheduling import (
     Planned,
+    about_budget,
     in_order,
     not_proven,
     problem_text,
     problem_violations,
     schedule_loops,
     schedule_violations,
+    search_budget,
 )
 from tilec.source import SourceFile
 
 if TYPE_CHECKING:
     from tilec.ir.tile import Kernel, Subtile
     from tilec.passes.layouts.layout import Laid
+    from tilec.sched.budget import Budget
     from tilec.sched.decision import Decision
     from tilec.sched.solution import Solution
     from tilec.target import Target
@@ -72,7 +75,8 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 
     begun = begin(kernel, options)
     target = begun.target
-    laid, decisions, planned = _scheduled(begun, options, observer)
+    budget = search_budget(options)
+    laid, decisions, planned = _scheduled(begun, options, observer, budget)
     for found in (
         *unset(kernel),
         *_unused(kernel, laid),
@@ -94,6 +98,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     solved = [(p.loop.problem, p.solution) for p in planned]
     also = {**_asked(kernel, options), **listing(kernel, laid)}
     decisions = (*decisions, *about_turned(laid, [p.loop for p in planned], options), *begun.about_masks)
+    decisions = (*decisions, *about_budget(budget, options))
     trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores, also))
     observer.saw("schedule", planned, lambda _: trace, schedule_violations)
     return Plan(kernel, laid, target, planned, decisions, trace)
@@ -116,6 +121,7 @@ def begin(kernel: Kernel, options: CompileOptions) -> Begun:
     """What every plan of a kernel begins with, and every prediction."""
     from tilec import target as targets
     from tilec.passes.hand.tensor_sums import with_sums_as_fragments
+    from tilec.passes.layouts.registers import check_registers
     from tilec.passes.pipelining.masks import unmasked
     from tilec.passes.pipelining.subtiling import as_asked
 
@@ -124,6 +130,7 @@ def begin(kernel: Kernel, options: CompileOptions) -> Begun:
     lighter, about_masks = unmasked(_with_asked(kernel, options), target, options)
     cut, asked = as_asked(with_sums_as_fragments(lighter), options)
     laid, decisions = in_place(cut, target, options)
+    check_registers(laid)
     return Begun(cut, laid, target, decisions, asked, about_masks)
 
 
@@ -148,7 +155,7 @@ def _asked(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
 
 
 def _scheduled(
-    begun: Begun, options: CompileOptions, observer: Observer
+    begun: Begun, options: CompileOptions, observer: Observer, budget: Budget
 ) -> tuple[Laid, tuple[Decision, ...], tuple[Planned, ...]]:
     """The kernel with the grid that is launched and its layouts, what was decided about both and about its tiles, and a
     schedule for each loop."""
@@ -157,30 +164,30 @@ def _scheduled(
     kernel, laid, target = begun.kernel, begun.laid, begun.target
     decisions, asked = begun.decisions, begun.asked
     if not asked and (ways := candidates(kernel, laid, options)):
-        return _cut_as_pays(kernel, (laid, decisions), ways, target, options, observer)
+        return _cut_as_pays(kernel, (laid, decisions), ways, target, options, observer, budget)
     if laid.form == "unspecialised" and options.fewer_stages and options.opt_level > 2 and options.schedule is None:
-        laid, planned, about_stages = _with_residence(laid, target, options)
+        laid, planned, about_stages = _with_residence(laid, target, options, budget)
         observer.saw("layout", laid, partial(_laid_text, target=target))
         observer.saw("problem", tuple(p.loop for p in planned), problem_text, problem_violations)
         return laid, (*decisions, *asked, *about_stages), planned
     observer.saw("layout", laid, partial(_laid_text, target=target))
-    planned = schedule_loops(laid, target, options, observer)
+    planned = schedule_loops(laid, target, options, observer, budget)
     return in_order(laid, planned), (*decisions, *asked), planned
 
 
 def _with_residence(
-    laid: Laid, target: Target, options: CompileOptions
+    laid: Laid, target: Target, options: CompileOptions, budget: Budget
 ) -> tuple[Laid, tuple[Planned, ...], tuple[Decision, ...]]:
     """With fewer versions of what loops load, where that lets more blocks share a multiprocessor, and pays."""
     from tilec.passes.pipelining.depend import Scheduled
     from tilec.tune.residence import fewer_stages
 
-    planned = schedule_loops(laid, target, options, Observer())
+    planned = schedule_loops(laid, target, options, Observer(), budget)
     found = fewer_stages(laid, [Scheduled(p.loop, p.solution.schedule) for p in planned], target)
     if found is None:
         return laid, planned, ()
     fewer, decision = found
-    return fewer, schedule_loops(fewer, target, options, Observer()), (decision,)
+    return fewer, schedule_loops(fewer, target, options, Observer(), budget), (decision,)
 
 
 def _cut_as_pays(
@@ -190,19 +197,20 @@ def _cut_as_pays(
     target: Target,
     options: CompileOptions,
     observer: Observer,
+    budget: Budget,
 ) -> tuple[Laid, tuple[Decision, ...], tuple[Planned, ...]]:
     """The same, with the tiles of the only loop whole or cut in one of these ways: the observer sees what is taken."""
     from tilec.passes.pipelining.roles import products
     from tilec.passes.pipelining.subtiling import as_pays
 
-    plans = {id(kernel): (*whole, schedule_loops(whole[0], target, options, Observer()))}
+    plans = {id(kernel): (*whole, schedule_loops(whole[0], target, options, Observer(), budget))}
 
     def price(cut: Kernel, scheduler: Scheduler) -> Solution | None:
         try:
             laid, decisions = in_place(cut, target, options)
             if len(products(laid.kernel.body)) < len(products(whole[0].kernel.body)):
                 return None
-            loops = schedule_loops(laid, target, replace(options, scheduler=scheduler), Observer())
+            loops = schedule_loops(laid, target, replace(options, scheduler=scheduler), Observer(), budget)
         except CompileError:
             return None
         plans[id(cut)] = laid, decisions, loops

@@ -17,6 +17,8 @@ from tilec.records import dataclass
 if TYPE_CHECKING:
     from tilec.passes.layouts.layout import Laid
     from tilec.passes.pipelining.depend import LoopProblem
+    from tilec.sched.budget import Budget
+    from tilec.sched.decision import Decision
     from tilec.sched.schedule import Schedule
     from tilec.sched.solution import Solution
     from tilec.target import Target
@@ -30,7 +32,16 @@ class Planned:
     solution: Solution
 
 
-def schedule_loops(laid: Laid, target: Target, options: CompileOptions, observer: Observer) -> tuple[Planned, ...]:
+def search_budget(options: CompileOptions) -> Budget:
+    """What all searches for a kernel may take together."""
+    from tilec.sched.budget import WORK_PER_EFFORT, Budget
+
+    return Budget(options.search_budget * WORK_PER_EFFORT // 1000)
+
+
+def schedule_loops(
+    laid: Laid, target: Target, options: CompileOptions, observer: Observer, budget: Budget
+) -> tuple[Planned, ...]:
     """A schedule for each loop, in program order: read from a trace, given by its stage= and order= lists, or solved. A
     loop's problem is known when those in it are scheduled, so that inner ones go first.
     """
@@ -38,7 +49,7 @@ def schedule_loops(laid: Laid, target: Target, options: CompileOptions, observer
     from tilec.passes.pipelining.depend import Scheduled, loops_to_schedule, problems
 
     if laid.parts:
-        return _schedule_roles(laid, target, options, observer)
+        return _schedule_roles(laid, target, options, observer, budget)
     place = {id(loop): k for k, loop in enumerate(loops_to_schedule(laid))}
     read = None if options.schedule is None else _read_schedules(options.schedule, len(place))
     planned: list[Planned] = []
@@ -60,14 +71,17 @@ def schedule_loops(laid: Laid, target: Target, options: CompileOptions, observer
         for loop in ready if target.ceilings else ():
             check_ceilings(loop, target)
         for loop in ready:
-            planned.append(_decide(loop, options) if read is None else _carried_out(loop, read[place[id(loop.loop)]]))
+            given = None if read is None else read[place[id(loop.loop)]]
+            planned.append(_decide(loop, options, budget) if given is None else _carried_out(loop, given))
         if len(planned) == len(place):
             if read is None and len(planned) == 1 and laid.form == "warp_specialised":
                 planned = [_deepened(planned[0])]
             return tuple(sorted(planned, key=lambda p: place[id(p.loop.loop)]))
 
 
-def _schedule_roles(laid: Laid, target: Target, options: CompileOptions, observer: Observer) -> tuple[Planned, ...]:
+def _schedule_roles(
+    laid: Laid, target: Target, options: CompileOptions, observer: Observer, budget: Budget
+) -> tuple[Planned, ...]:
     """A schedule for each loop in which a role of the kernel's own acquires stages of pipelines."""
     if strategy_of(laid.kernel, options) == "none":
         return ()
@@ -76,7 +90,7 @@ def _schedule_roles(laid: Laid, target: Target, options: CompileOptions, observe
     loops = problems(laid, target)
     observer.saw("problem", loops, problem_text, problem_violations)
     if options.schedule is None:
-        return tuple(_decide(loop, options) for loop in loops)
+        return tuple(_decide(loop, options, budget) for loop in loops)
     read = _read_schedules(options.schedule, len(loops))
     return tuple(_carried_out(loop, schedule) for loop, schedule in zip(loops, read, strict=True))
 
@@ -103,15 +117,15 @@ def _deepened(planned: Planned) -> Planned:
     return replace(planned, solution=replace(solution, schedule=schedule))
 
 
-def _decide(loop: LoopProblem, options: CompileOptions) -> Planned:
+def _decide(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Planned:
     from tilec.passes.pipelining.annotate import given_schedule
     from tilec.sched.solve import given
 
     by_hand = given_schedule(loop)
-    return Planned(loop, _solve(loop, options) if by_hand is None else given(loop.problem, by_hand))
+    return Planned(loop, _solve(loop, options, budget) if by_hand is None else given(loop.problem, by_hand))
 
 
-def _solve(loop: LoopProblem, options: CompileOptions) -> Solution:
+def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Solution:
     from tilec.refusals import binding
     from tilec.sched.bounds import Unschedulable, bounds
     from tilec.sched.cache import solve_cached
@@ -130,6 +144,7 @@ def _solve(loop: LoopProblem, options: CompileOptions) -> Solution:
             afresh=options.solve_afresh,
             solver=partial(solve, scheduler=options.scheduler),
             scheduler=options.scheduler,
+            budget=budget,
         )
         return weigh(problem, cached, only_by_rule=is_light)
     except Unschedulable as refusal:
@@ -189,7 +204,19 @@ def not_proven(planned: Planned) -> Diagnostic | None:
     if planned.solution.warning is None:
         return None
     label = Label(planned.loop.loop.span)
-    return Diagnostic("schedule-not-proven", planned.solution.warning, label, severity="warning")
+    helped = "search longer, with a larger --search-budget" if planned.solution.is_cut else None
+    return Diagnostic("schedule-not-proven", planned.solution.warning, label, help=helped, severity="warning")
+
+
+def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...]:
+    """That schedules were searched for no further, where the budget is spent."""
+    if not budget.is_spent or options.scheduler != "exact":
+        return ()
+    from tilec.sched.decision import Decision
+
+    is_usual = options.search_budget == CompileOptions().search_budget
+    why = f"the search took all of its {options.search_budget} units: a larger --search-budget may find more"
+    return (Decision("search", "budget spent", "the compiler" if is_usual else "the command line", why),)
 
 
 def problem_violations(loops: tuple[LoopProblem, ...]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from tilec.ir.tile import Kernel
 from tilec.options import CompileOptions
 from tilec.passes.pipelining.depend import LoopProblem
 from tilec.sched.bounds import Unschedulable
+from tilec.sched.budget import Budget
 from tilec.sched.solution import Attempt, Solution
 
 HERE = Path(__file__).parent
@@ -155,8 +156,8 @@ def test_a_schedule_that_is_not_proven(
     """A time-limited answer is used, with a warning."""
     solve = scheduling._solve
 
-    def tired(loop: LoopProblem, options: CompileOptions) -> Solution:
-        solution = solve(loop, options)
+    def tired(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Solution:
+        solution = solve(loop, options, budget)
         return replace(solution, attempts=(Attempt(1, "unknown", "solver", ""), *solution.attempts))
 
     monkeypatch.setattr(scheduling, "_solve", tired)

@@ -16,6 +16,7 @@ from loops import KNOWN, gemm, random_problem
 
 from tilec.sched import cache, text
 from tilec.sched.bounds import Unschedulable
+from tilec.sched.budget import Budget
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve
@@ -27,9 +28,9 @@ class Counting:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, problem: Problem, effort: float) -> Solution:
+    def __call__(self, problem: Problem, effort: float, budget: Budget) -> Solution:
         self.calls += 1
-        return solve(problem, effort)
+        return solve(problem, effort, budget)
 
 
 def entry(folder: Path) -> Path:

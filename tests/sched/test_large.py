@@ -7,6 +7,7 @@ import time
 import pytest
 from graphs import crowded, graph
 
+from tilec.sched.budget import Budget
 from tilec.sched.levels import threshold
 from tilec.sched.solve import solve
 from tilec.sched.text import from_neutral
@@ -28,7 +29,7 @@ def test_graphs_of_usual_size_are_proven(count: int) -> None:
 def test_a_time_limit_is_kept(seed: int, count: int) -> None:
     problem = from_neutral(graph(seed, count))
     began = time.monotonic()
-    solution = solve(problem, seconds_left=lambda: began + 3 - time.monotonic())
+    solution = solve(problem, budget=Budget(None, lambda: began + 3 - time.monotonic()))
     assert time.monotonic() - began < 15  # 3 and what no limit can cut short, on a machine that does other things
     assert not list(violations(problem, solution.schedule))
     assert solution.schedule.status == ("optimal" if not solution.warning else "feasible")
@@ -39,7 +40,7 @@ def test_a_time_limit_cuts_heuristics_short_too() -> None:
     find that out."""
     problem = from_neutral(crowded(4, 250))
     began = time.process_time()
-    solution = solve(problem, seconds_left=lambda: began + 2 - time.process_time())
+    solution = solve(problem, budget=Budget(None, lambda: began + 2 - time.process_time()))
     assert time.process_time() - began < 6
     assert not list(violations(problem, solution.schedule))
     assert solution.schedule.status == "feasible" and solution.warning
@@ -50,7 +51,7 @@ def test_a_time_limit_cuts_heuristics_short_too() -> None:
 
 def test_no_time_at_all_is_still_an_answer_and_an_honest_one() -> None:
     problem = from_neutral(graph(5, 40))
-    solution = solve(problem, seconds_left=lambda: 0.0)
+    solution = solve(problem, budget=Budget(None, lambda: 0.0))
     assert not list(violations(problem, solution.schedule))
     best = solve(problem)
     assert solution.schedule.ii >= best.schedule.ii

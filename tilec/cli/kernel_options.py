@@ -85,6 +85,15 @@ def kernel_options(command: Command) -> Command:
             help="Who schedules the pipelines. exact: a solver, with a proof. heuristic: list schedulers, faster.",
         ),
         click.option(
+            "--search-budget",
+            type=click.IntRange(0),
+            default=CompileOptions().search_budget,
+            show_default=True,
+            metavar="N",
+            help="How much a kernel's schedules may be searched for, all of its candidates together, in units of one "
+            "to five milliseconds that do not depend on the machine; then heuristics answer.",
+        ),
+        click.option(
             "--ping-pong/--no-ping-pong",
             default=True,
             help="Whether warpgroups may run apart in a loop and take turns at the tensor cores.  [yes, where it pays]",
@@ -241,6 +250,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         entry=given["entry"],
         pipeline_strategy=given["pipeline_strategy"],
         scheduler=given["scheduler"],
+        search_budget=given["search_budget"],
         rrt_size_threshold=given["rrt_size_threshold"],
         ping_pong=given["ping_pong"],
         overlap=given["overlap"],

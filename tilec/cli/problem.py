@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from math import inf
 from typing import Any
 
 from tilec import files, readers
 from tilec.diag import fail
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable
+from tilec.sched.budget import Budget
 from tilec.sched.cp import load_solver
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
@@ -62,10 +64,9 @@ def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_js
     """Solves one, and shows it."""
     began = time.monotonic()
     try:
-        if seconds is None:
-            solution = solve(problem, scheduler=scheduler)
-        else:
-            solution = solve(problem, seconds_left=lambda: began + seconds - time.monotonic(), scheduler=scheduler)
+        limit = inf if seconds is None else seconds
+        budget = Budget(None, lambda: began + limit - time.monotonic())
+        solution = solve(problem, budget=budget, scheduler=scheduler)
     except Unschedulable as refusal:
         fail("unschedulable", f"no schedule of {problem.name} exists: {refusal.reason}")
     taken = round(time.monotonic() - began, 4)

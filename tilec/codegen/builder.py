@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from tilec.diag import fail
 from tilec.ir.expr import SMALL_FLOATS, round_to
 from tilec.ir.tile import Const
 from tilec.ir.types import DType
 from tilec.ptx.module import FloatImm, Guard, Imm, Instruction, Item, Label, Loc, Operand, Reg, RegDecl
-from tilec.source import Span
+from tilec.source import NOWHERE, Span
 
 Class = Literal["pred", "b16", "b32", "f32", "b64", "f64", "b128"]
 PREFIX: dict[Class, str] = {
@@ -38,6 +39,11 @@ def register_class(dtype: DType) -> Class:
     return "b64" if dtype.bits == 64 else "b32"
 
 
+MAX_INSTRUCTIONS = 65_536
+"""Of a kernel. Loops over a tile's elements are unrolled for each thread, and what the assembler needs grows faster
+than what it is given: so many instructions take it 10 seconds and half a gigabyte where few registers are live."""
+
+
 class Builder:
     """`imported` are the files that spans may name, besides the kernel's own, which they do not."""
 
@@ -49,6 +55,7 @@ class Builder:
         self.printed_bytes = 0
         self.files = ("", *imported)
         self.line = ("", 0)
+        self.span = NOWHERE
         self.begun = 0
 
     def begin(self) -> None:
@@ -73,6 +80,19 @@ class Builder:
 
     def emit(self, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> None:
         self.items.append(Instruction(opcode, operands, Guard(guard) if isinstance(guard, Reg) else guard))
+        if len(self.items) > MAX_INSTRUCTIONS:
+            self.expect(0)
+
+    def expect(self, instructions: int) -> None:
+        """At least so many will follow: whether that is too many."""
+        if len(self.items) + instructions > MAX_INSTRUCTIONS:
+            fail(
+                "too-many-instructions",
+                "the kernel becomes too long",
+                self.span if self.span.line else None,
+                f"it has {MAX_INSTRUCTIONS} instructions before this is all done: no more are assembled",
+                help="compute with a smaller tile in a T.serial loop: a thread's elements of one are unrolled",
+            )
 
     def into(self, cls: Class, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> Reg:
         """Emit with a new destination register, and return that."""
@@ -90,6 +110,7 @@ class Builder:
     def at(self, span: Span) -> None:
         """What follows comes from this place of the kernel's text."""
         line = (span.file, span.line)
+        self.span = span if span.line else self.span
         if span.line and line != self.line:
             self.line = line
             self.items.append(Loc(1 + self.files.index(span.file), span.line, span.column))

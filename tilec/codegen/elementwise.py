@@ -46,6 +46,7 @@ BATCH_REGISTERS = 32  # results of loads that are let fly before the first is us
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
     state.builder.at(op.span)
+    state.builder.expect(op.layout.register_count // VECTOR_BYTES)  # elements of a byte or more
     with state.scalars.scope():
         _Sweep(op, state).run()
 

@@ -18,14 +18,17 @@ from threading import get_ident
 from tilec import readers
 from tilec.sched import text
 from tilec.sched.bounds import bounds
+from tilec.sched.budget import Budget
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve
 from tilec.sched.verify import violations
 
 # Raise the first whenever the same problem may get another answer; the second is the version that pyproject.toml pins.
-SOLVER = 9
+SOLVER = 10
 ORTOOLS = "9.15.6755"
+
+Solver = Callable[[Problem, float, Budget], Solution]
 
 
 def solve_cached(
@@ -33,29 +36,40 @@ def solve_cached(
     folder: Path | None,
     effort: float = 1.0,
     afresh: bool = False,
-    solver: Callable[[Problem, float], Solution] = solve,
+    solver: Solver = solve,
     scheduler: str = "exact",
+    budget: Budget | None = None,
 ) -> Solution:
     """The solution from the folder, or a new one that is then kept there. `afresh` looks nothing up. `scheduler` names
-    the `solver`, whose answers are kept apart."""
+    the `solver`, whose answers are kept apart. The budget pays for what is taken from the folder as for what is solved,
+    so that what follows does not depend on the folder: an answer that took less than is left is the one that a search
+    without a limit finds, and any other depends on what was left."""
+    budget = budget or Budget()
     if folder is None:
-        return solver(problem, effort)
-    path = folder / "schedules" / f"{key(problem, effort, scheduler)}.json"
-    known = None if afresh else _read(path, problem)
-    if known is not None:
-        return known
-    solution = solver(problem, effort)
-    _write(path, solution)
+        return solver(problem, effort, budget)
+
+    def path(left: int | None) -> Path:
+        return folder / "schedules" / f"{key(problem, effort, scheduler, left)}.json"
+
+    left = budget.left
+    for limit in () if afresh else dict.fromkeys((None, left)):
+        known = _read(path(limit), problem)
+        if known is not None and (left is None or limit is not None or known.work < left):
+            budget.spend(known.work)
+            return known
+    solution = solver(problem, effort, budget)
+    _write(path(None if left is None or solution.work < left else left), solution)
     return solution
 
 
-def key(problem: Problem, effort: float, scheduler: str = "exact") -> str:
-    """What an answer depends on, as a hash. The problem's name and the lines of its ops are in no answer, so an edit
-    elsewhere in the file does not solve a loop again."""
+def key(problem: Problem, effort: float, scheduler: str = "exact", left: int | None = None) -> str:
+    """What an answer depends on, as a hash; `left` is the work after which its search ended. The problem's name and the
+    lines of its ops are in no answer, so an edit elsewhere in the file does not solve a loop again."""
     asked = replace(problem, name="", ops=tuple(replace(op, line=0, file="") for op in problem.ops))
     content = {
         "problem": text.to_json(asked),
         "effort": effort,
+        "left": left,
         "solver": SOLVER,
         "scheduler": scheduler,
         "ortools": ORTOOLS,

@@ -6,13 +6,17 @@ Only the native half of ortools is used: it imports in a tenth of the time of `c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, inf
 from typing import Any, Literal
 
 from tilec.records import dataclass
+from tilec.sched.budget import WORK_PER_EFFORT, Budget
 
 Outcome = Literal["found", "refuted", "unknown"]
+
+_WORK_PER_CONSTRAINT = 2
+"""What a variable or a constraint takes to be made and read, beside what the solver counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,6 @@ class Run:
     effort: float
 
 
-def no_deadline() -> float:
-    """Seconds left, for those who wait for an answer however long it takes."""
-    return inf
-
-
 def load_solver() -> Any:
     """The native half of CP-SAT, loaded late, because most commands and every cache hit do without."""
     from ortools.sat.python import cp_model_helper
@@ -40,13 +39,13 @@ def load_solver() -> Any:
 
 
 class Program:
-    """Variables are named by their number, and −v − 1 is the negation of a variable of 0 and 1. `seconds_left` is asked
-    before each run and bounds it; answers depend on the clock only where it is finite."""
+    """Variables are named by their number, and −v − 1 is the negation of a variable of 0 and 1. The budget is asked
+    before each run, and pays for it."""
 
-    def __init__(self, seconds_left: Callable[[], float] = no_deadline) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
         self._cp = load_solver()
         self._proto: Any = self._cp.CpModelProto()
-        self._seconds_left = seconds_left
+        self._budget = budget or Budget()
 
     def _variable(self, low: int, high: int) -> int:
         variables = self._proto.variables
@@ -105,7 +104,7 @@ class Program:
             self._proto.objective.coeffs.append(coefficient)
 
     def _run(self, effort: float, linearization: int = 0, by_core: bool = False, presolve: bool = False) -> Run:
-        if (left := self._seconds_left()) <= 0:
+        if self._budget.is_spent or (left := self._budget.seconds_left()) <= 0:
             return Run("unknown", False, (), 0, 0.0)
         parameters = self._cp.SatParameters()
         parameters.num_workers = 1
@@ -125,6 +124,8 @@ class Program:
         response = solver.solve(self._proto)
         statuses = self._cp.CpSolverStatus
         spent = float(response.deterministic_time)
+        made = len(self._proto.variables) + len(self._proto.constraints)
+        self._budget.spend(round(spent * WORK_PER_EFFORT) + made * _WORK_PER_CONSTRAINT)
         if response.status == statuses.INFEASIBLE:
             return Run("refuted", True, (), 0, spent)
         bound = ceil(response.best_objective_bound - 0.001)

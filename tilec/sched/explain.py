@@ -6,10 +6,9 @@ costs says how long to look for one with a family less; where it is dear, with a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from tilec.sched.cp import no_deadline
+from tilec.sched.budget import Budget
 from tilec.sched.families import families, separable
 from tilec.sched.least import least
 from tilec.sched.model import Model
@@ -25,17 +24,15 @@ _LEAST_EFFORT_PER_FAMILY = 0.004
 _TIMES_THE_DEAREST = 4
 
 
-def explain(
-    problem: Problem, attempts: list[Attempt], effort: float, seconds_left: Callable[[], float] = no_deadline
-) -> None:
+def explain(problem: Problem, attempts: list[Attempt], effort: float, budget: Budget) -> None:
     """Writes into the last attempt, if the solver refuted it, the families that did, none of which is known to be one
     too many; and into those of the smaller intervals next to it for which they, or they and the rings, are enough."""
     first = len(attempts)
     while first and (attempts[first - 1].how, attempts[first - 1].outcome) == ("solver", "refuted"):
         first -= 1
-    if first == len(attempts) or seconds_left() <= 0:
+    if first == len(attempts) or budget.is_over:
         return
-    reasons = _Reasons(problem, effort, seconds_left)
+    reasons = _Reasons(problem, effort, budget)
     low, high = attempts[first].ii, attempts[-1].ii
     unneeded = reasons.unneeded(high)
     attempts[-1] = _named(attempts[-1], problem, unneeded)
@@ -43,7 +40,7 @@ def explain(
         attempts[first:-1] = (_named(attempt, problem, unneeded) for attempt in attempts[first:-1])
         return
     for others in dict.fromkeys((unneeded, unneeded & {*separable(problem)})):
-        if least(problem, low, high - 1, _EFFORT_PER_RANGE * effort, others, seconds_left).ii >= high:
+        if least(problem, low, high - 1, _EFFORT_PER_RANGE * effort, others, budget).ii >= high:
             attempts[first:-1] = (_named(attempt, problem, others) for attempt in attempts[first:-1])
             return
     for at in reversed(range(first, len(attempts) - 1)):
@@ -58,8 +55,8 @@ def _named(attempt: Attempt, problem: Problem, unneeded: frozenset[str]) -> Atte
 
 
 class _Reasons:
-    def __init__(self, problem: Problem, effort: float, seconds_left: Callable[[], float]) -> None:
-        self.problem, self.effort, self.seconds_left = problem, effort, seconds_left
+    def __init__(self, problem: Problem, effort: float, budget: Budget) -> None:
+        self.problem, self.effort, self.budget = problem, effort, budget
 
     def unneeded(self, ii: int) -> frozenset[str]:
         """Families without which the II is refuted all the same."""
@@ -77,7 +74,7 @@ class _Reasons:
 
     def refute(self, ii: int, without: frozenset[str], effort: float) -> float | None:
         """The effort that a refutation takes; None if there is none, or it is not found soon."""
-        if self.seconds_left() <= 0:
+        if self.budget.is_over:
             return None
-        answer = Model(self.problem, ii, None, without, self.seconds_left).feasible(effort * self.effort, hard=True)
+        answer = Model(self.problem, ii, None, without, self.budget).feasible(effort * self.effort, hard=True)
         return answer.effort if answer.outcome == "refuted" else None

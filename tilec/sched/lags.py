@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tilec.sched.bounds import depth_limits
-from tilec.sched.cp import no_deadline
+from tilec.sched.budget import Budget
 from tilec.sched.model import Model
 from tilec.sched.paths import arcs, has_positive_cycle
 from tilec.sched.problem import Edge, Problem, Ring, Use, Value
@@ -42,7 +42,7 @@ def most_even(
     stages: int,
     start: Sequence[int],
     effort: float,
-    seconds_left: Callable[[], float] = no_deadline,
+    budget: Budget | None = None,
 ) -> tuple[int, ...]:
     """Starts with lags as even as this interval and number of stages allow, and of those the smallest lags: the starts
     given where nothing better is found."""
@@ -51,10 +51,10 @@ def most_even(
         return tuple(start)
     # Rings as deep as they may be can be too shallow for a group that is half an interval behind.
     if not has_positive_cycle(even, ii, arcs(even, depth_limits(even, ii))):
-        answer = Model(even, ii, stages, seconds_left=seconds_left).feasible(effort)
+        answer = Model(even, ii, stages, budget=budget).feasible(effort)
         if answer.outcome == "found":
             return answer.start
-    model = Model(problem, ii, stages, seconds_left=seconds_left)
+    model = Model(problem, ii, stages, budget=budget)
     unevenness = model.unevenness()
     answer = model.minimise(unevenness, effort, start)
     start = answer.start if answer.outcome == "found" else start

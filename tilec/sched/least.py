@@ -8,12 +8,13 @@ in stages – could only make the interval larger, so that what is refuted here 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 from tilec.records import dataclass
 from tilec.sched.bounds import depth_limits
-from tilec.sched.cp import Program, Run, no_deadline
+from tilec.sched.budget import Budget
+from tilec.sched.cp import Program, Run
 from tilec.sched.paths import Arc, arcs, distances, edge_arcs, has_positive_cycle, lag_arcs
 from tilec.sched.problem import Problem
 from tilec.sched.windows import held_once, separations
@@ -41,7 +42,7 @@ def least(
     high: int,
     effort: float,
     without: frozenset[str] = frozenset(),
-    seconds_left: Callable[[], float] = no_deadline,
+    budget: Budget | None = None,
 ) -> Least:
     """What can be refuted of `low` … `high`. `without` leaves families of constraints aside, named as those of the
     model. Nothing is said of ops that the dependences do not keep together, or of too many."""
@@ -65,7 +66,7 @@ def least(
         choices.append((u, v, ahead, behind, turns))
     if sum(len(turns) for *_, turns in choices) > _MOST_TURNS_PER_PAIR * len(choices):
         return Least(low, 0.0)
-    program = _Program(problem, low, high, within, apart, choices, seconds_left)
+    program = _Program(problem, low, high, within, apart, choices, budget)
     if "rings" not in without:
         program.share_pools(depth_limits(problem, high, without), without)
     run = program.least(effort)
@@ -84,9 +85,9 @@ class _Program(Program):
         within: Sequence[Arc],
         apart: Sequence[Sequence[int]],
         choices: Sequence[Choice],
-        seconds_left: Callable[[], float],
+        budget: Budget | None,
     ) -> None:
-        super().__init__(seconds_left)
+        super().__init__(budget)
         busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
         origin = busy.index(max(busy))
         self.ii = self._variable(low, high)

@@ -10,7 +10,7 @@ from math import gcd
 
 from tilec.sched.anchor import begin, best_begin, depends_on_begin
 from tilec.sched.bounds import depth_limits, ring_lifetimes
-from tilec.sched.cp import no_deadline
+from tilec.sched.budget import Budget
 from tilec.sched.model import Model, Sum
 from tilec.sched.objective import (
     depths,
@@ -66,9 +66,9 @@ class Levels:
         ii: int,
         start: Sequence[int],
         effort: float,
-        seconds_left: Callable[[], float] = no_deadline,
+        budget: Budget | None = None,
     ) -> None:
-        self.problem, self.ii, self.effort, self.seconds_left = problem, ii, effort, seconds_left
+        self.problem, self.ii, self.effort, self.budget = problem, ii, effort, budget or Budget()
         self.start = tuple(start)
         self.proofs: list[bool] = []
         self.apart, self.pairs = reaching(problem), pairs(problem)
@@ -76,9 +76,11 @@ class Levels:
         self.most_bytes: int | None = None
 
     def run(self) -> tuple[int, ...]:
-        if len(self.problem.ops) > _MOST_OPS or self.seconds_left() <= 0:
+        if len(self.problem.ops) > _MOST_OPS or self.budget.seconds_left() <= 0:
             return self.start
         self.improve(justify(self.problem, self.ii, self.start))
+        if self.budget.is_spent:
+            return self.start
         # These are the same wherever an iteration begins (see `anchor`), so that any beginning will do.
         self.settle_slot_pressure()
         self.settle_ring_bytes()
@@ -97,7 +99,7 @@ class Levels:
         more pipe-slot pressure than given. `at_once`: of those that begin with an issue, where that is allowed."""
         stages = max(self.start, default=0) // self.ii + 1
         problem = self.settled if pressure is None else _within(self.settled, self.apart, pressure)
-        model = Model(problem, self.ii, stages, seconds_left=self.seconds_left, from_begin=from_begin)
+        model = Model(problem, self.ii, stages, budget=self.budget, from_begin=from_begin)
         if from_begin:
             model.begin_soon(at_once and not depends_on_begin(self.problem))
         if self.most_bytes is not None:

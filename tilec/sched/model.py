@@ -15,7 +15,8 @@ from itertools import pairwise
 
 from tilec.records import dataclass
 from tilec.sched.bounds import depth_limits
-from tilec.sched.cp import Outcome, Program, no_deadline
+from tilec.sched.budget import Budget
+from tilec.sched.cp import Outcome, Program
 from tilec.sched.objective import limited, spared
 from tilec.sched.paths import arcs, distances, earliest
 from tilec.sched.problem import Edge, Problem, Value
@@ -55,8 +56,7 @@ class Model(Program):
 
     `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
     model without one refutes the II. `without` leaves out families of constraints, named as in `sched.families`: what
-    still has no schedule without a family was not refuted by it. `seconds_left` is asked before each solve and bounds
-    it; answers depend on the clock only where it is finite.
+    still has no schedule without a family was not refuted by it. The budget is asked before each solve.
 
     Nothing but its stages tells a schedule from the same one turned. So the busiest op has a place, where it issues in
     the first cycle of an interval, and the others are where the dependences put them around it: proofs live on that.
@@ -71,10 +71,10 @@ class Model(Program):
         ii: int,
         stages: int | None = None,
         without: frozenset[str] = frozenset(),
-        seconds_left: Callable[[], float] = no_deadline,
+        budget: Budget | None = None,
         from_begin: bool = False,
     ) -> None:
-        super().__init__(seconds_left)
+        super().__init__(budget)
         self.problem, self.ii = problem, ii
         unlimited: list[int | None] = [None] * len(problem.rings)
         self._most = unlimited if "rings" in without else depth_limits(problem, ii, without)

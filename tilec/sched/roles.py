@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilec.sched.bounds import Unschedulable, bounds, serial_ii
-from tilec.sched.cp import no_deadline
+from tilec.sched.budget import Budget
 from tilec.sched.model import MOST_STEPS, REGISTER_STEP, Model
 from tilec.sched.problem import Problem, Use
 from tilec.sched.solution import Solution
@@ -74,6 +74,7 @@ def weigh(problem: Problem, solver: Callable[[Problem], Solution], only_by_rule:
         # With other roles a smaller interval may yet exist.
         tried = tuple(attempt for attempt in joint.attempts if attempt.ii < ii)
         kept = replace(kept, schedule=replace(kept.schedule, status="feasible"), bounds=joint.bounds, attempts=tried)
+        kept = replace(kept, is_cut=kept.is_cut or joint.is_cut)
     return replace(_with_roles(kept, rule), ii_by_rule=ii)
 
 
@@ -116,11 +117,11 @@ def fewest_hand_overs(
     stages: int,
     start: Sequence[int],
     effort: float,
-    seconds_left: Callable[[], float] = no_deadline,
+    budget: Budget | None = None,
 ) -> tuple[Roles, tuple[int, ...], bool] | None:
     """Roles that pass as few values on as this interval and number of stages allow, and of those the first candidates
     in the order of the ops; with starts that go with them, and whether that is proven. None if no roles were found."""
-    model = Model(problem, ii, stages, seconds_left=seconds_left)
+    model = Model(problem, ii, stages, budget=budget)
     objective = model.hand_overs()
     answer = model.minimise(objective, effort, start)
     if answer.outcome != "found":
@@ -156,12 +157,16 @@ def fits(problem: Problem, role: Roles) -> bool:
     return total <= problem.register_file and max(asked) <= REGISTER_STEP * MOST_STEPS
 
 
-def guess(problem: Problem) -> Roles:
-    """Roles that can be had at some interval, to start from. Raises `Unschedulable` where there are none."""
+def guess(problem: Problem, budget: Budget | None = None) -> Roles:
+    """Roles that can be had at some interval, to start from: the budget pays for it, whatever is left. Raises
+    `Unschedulable` where there are none."""
     found = spread(problem)
     if fits(problem, found):
         return found
-    answer = Model(problem, max(1, serial_ii(problem))).feasible(1.0)
+    apart = Budget()
+    answer = Model(problem, max(1, serial_ii(problem)), budget=apart).feasible(1.0)
+    if budget is not None:
+        budget.spend(apart.spent)
     if answer.outcome != "found":
         reason = "no division of the ops among the roles leaves enough registers, or tied ops have no role in common"
         raise Unschedulable("role", "registers", reason, tuple(op for op, of in enumerate(problem.ops) if of.roles))

@@ -61,7 +61,8 @@ class Trial:
 class Solution:
     """`attempts` in the order of rising II; `objectives` in the order in which they were settled. `trials` say what
     heuristics would have found, to compare. `ii_by_rule`: where other roles were weighed against those by
-    rule, these allow no smaller interval."""
+    rule, these allow no smaller interval. `work` is what the search spent of its budget, and `is_cut` says that the
+    budget ended it (see `sched.budget`)."""
 
     schedule: Schedule
     bounds: Bounds
@@ -69,6 +70,8 @@ class Solution:
     objectives: tuple[Objective, ...]
     trials: tuple[Trial, ...] = ()
     ii_by_rule: int | None = None
+    work: int = 0
+    is_cut: bool = False
 
     @property
     def warning(self) -> str | None:
@@ -85,7 +88,7 @@ class Solution:
         if not unknown:
             return f"{doubt}; no search was made in between"
         shown = ", ".join(span(*of) for of in unknown[:3]) + (" …" if len(unknown) > 3 else "")
-        return f"{doubt}; the search ran out of effort at {shown}"
+        return f"{doubt}; the search ran out of {'its budget' if self.is_cut else 'effort'} at {shown}"
 
     @property
     def ranges(self) -> tuple[tuple[Attempt, Attempt], ...]:

@@ -5,13 +5,13 @@ II with a schedule is therefore optimal once every smaller one is refuted. Heuri
 find the solver need not look for. With the II fixed, the objectives are settled one after the other, each with the
 earlier optima as constraints.
 
-The search is limited by CP-SAT's deterministic time only, so that a result does not depend on load. Who sets a time
-limit gives that up: `seconds_left` is for problems too large to wait for.
+The search is limited by CP-SAT's deterministic time only, so that a result does not depend on load: each question, and
+by its `Budget` the whole. Who limits its seconds gives that up: they are for problems too large to wait for. Where the
+budget ends, the answer is what heuristics make of the problem, and what is proven so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from typing import Literal
@@ -19,7 +19,7 @@ from typing import Literal
 from tilec.records import dataclass
 from tilec.sched.anchor import begin
 from tilec.sched.bounds import Bounds, Unschedulable, bounds, depth_limits, serial_ii
-from tilec.sched.cp import no_deadline
+from tilec.sched.budget import Budget
 from tilec.sched.explain import explain
 from tilec.sched.heuristic import heuristic, overlaps, place, serial, trials
 from tilec.sched.lags import evenly, most_even, observed
@@ -50,21 +50,35 @@ _EFFORT_FOR_LAST_RESORT = 4.0
 # A few intervals by windows, whose words say more, before many are refuted at once.
 _STEPS_BEFORE_LEAP = 8
 
+# Of the budget, what heuristics take for one interval, by pairs of ops and dependences; and how much they may take for
+# the answer where it ends, for all intervals that they are tried at.
+_WORK_PER_PAIR = 5
+_WORK_FOR_ANSWER = 4_000_000
+_ARMS_AND_STEPS = 100
+
 Starts = tuple[int, ...]
 
 
 def solve(
     problem: Problem,
     effort: float = 1.0,
-    seconds_left: Callable[[], float] = no_deadline,
+    budget: Budget | None = None,
     scheduler: Scheduler = "exact",
 ) -> Solution:
-    """The best schedule, with its proof. `effort` scales how long to search before a proof is given up. Raises
-    `Unschedulable` if no II admits a schedule."""
-    proven = bounds(problem)
+    """The best schedule, with its proof. `effort` scales how long to search before a proof is given up; the budget pays
+    for it. Raises `Unschedulable` if no II admits a schedule."""
+    budget = budget or Budget()
+    before = budget.spent
     if scheduler == "heuristic" or problem.force_serial:
-        return _by_heuristic(problem)
-    found = _Sweep(problem, proven, effort, seconds_left)
+        solution = _by_heuristic(problem, budget)
+        return replace(solution, work=budget.spent - before)
+    solution = _exact(problem, effort, budget)
+    return replace(solution, work=budget.spent - before, is_cut=budget.is_spent)
+
+
+def _exact(problem: Problem, effort: float, budget: Budget) -> Solution:
+    proven = bounds(problem)
+    found = _Sweep(problem, proven, effort, budget)
     answer = found.run()
     status: Status = "feasible" if any(attempt.outcome == "unknown" for attempt in found.attempts) else "optimal"
     plain = observed(resolve(problem, answer.role), answer.start)
@@ -72,25 +86,27 @@ def solve(
         schedule = make(plain, answer.ii, answer.start, status)
         objectives = evaluate(plain, schedule)
     else:
-        levels = Levels(plain, answer.ii, answer.start, effort, seconds_left)
+        levels = Levels(plain, answer.ii, answer.start, effort, budget)
         schedule = make(plain, answer.ii, levels.run(), status)
         objectives = levels.objectives(schedule, found.stages_proven)
     schedule = replace(schedule, role=answer.role)
     broken = list(violations(problem, schedule))
     assert not broken, f"the solver's schedule does not hold: {broken[0]}"
-    compared = () if seconds_left() <= 0 else trials(plain, answer.ii)
+    is_large = _ARMS_AND_STEPS * found.work_of_placing > _WORK_FOR_ANSWER
+    is_late = budget.seconds_left() <= 0 or (budget.is_spent and is_large)
+    compared = () if is_late else trials(plain, answer.ii)
     return Solution(schedule, proven, tuple(found.attempts), objectives, compared)
 
 
-def _by_heuristic(problem: Problem) -> Solution:
-    role = guess(problem) if has_roles(problem) else ()
+def _by_heuristic(problem: Problem, budget: Budget) -> Solution:
+    role = guess(problem, budget) if has_roles(problem) else ()
     plain = resolve(problem, role)
     solution = heuristic(plain)
     schedule = replace(solution.schedule, role=role)
     if any(violations(problem, schedule)) and (overlaps(problem) or not problem.force_serial):
         # Serial as a last resort, and not even that holds: values are too many for their pools in the written order, or
         # an op comes before one of the iteration before.
-        ii, start = last_resort(plain, solution.bounds.mii)
+        ii, start = last_resort(plain, solution.bounds.mii, budget)
         schedule = replace(make(plain, ii, start, "feasible"), role=role)
         attempts = (Attempt(ii, "found", "solver", "the order that holds least"),)
         solution = replace(solution, attempts=attempts, objectives=evaluate(plain, schedule))
@@ -99,11 +115,11 @@ def _by_heuristic(problem: Problem) -> Solution:
     return replace(solution, schedule=schedule)
 
 
-def last_resort(problem: Problem, least: int, seconds_left: Callable[[], float] = no_deadline) -> tuple[int, Starts]:
+def last_resort(problem: Problem, least: int, budget: Budget | None = None) -> tuple[int, Starts]:
     """Some schedule that holds: one op after the other as they are written, or, where values are then too many for
     their pools or iterations have to overlap, in an order that the solver finds. Whatever overlaps can also be run one
     after the other without holding more, so where there is no such order there is no schedule at all: raises
-    `Unschedulable`."""
+    `Unschedulable`. The budget pays for it, whatever is left."""
     ii, start = serial(problem, least)
     is_sure = not limited(problem) and not overlaps(problem)
     broken = [] if is_sure else list(violations(problem, make(problem, ii, start, "given")))
@@ -111,7 +127,10 @@ def last_resort(problem: Problem, least: int, seconds_left: Callable[[], float] 
         return ii, start
     if overlaps(problem) and (found := place(problem, ii)) is not None:
         return ii, found
-    answer = Model(problem, ii, seconds_left=seconds_left, from_begin=True).feasible(_EFFORT_FOR_LAST_RESORT)
+    budget = budget or Budget()
+    apart = budget.apart()
+    answer = Model(problem, ii, budget=apart, from_begin=True).feasible(_EFFORT_FOR_LAST_RESORT)
+    budget.spend(apart.spent)
     if answer.outcome == "found":
         return ii, begin(problem, ii, answer.start)
     pool = next((p for p in problem.pools if f"pool {p.name} " in broken[0]), None)
@@ -135,33 +154,33 @@ class Found:
 class _Sweep:
     """Looks for the smallest II that has a schedule, with as few stages as possible."""
 
-    def __init__(self, problem: Problem, proven: Bounds, effort: float, seconds_left: Callable[[], float]) -> None:
-        self.problem, self.proven, self.effort, self.seconds_left = problem, proven, effort, seconds_left
+    def __init__(self, problem: Problem, proven: Bounds, effort: float, budget: Budget) -> None:
+        self.problem, self.proven, self.effort, self.budget = problem, proven, effort, budget
         self.attempts: list[Attempt] = []
         self.stages_proven = True
         self.spent = 0.0
         self.has_leapt = False
         self.known: tuple[int, tuple[int, ...] | None] | None = None
         # A guess, for heuristics; the solver decides afresh.
-        self.role = guess(problem) if has_roles(problem) else ()
+        self.role = guess(problem, budget) if has_roles(problem) else ()
         self.guess = resolve(problem, self.role)
 
     def run(self) -> Found:
         ii = self.proven.mii
-        self.serial = last_resort(self.guess, max(ii, serial_ii(self.guess)), self.seconds_left)
+        self.serial = last_resort(self.guess, max(ii, serial_ii(self.guess)), self.budget)
         if ii > 1:
             reasons = "; ".join(bound.culprit for bound in self.proven.binding)
             binding = tuple(bound.family for bound in self.proven.binding)
             self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons, families=binding))
         last = max(ii, serial_ii(self.guess))
         is_hurried = False
-        # What to answer once time is up, where it is limited.
-        reserve = self.reachable(ii, last) if self.seconds_left() != inf else (last, None)
+        if self.budget.seconds_left() != inf:
+            self.reachable(ii, last)  # while there is time
         enough: tuple[str, ...] = ()
         first, leap_from = ii, ii + _STEPS_BEFORE_LEAP
         while ii <= last:
-            if self.seconds_left() <= 0:
-                return self.fall_back(ii, *reserve)
+            if self.budget.is_over:
+                return self.fall_back(ii, *self.by_heuristic(ii, last))
             if ii > first and not self.has_leapt and (ii >= leap_from or self.attempts[-1].how == "solver"):
                 ii = self.leap(ii, last)
                 continue
@@ -172,11 +191,11 @@ class _Sweep:
                 ii += 1
                 continue
             before = self.spent
-            known = place(evenly(self.guess, ii), ii)
+            known = self.placed(ii)
             answer = self.attempt(ii, _EFFORT_IN_HURRY if is_hurried else _EFFORT_PER_II, known)
             spent = round((self.spent - before) * 1_000_000)
             if answer.outcome == "found":
-                explain(self.problem, self.attempts, self.effort, self.share())
+                explain(self.problem, self.attempts, self.effort, self.budget.third())
                 self.attempts.append(
                     Attempt(ii, "found", "solver" if known is None else "heuristic", "a schedule exists", spent)
                 )
@@ -192,19 +211,38 @@ class _Sweep:
     def reachable(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
         """The II of a schedule by heuristic, looked for once, in growing steps, and the schedule; None for the serial
         one."""
-        step = max(1, ii // 128)
-        while self.known is None and self.seconds_left() > 0 and ii < last:
+        step, most = max(1, ii // 128), _WORK_FOR_ANSWER
+        while self.known is None and self.budget.seconds_left() > 0 and ii < last and most > 0:
+            most -= self.work_of_placing
             if (start := place(evenly(self.guess, ii), ii)) is not None:
                 self.known = ii, start
             ii, step = ii + step, step * 5 // 4 + 1
         self.known = self.known or (last, None)
         return self.known
 
+    def by_heuristic(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
+        """The same from the best of all heuristics, unless time is short."""
+        found, start = self.reachable(ii, last)
+        if self.budget.seconds_left() == inf and _ARMS_AND_STEPS * self.work_of_placing <= _WORK_FOR_ANSWER:
+            other = heuristic(self.guess).schedule
+            if ii <= other.ii < found and not any(violations(self.guess, other)):
+                return other.ii, other.start
+        return found, start
+
+    @property
+    def work_of_placing(self) -> int:
+        return _WORK_PER_PAIR * (len(self.problem.ops) ** 2 + len(self.problem.edges))
+
+    def placed(self, ii: int) -> Starts | None:
+        """What heuristics find at this interval."""
+        self.budget.spend(self.work_of_placing)
+        return place(evenly(self.guess, ii), ii)
+
     def leap(self, ii: int, last: int) -> int:
         """The first II from this one on that is not refuted by one question about all of them."""
         self.has_leapt = True
         answer = least(
-            self.problem, ii, self.reachable(ii, last)[0], _EFFORT_PER_LEAP * self.effort, seconds_left=self.share()
+            self.problem, ii, self.reachable(ii, last)[0], _EFFORT_PER_LEAP * self.effort, budget=self.budget.third()
         )
         self.spent += answer.effort
         for at in range(ii, answer.ii):
@@ -213,9 +251,10 @@ class _Sweep:
         return answer.ii
 
     def fall_back(self, ii: int, last: int, known: tuple[int, ...] | None) -> Found:
-        """Ends the sweep before this II, as time is up."""
+        """Ends the sweep before this II, as the budget is spent or time is up."""
         self.stages_proven = False
-        self.attempts += (Attempt(at, "unknown", "solver", "skipped: time is up") for at in range(ii, last))
+        why = "skipped: the search budget is spent" if self.budget.is_spent else "skipped: time is up"
+        self.attempts += (Attempt(at, "unknown", "solver", why) for at in range(ii, last))
         if known is None:
             self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
             return Found(*self.serial, self.role, is_serial=True)
@@ -225,7 +264,7 @@ class _Sweep:
     def skip(self, to: int) -> int:
         """The next II that a heuristic reaches, at most this one: those in between are only looked at in passing."""
         ii = self.attempts[-1].ii + 1
-        while ii < to and self.seconds_left() > 0 and place(evenly(self.guess, ii), ii) is None:
+        while ii < to and not self.budget.is_over and self.placed(ii) is None:
             why = "skipped: the effort for proofs is spent, and no heuristic reaches it"
             self.attempts.append(Attempt(ii, "unknown", "solver", why))
             ii += 1
@@ -256,7 +295,7 @@ class _Sweep:
 
     def ask(self, ii: int, stages: int | None, effort: float) -> tuple[Answer, bool]:
         """A schedule of at most so many stages, and whether there are none of more."""
-        model = Model(self.problem, ii, stages, seconds_left=self.share())
+        model = Model(self.problem, ii, stages, budget=self.budget.third())
         answer = model.feasible(min(_EFFORT_AT_ONCE, effort) * self.effort)
         self.spent += answer.effort
         if answer.outcome == "unknown":
@@ -264,21 +303,16 @@ class _Sweep:
             self.spent += answer.effort
         return answer, model.is_complete
 
-    def share(self) -> Callable[[], float]:
-        """A third of the time that is left, where time is limited, so that there is always some for what follows."""
-        rest = self.seconds_left() * 2 / 3
-        return lambda: self.seconds_left() - rest if rest != inf else inf
-
     def choose(self, ii: int, answer: Answer) -> Found:
         """The roles and the lags, of all that this interval and number of stages allow."""
         start, role = begin(self.problem, ii, answer.start), answer.role
         stages = max(start, default=0) // ii + 1
         effort = EFFORT_PER_LEVEL * self.effort
         if has_roles(self.problem):
-            better = fewest_hand_overs(self.problem, ii, stages, start, effort, self.seconds_left)
+            better = fewest_hand_overs(self.problem, ii, stages, start, effort, self.budget)
             if better is not None:
                 role, start = better[0], begin(self.problem, ii, better[1])
         if self.problem.copies:
             plain = resolve(self.problem, role)
-            start = begin(self.problem, ii, most_even(plain, ii, stages, start, effort, self.seconds_left))
+            start = begin(self.problem, ii, most_even(plain, ii, stages, start, effort, self.budget))
         return Found(ii, start, role)

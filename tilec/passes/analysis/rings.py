@@ -105,24 +105,27 @@ def _alone(loop: For) -> Body:
 
 
 def shared_with(kernel: Kernel, loop: For, to_be_fed: bool = False) -> dict[str, tuple[For, ...]]:
-    """The tiles of which other pipelined loops have versions too, with these loops: tiles that each of them overwrites
+    """The tiles of which other pipelined loops have versions too, with these loops."""
+    users = all_sharing(kernel, to_be_fed).items()
+    return {tile: tuple(one for one in of if one is not loop) for tile, of in users if any(one is loop for one in of)}
+
+
+def all_sharing(kernel: Kernel, to_be_fed: bool = False) -> dict[str, tuple[For, ...]]:
+    """The tiles of which several pipelined loops have versions, with these loops: tiles that each of them overwrites
     before it reads them, and that nothing else touches. What TMA fills in one of them, and counts the bytes of, it
     fills in all."""
     loops = [s for s in pipelined_loops(kernel.body) if not pipelined_loops(s.body)]
-    if loop not in loops or len(loops) < 2:
+    if len(loops) < 2:
         return {}
-    bodies_of = {id(other): _alone(other) for other in loops}
+    bodies_of = [(loop, _alone(loop)) for loop in loops]
     elsewhere = touched_outside(kernel, *loops)
     found: dict[str, tuple[For, ...]] = {}
     for tile in (b for b in kernel.buffers if b.scope == "shared" and b.name not in elsewhere):
-        users = [other for other in loops if any(tile.name in a.all for a in bodies_of[id(other)].touched)]
-        others = tuple(other for other in users if other is not loop)
-        if 0 < len(others) < len(users) and all(
-            bodies_of[id(other)].why_not_versioned(tile) is None for other in users
-        ):
-            fillers = {_is_by_itself(bodies_of[id(other)], tile, to_be_fed) for other in users}
-            if len(fillers) == 1:
-                found[tile.name] = others
+        users = [(loop, inside) for loop, inside in bodies_of if any(tile.name in a.all for a in inside.touched)]
+        if len(users) < 2 or any(inside.why_not_versioned(tile) is not None for _, inside in users):
+            continue
+        if len({_is_by_itself(inside, tile, to_be_fed) for _, inside in users}) == 1:
+            found[tile.name] = tuple(loop for loop, _ in users)
     return found
 
 

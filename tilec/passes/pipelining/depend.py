@@ -25,11 +25,11 @@ from tilec.passes.analysis.regions import Regions
 from tilec.passes.analysis.rings import (
     RingPlan,
     accesses,
+    all_sharing,
     body,
     is_load,
     pipelined_loops,
     rings as ring_plans,
-    shared_with,
     touched_outside,
     used_outside,
     versions_by_hand,
@@ -144,20 +144,21 @@ def problems(
     Without `overlap` a role computes one iteration after the other; loads still run ahead. `store_role` leaves it open
     who begins the copies to global memory."""
     known = {id(s.loop.loop): s for s in decided}
+    sharing = tuple(all_sharing(laid.kernel).values())
     return tuple(
         _problem(laid, target, loop, known, unlimited_smem, ping_pong, overlap, store_role, most, mistakes)
         for loop in loops_to_schedule(laid)
         if id(loop) not in known
         and all(id(inner) in known for inner in pipelined_loops(loop.body))
-        and all(id(before) in known for before in _sharing_before(laid, loop))
+        and all(id(before) in known for before in _sharing_before(sharing, loop))
     )
 
 
-def _sharing_before(laid: Laid, loop: For) -> tuple[For, ...]:
+def _sharing_before(sharing: Sequence[tuple[For, ...]], loop: For) -> Iterator[For]:
     """The loops further up in whose rings this one goes on: how many versions there are is decided with them."""
-    order = {id(each): place for place, each in enumerate(loops_to_schedule(laid))}
-    sharing = (other for others in shared_with(laid.kernel, loop).values() for other in others)
-    return tuple(other for other in sharing if order[id(other)] < order[id(loop)])
+    for loops in sharing:
+        place = next((at for at, one in enumerate(loops) if one is loop), 0)
+        yield from loops[:place]
 
 
 def _problem(

@@ -1,0 +1,96 @@
+"""Kernels of a few lines that ask for very much: they are built or refused, within memory that every machine has."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MEMORY = 3 << 30
+"""Bytes of address space: the interpreter's libraries map some that nothing is ever in."""
+SECONDS = 90
+"""Of the processor's."""
+
+_BEGIN = "import tilelang.language as T\n\n\n@T.prim_func\n"
+
+
+def _elementwise(rows: int, columns: int, threads: int, value: str) -> str:
+    shape = f"({rows}, {columns})"
+    return (
+        f'{_BEGIN}def kernel(A: T.Tensor({shape}, "float32"), B: T.Tensor({shape}, "float32")):\n'
+        f"    with T.Kernel(1, threads={threads}) as bx:\n"
+        f"        for i, j in T.Parallel({rows}, {columns}):\n"
+        f"            B[i, j] = {value}\n"
+    )
+
+
+def _fragment(rows: int, columns: int, dtype: str = "float32") -> str:
+    shape = f"({rows}, {columns})"
+    return (
+        f'{_BEGIN}def kernel(A: T.Tensor({shape}, "{dtype}"), B: T.Tensor({shape}, "{dtype}")):\n'
+        "    with T.Kernel(1, threads=128) as bx:\n"
+        f'        tile = T.alloc_fragment({shape}, "{dtype}")\n'
+        "        T.copy(A, tile)\n"
+        f"        for i, j in T.Parallel({rows}, {columns}):\n"
+        "            tile[i, j] = tile[i, j] * tile[i, j] + tile[i, j]\n"
+        "        T.copy(tile, B)\n"
+    )
+
+
+def _loops(count: int) -> str:
+    loop = (
+        "        for k in T.Pipelined(16, num_stages=2):\n"
+        "            T.copy(A[bx * 64, k * 64], a)\n"
+        "            T.copy(A[k * 64, {at} * 64], b)\n"
+        "            T.gemm(a, b, c)\n"
+    )
+    return (
+        f'{_BEGIN}def kernel(A: T.Tensor((1024, 4096), "float16"), C: T.Tensor((1024, 64), "float32")):\n'
+        "    with T.Kernel(16, threads=128) as bx:\n"
+        '        a = T.alloc_shared((64, 64), "float16")\n'
+        '        b = T.alloc_shared((64, 64), "float16")\n'
+        '        c = T.alloc_fragment((64, 64), "float32")\n'
+        "        T.clear(c)\n"
+        f"{''.join(loop.format(at=at) for at in range(count))}"
+        "        T.copy(c, C[bx * 64, 0])\n"
+    )
+
+
+HEAVY = {
+    "elements": (_elementwise(65536, 65536, 128, "A[i, j] + 1.0"), {1}),
+    "functions": (_elementwise(1024, 2048, 32, "T.sin(A[i, j]) + T.exp(A[i, j])"), {1}),
+    "just_too_many": (_elementwise(256, 512, 32, "T.sin(A[i, j]) + T.exp(A[i, j])"), {1}),
+    "huge_fragment": (_fragment(65536, 65536), {1}),
+    "fragment": (_fragment(1024, 1024), {1}),
+    "largest_fragment": (_fragment(128, 1024), {0}),
+    "halves": (_fragment(512, 512, "float16"), {0}),
+    "loops": (_loops(48), {0}),
+}
+"""The text, and how the compiler may end."""
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_it_is_built_or_refused(name: str, tmp_path: Path) -> None:
+    text, expected = HEAVY[name]
+    path = tmp_path / "heavy.tl"
+    path.write_text(text)
+    command = [
+        sys.executable,
+        "-m",
+        "tilec.cli",
+        str(path),
+        "-Wno-all",
+        "--no-cache",
+        "-o",
+        str(tmp_path / "heavy.cubin"),
+    ]
+    done = subprocess.run(command, preexec_fn=_limit, capture_output=True, text=True, check=False)
+    assert done.returncode in expected, done.stderr[-2000:]
