@@ -91,12 +91,12 @@ def compare(
     found: Mapping[str, Array],
     expected: Mapping[str, Array],
     written: Mapping[str, Array] | None = None,
+    *,
+    are_inputs_finite: bool = False,
 ) -> list[Comparison]:
     """Every tensor that the kernel writes, as the run left it and as the reference has it; with `written`, only the
-    elements marked there."""
-    tensors = [p for p in kernel.params if isinstance(p, Buffer)]
-    outputs = [p for p in tensors if manifest.tensor(p.name).role != "in"]
-    are_inputs_finite = all(_is_finite(found[p.name], p.dtype) for p in tensors if p not in outputs)
+    elements marked there. `are_inputs_finite`: see `inputs_are_finite`."""
+    outputs = [p for p in kernel.params if isinstance(p, Buffer) and manifest.tensor(p.name).role != "in"]
     reordered = summing_error(kernel)
     seen, summed = roundings(kernel)
     compared = []
@@ -110,8 +110,13 @@ def compare(
     return compared
 
 
-def _is_finite(array: Array, dtype: DType) -> bool:
-    return not dtype.is_float or bool(np.isfinite(values_of(array, dtype)).all())
+def inputs_are_finite(
+    kernel: Kernel, manifest: Manifest, tensors: Mapping[str, Array], scalars: Mapping[str, int | float]
+) -> bool:
+    """Whether nothing that a kernel is given is NaN or infinite, so that results that are so are its own doing."""
+    inputs = [p for p in kernel.params if isinstance(p, Buffer) and manifest.tensor(p.name).role != "out"]
+    floats = (values_of(tensors[p.name], p.dtype) for p in inputs if p.dtype.is_float)
+    return all(map(math.isfinite, scalars.values())) and all(bool(np.isfinite(array).all()) for array in floats)
 
 
 def _judged(result: Comparison, param: Buffer, found: Array, mask: Array | None) -> Comparison:

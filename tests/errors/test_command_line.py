@@ -430,7 +430,7 @@ def test_a_start_time_that_breaks_a_rule(
 )
 def test_a_search_without_an_end(space: str, code: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "space.toml").write_text(space)
-    assert tilec("tune", GEMM, "--space", "space.toml", "-j1") == 1
+    assert tilec("tune", GEMM, "--space", "space.toml", "-j1", "-D", "block_K=7") == 1
     assert f"error[{code}]" in capfd.readouterr().err
     assert not (tmp_path / "gemm.tuned.json").exists()
 

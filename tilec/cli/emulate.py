@@ -135,7 +135,7 @@ def _emulate_kernel(
     given: dict[str, Any],
 ) -> None:
     from tilec import driver, emulate
-    from tilec.emulate_compare import written_tensors
+    from tilec.emulate_compare import inputs_are_finite, written_tensors
 
     with reported(None):
         source = files.read_source(file)
@@ -151,6 +151,7 @@ def _emulate_kernel(
         else:
             arguments = emulate.read_arguments(given_arrays, inputs, build.kernel, build.manifest, sizes)
         before = arguments.copy()
+        finite = inputs_are_finite(build.kernel, build.manifest, arguments.tensors, arguments.scalars)
         blocks = math.prod(emulate.blocks(build.manifest, arguments))
         with _watched(build.manifest.entry, blocks) as note:
             report = emulate.run(build, arguments, note, options)
@@ -163,7 +164,7 @@ def _emulate_kernel(
             return
         emulate.reference(build.kernel, before)
     written = written_tensors(build.manifest, report) if options.sample else None
-    compared = emulate.compare(build.kernel, build.manifest, arguments, before, written)
+    compared = emulate.compare(build.kernel, build.manifest, arguments, before, written, are_inputs_finite=finite)
     if written is not None:
         print(f"{report.blocks} blocks of {blocks}; only what they wrote is compared")
     for result in compared:
