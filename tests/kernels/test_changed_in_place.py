@@ -10,7 +10,7 @@ import pytest
 from tilec import emulate
 from tilec.driver import Build, Observer, build
 from tilec.emulate import RunOptions
-from tilec.options import CompileOptions
+from tilec.options import CompileOptions, Scheduler
 from tilec.source import SourceFile
 
 TARGET = "sm_100a"
@@ -204,3 +204,41 @@ def test_by_wgmma(body: str, rows: int, strategy: Any) -> None:
     made = build(SourceFile("changed.tl", text(*BODIES[body])), options, Observer())
     assert "wgmma.mma_async" in made.ptx
     is_right(made, None, 1)
+
+
+READ_AND_HANDED_ON = """
+import tilelang.language as T
+
+@T.prim_func
+def kernel(A: T.Tensor((128, 320), "float8_e4m3fn"), B: T.Tensor((32, 320), "float8_e4m3fn"),
+           C: T.Tensor((128, 32), "float32")):
+    with T.Kernel(1, threads=256):
+        A_s = T.alloc_shared((128, 64), "float8_e4m3fn")
+        B_s = T.alloc_shared((32, 64), "float8_e4m3fn")
+        A_l = T.alloc_fragment((128, 64), "float8_e4m3fn")
+        C_l = T.alloc_fragment((128, 32), "float32")
+        T.clear(C_l)
+        for ko in T.Pipelined(5, num_stages=4):
+            for i, j in T.Parallel(128, 64):
+                A_s[i, j] = A[i, ko * 64 + j]
+            T.copy(B[0, ko * 64], B_s)
+            for i, j in T.Parallel(128, 64):
+                A_s[i, j] = A_s[i, j] + A_s[i, j]
+            for i, j in T.Parallel(32, 64):
+                B_s[i, j] = B_s[i, j] + T.float8_e4m3fn(1)
+            T.copy(A_s, A_l)
+            for i, j in T.Parallel(128, 64):
+                A_l[i, j] = A_l[i, j] * T.float8_e4m3fn(2)
+            T.gemm(A_s, B_s, C_l, transpose_B=True)
+        T.copy(C_l, C)
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["heuristic", "exact"])
+def test_a_product_waits_for_what_its_tile_is_read_for_before_it_is_handed_on(scheduler: Scheduler) -> None:
+    """Both only read A_s, and the role that fills it hands it on when it has read it: the product's iteration must not
+    be thought to end before that, or B_s has a version too few, and each role waits for the next one."""
+    options = CompileOptions(target=TARGET, scheduler=scheduler, pipeline_strategy="warp-specialize")
+    made = build(SourceFile("read.tl", READ_AND_HANDED_ON), options, Observer())
+    assert "tcgen05.mma" in made.ptx
+    is_right(made, None, 1, 2)

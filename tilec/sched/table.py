@@ -98,5 +98,9 @@ class Table:
         ii = self.ii
         phase, cycles = (start + use.offset) % ii, use.cycles % ii
         others = [((begin - phase) % ii, length) for _, begin, length in held]
+        # Who neither begins during this use nor still goes on when it begins holds nothing beside it.
+        others = [(begin, length) for begin, length in others if begin < max(cycles, 1) or begin + length > ii]
+        if len(others) <= width:
+            return True
         begins = {0, *(begin for begin, _ in others if begin < cycles)}
         return all(sum([(at - begin) % ii < length for begin, length in others]) <= width for at in begins)

@@ -42,7 +42,7 @@ from tilec.passes.pipelining import pools
 from tilec.passes.pipelining.describe import describe
 from tilec.passes.pipelining.fetched import versions_of
 from tilec.passes.pipelining.handed_out import RING_BYTES, walk_of
-from tilec.passes.pipelining.links import links
+from tilec.passes.pipelining.links import links, read_before_handed_on
 from tilec.passes.pipelining.overlays import over_rings
 from tilec.passes.pipelining.own_copies import with_own_copies
 from tilec.passes.pipelining.product_steps import product_steps, waiting, with_loads_between
@@ -475,6 +475,10 @@ class _Builder:
         for order in orders(self.statements, rings):
             latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)
             add(order.src, order.dst, latency, order.distance, order.why)
+        for ring in rings:
+            for own, other in read_before_handed_on(ring, self.roles, self.statements):
+                name = ring.buffers[0].name
+                add(own, other, self.hand_over(ops, own, other), 0, f"{name} is handed on when its role has read it")
         check_order(self.statements, tuple(found.values()))
         return [self.handed_over(edge) for edge in found.values()]
 

@@ -14,11 +14,11 @@ Each such message is a link: a ring without tiles, of as many versions as the ri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tilec.ir.tile import Stmt
 from tilec.passes.analysis.rings import Accesses, RingPlan, accesses
-from tilec.passes.pipelining.roles import passing, user_of
+from tilec.passes.pipelining.roles import LOADS, passing, user_of
 from tilec.records import dataclass
 
 
@@ -43,6 +43,20 @@ def begun(plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> t
     users = sorted({*plan.producers, *plan.consumers})
     first = next((i for i in users if i not in plan.producers and user_of(roles[i]) != filler), len(statements))
     return tuple(i for i in users if i in plan.producers or i < first)
+
+
+def read_before_handed_on(
+    plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]
+) -> Iterator[tuple[int, int]]:
+    """What the role that fills a version reads of it before it hands it on, and each statement of another role that
+    waits for that: though both only read, the second cannot begin before the first is done."""
+    filler = passing(plan, roles, statements).filler
+    if filler in (LOADS, "all"):
+        return
+    others = [j for j in plan.consumers if user_of(roles[j]) != filler]
+    for own in begun(plan, roles, statements):
+        if own not in plan.producers:
+            yield from ((own, j) for j in others if own < j)
 
 
 def links(ring: str, plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> tuple[Link, ...]:
