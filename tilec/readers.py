@@ -18,14 +18,22 @@ _LONG_KEY = re.compile(
     rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{DEEPEST}}}""", re.ASCII
 )  # a.a.a…
 
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
 
 def json_value(text: str) -> Any:
-    """The value of a JSON text; infinities and NaN are none."""
+    """The value of a JSON text; infinities and NaN are none, nor is half of a character that \\u writes in two."""
     try:
         value = json.loads(text, parse_constant=_no_number)
     except RecursionError:
         _refuse_depth()
     _check_depth(value)
+    if _HALF.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = ord(error.object[error.start])
+            raise ValueError(f"\\u{half:04x} is half of a character, and its other half is not beside it") from None
     return value
 
 

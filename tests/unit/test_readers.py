@@ -43,10 +43,16 @@ def test_depth_is_refused_by_name(read: Callable[[str], Any], before: str, inner
         read(text)
 
 
-@pytest.mark.parametrize("text", ["NaN", "-Infinity", "[1", "9" * 5000, '"\x01"', "", "\0"])
+@pytest.mark.parametrize(
+    "text", ["NaN", "-Infinity", "[1", "9" * 5000, '"\x01"', "", "\0", r'"\ud800"', r'{"\udC00\ud801": 1}']
+)
 def test_what_is_no_json(text: str) -> None:
     with pytest.raises(ValueError):
         json_value(text)
+
+
+def test_characters_in_two_halves() -> None:
+    assert json_value(r'["\ud83d\ude00", "\\ud800"]') == ["\U0001f600", r"\ud800"]
 
 
 def test_a_tree_is_not_evaluated(capfd: pytest.CaptureFixture[str]) -> None:

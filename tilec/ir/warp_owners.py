@@ -13,8 +13,9 @@ from tilec.ir.placement import NotArithmetic, evaluated
 from tilec.ir.tile import Expr, Load, Stmt, Store, Var, integer, substitute, walk as walk_tile, walk_expr
 
 _Indices = tuple[Expr, ...]
-_SAMPLES = (1009, 4001)
-"""Values of what is the same throughout a block: of the first such variable, and the next ones' by its multiples."""
+_SAMPLES = (0, 1, 1009, 4001)
+"""Values of what is the same throughout a block: of the first such variable, and the next ones' by its multiples. What
+is apart only if such values differ, or differ by much, is not where all are 0 and where they are neighbours."""
 
 
 def keep_apart(

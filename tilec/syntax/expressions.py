@@ -141,6 +141,9 @@ def _literal(text: str, span: Span) -> str:
         fail("syntax", "the string holds a broken escape", span, help='write the backslash twice, or r"…"')
     if not isinstance(piece, str):
         fail("syntax", "bytes are not part of the kernel language", span)
+    for char in piece:
+        if char == "\0" or 0xD800 <= ord(char) <= 0xDFFF:  # texts that kernels print end at the one; UTF-8 has no other
+            fail("syntax", f"the string holds {char!r}, which no text of a kernel can hold", span)
     return piece
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from meaning.functions import SHAPE, absolute
 from meaning.numbers import Array, Format, rounded
-from meaning.quantity import NoMeaning, Q, add, bitwise, convert, larger, quantity, settled, smaller, whole
+from meaning.quantity import NoMeaning, Q, add, bitwise, convert, larger, quantity, settled, smaller, unit, whole
 from meaning.tiles import Place, Tile, box, boxes, squeezed
 
 
@@ -204,13 +204,26 @@ def _matrix(x: Any) -> Q:
 # ---- atomics ---------------------------------------------------------------------------------------------------------
 
 
-def atomic(op: Callable[[Any, Any], Q]) -> Callable[..., None]:
+def in_any_order(op: Callable[[Any, Any], Q]) -> Callable[[Q, Q], Q]:
     def combined(old: Q, new: Q) -> Q:
-        """In any order: what one addition rounds, each may."""
+        """In any order: what one addition rounds, each may, and another order rounds what this one need not, unless
+        all are multiples of 0.5."""
         made = op(old, new)
+        if made.format.is_float and op is add:
+            size = np.abs(old.v) + np.abs(new.v)
+            is_sure = (old.v * 2 % 1 == 0) & (new.v * 2 % 1 == 0) & (size < 2.0 ** (made.format.digits - 1))
+            with np.errstate(all="ignore"):
+                least = np.where(is_sure | (old.v == 0) | (new.v == 0), 0.0, unit(size, made.format))
+            made = Q(made.v, made.format, np.maximum(made.e, least))
         if made.format.is_float and np.any(made.e):
             return Q(made.v, made.format, np.where(made.e > 0, 2 * made.e, 0.0))
         return made
+
+    return combined
+
+
+def atomic(op: Callable[[Any, Any], Q]) -> Callable[..., None]:
+    combined = in_any_order(op)
 
     def call(target: Any, value: Any, *_: Any, **__: Any) -> None:
         if isinstance(value, Tile) or isinstance(target, Tile) or any(isinstance(i, slice) for i in target.index):

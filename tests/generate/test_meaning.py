@@ -1,0 +1,28 @@
+"""What the meaning of drawn kernels leaves open."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from meaning.numbers import FORMATS, rounded
+from meaning.operations import in_any_order
+from meaning.quantity import Q, add
+
+
+@pytest.mark.parametrize(("numbers", "is_exact"), [((2.0, -2.0, 0.3, -0.3), False), ((2.5, -2.0, 0.5, 3.0), True)])
+def test_sums_of_atomics_are_those_of_any_order(numbers: tuple[float, ...], is_exact: bool) -> None:
+    form, zero = FORMATS["float16"], np.zeros(1)
+    values = [rounded(np.array([number]), form) for number in numbers]
+    found = Q(zero, form, zero)
+    for value in values:
+        found = in_any_order(add)(found, Q(value, form, zero))
+    sums = set()
+    for order in itertools.permutations(values):
+        total = zero
+        for value in order:
+            total = rounded(total + value, form)
+        sums.add(float(total[0]))
+    assert all(abs(total - found.v[0]) <= found.e[0] for total in sums)
+    assert is_exact == (found.e[0] == 0) == (len(sums) == 1)
