@@ -37,8 +37,6 @@ class Link:
 def begun(plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> tuple[int, ...]:
     """The statements that a version goes through before it is handed to the roles that read the ring: those that fill
     it, and what the same role does with it before any other one is named."""
-    if len({user_of(roles[i]) for i in plan.producers}) > 1:
-        return plan.producers  # a group that nobody can fill: `annotate` says so
     filler = passing(plan, roles, statements).filler
     users = sorted({*plan.producers, *plan.consumers})
     first = next((i for i in users if i not in plan.producers and user_of(roles[i]) != filler), len(statements))
