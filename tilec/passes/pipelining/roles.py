@@ -169,7 +169,7 @@ class Passing:
 
 def passing(ring: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> Passing:
     """`roles` run the statements of the loop. Of one that every role runs a part of, the tiles are the consumers'. A
-    ring that several roles would fill is a group that somebody asks for, and that `annotate` refuses: the first then."""
+    ring that several roles would fill is a group that somebody asks for and `annotate` refuses: the first, then."""
     filler, *_ = dict.fromkeys(user_of(roles[i]) for i in ring.producers)
     if filler == "all" and all(is_bulk_load(statements[i]) for i in ring.producers):
         return Passing(LOADS, (filler,))
