@@ -97,6 +97,15 @@ class Table:
             return True
         ii = self.ii
         phase, cycles = (start + use.offset) % ii, use.cycles % ii
+        if width == 1 and cycles:
+            # Of a unit that there is once nobody else may hold any of it: the use itself is the one.
+            found = 0
+            for _, begin, length in held:
+                after = (begin - phase) % ii
+                found += after < cycles or after + length > ii
+                if found > 1:
+                    return False
+            return True
         others = [((begin - phase) % ii, length) for _, begin, length in held]
         # Who neither begins during this use nor still goes on when it begins holds nothing beside it.
         others = [(begin, length) for begin, length in others if begin < max(cycles, 1) or begin + length > ii]
