@@ -152,6 +152,7 @@ class _RoleState:
     groups: dict[str, int] = field(default_factory=dict)
     number: int = 0  # of the warpgroup, where the role's take turns
     has_turn: bool = False
+    has_released: bool = False  # to the cluster, in the operation before
     interval: int = 0
     part: int = 0
     accesses: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)
@@ -235,6 +236,7 @@ class _Run:
                 state.waiting = op
                 return
             state.executed += 1
+            state.has_released = isinstance(op, warp.ClusterArrive) and not op.relaxed
             yield message
 
     def step(self, state: _RoleState, op: Operation) -> str | None:
@@ -285,6 +287,8 @@ class _Run:
             case warp.BarSync() | warp.ClusterWait() | warp.GridSync():
                 if state.has_turn:
                     return f"line {op.span.line}: a warpgroup meets the others at a barrier while it has its turn"
+                if isinstance(op, warp.ClusterWait) and not state.has_released:
+                    return ""
                 state.interval += 1
                 state.part += 1
                 return ""

@@ -118,7 +118,7 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
         case "cluster_wait":
             return (warp.ClusterWait(span=op.span),)
         case "cluster_sync":
-            return *waits, warp.ClusterArrive(span=op.span), warp.ClusterWait(span=op.span)
+            return *waits, warp.ClusterArrive(span=op.span), warp.ClusterWait(True, span=op.span)
         case "sync_grid":
             return *waits, warp.GridSync(str(op.attr("counter")), span=op.span)
         case "pdl_sync":

@@ -120,7 +120,11 @@ class ClusterArrive(Operation):
 
 @dataclass(frozen=True, slots=True)
 class ClusterWait(Operation):
-    """Each thread waits until all threads of its cluster that have not ended have arrived."""
+    """Each thread waits until all threads of its cluster that have not ended have arrived. `meets`: it stands right
+    behind an arrival that releases, and so is a barrier of the block too; else nobody knows what others did before they
+    arrived, or since."""
+
+    meets: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ class _Role:
                     self.state.commit()
                 case warp.Await():
                     self.wait_here(node, node.op, nodes[i + 1 :])
-                case warp.BarSync() | warp.ClusterWait() | warp.GridSync():
+                case warp.BarSync() | warp.ClusterWait(meets=True) | warp.GridSync():
                     self.state.meet("role")
                 case warp.ProxyFence():
                     self.state.fence()
