@@ -154,7 +154,7 @@ def test_what_a_macro_makes_several_times(entry: str, stages: int | None) -> Non
 
 def test_each_is_decided_by_itself() -> None:
     assert [chosen for chosen, _ in decided_of("stepped")] == ["2", "2", "1"]
-    assert decided_of("stepped")[2][1].endswith("and the loop that loads it 1 trip")
+    assert decided_of("stepped")[2][1].endswith("and the loop that loads it 1 iteration")
     assert [why for _, why in decided_of("cleared")][1] == "it clears C_local in each trip"
     assert decided_of("twice") == [("1", "a fragment that it loads has to lie otherwise for the product")]
 
@@ -204,8 +204,7 @@ def test_not_where_it_cannot_be(defines: dict[str, Value], why: str) -> None:
 @pytest.mark.parametrize(
     ("defines", "why"),
     [
-        ({"trips": 3, "KI": 64}, "A_reg has 2 stages, and the loop that loads it 1 trip"),
-        ({"BK": 48}, "A_reg has 2 stages, and the loop that loads it 3 trips"),
+        ({"trips": 3, "KI": 64}, "A_reg has 2 stages, and the loop that loads it 1 iteration"),
         ({"trips": -1}, "how many trips the loop makes is known at launch only"),
         ({"also": True}, "the loop does more than load and multiply: line 33"),
     ],
@@ -215,6 +214,13 @@ def test_not_where_written_steps_cannot_be(defines: dict[str, Value], why: str) 
     (decision,) = decided(plan)
     assert (decision.chosen, decision.by) == ("1", "the compiler") and not ahead(plan)
     assert why in decision.why
+
+
+def test_stages_need_not_divide_the_iterations() -> None:
+    """Three steps and two stages: the last step loads registers of its own."""
+    plan = planned(WRITTEN, BK=48)
+    (decision,) = decided(plan)
+    assert (decision.chosen, decision.by) == ("2", "the compiler") and ahead(plan)
 
 
 def test_one_stage_asked_for_is_one() -> None:
