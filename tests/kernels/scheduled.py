@@ -75,7 +75,8 @@ def timed(problem: Problem, stage: list[int], order: list[int], deeper: int) -> 
     phase, free = dict.fromkeys(order, 0), 0
     for op in order:
         inside = [e for e in problem.edges if e.dst == op and stage[op] + e.distance == stage[e.src] and e.src != op]
-        phase[op] = max([free, *(phase[e.src] + e.latency for e in inside)])
+        waits = max([0, *(-u.offset for u in problem.ops[op].uses)])  # what it holds before it issues
+        phase[op] = max([free + waits, *(phase[e.src] + e.latency for e in inside)])
         free = phase[op] + max([problem.ops[op].issue, *(u.offset + u.cycles for u in problem.ops[op].uses)])
     ii = free
     for e in problem.edges:

@@ -166,8 +166,10 @@ def test_nested_pipelines(target: str, strategy: Strategy, outer: int, inner: in
     """Blocks with each trip count of both loops from 0 to one more than there are versions."""
     made = agrees(HERE / "nested_gemm.tl", target, strategy, counts=max(outer, inner) + 2, outer=outer, inner=inner)
     depths = {ring.name: ring.depth for ring in made.program.rings}
-    # Of the outer loop's tiles, the one that is loaded or the one that is stored needs a second version.
-    assert strategy == "none" or (depths.pop("A_s+B_s"), max(depths.values())) == (inner, min(outer, 2))
+    # Of the outer loop's tiles, the one that is loaded or the one that is stored needs a second version, where a role
+    # is not held by what it loads for itself.
+    versions = min(outer, 2) if len(made.program.roles) > 1 else 1
+    assert strategy == "none" or (depths.pop("A_s+B_s"), max(depths.values())) == (inner, versions)
 
 
 @forms
