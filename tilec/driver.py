@@ -99,6 +99,7 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
     from tilec.passes.code.expand import expand
     from tilec.passes.code.split_loops import split
     from tilec.passes.code.sync import synchronise
+    from tilec.passes.layouts.registers import check_work
     from tilec.passes.pipelining.depend import Scheduled
 
     target = planned.target
@@ -123,6 +124,7 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
         outputs=planned.kernel.outputs,
         fast_math="fast-math" in planned.kernel.asks,
     )
+    check_work(planned.laid, sum(len(entry.body) for entry in module.entries))
     return program, module
 
 
