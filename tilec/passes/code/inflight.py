@@ -8,7 +8,7 @@ state's shape returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,6 +67,11 @@ class RingUse:
     depth: int
     buffers: tuple[str, ...]
     cursors: tuple[str, ...]
+
+
+def _unlike(kept: Iterable[Record]) -> list[Record]:
+    """Without those that have become like another one since they were told apart."""
+    return list({(r.place, r.touch, r.queue, r.group, r.met, r.fenced): r for r in kept}.values())
 
 
 class State:
@@ -166,7 +171,7 @@ class State:
             # Counted on from the path that began more, no group in flight gets a number that means it is done.
             self._renumber(queue, max(0, other.issued[queue] - self.issued[queue]))
         for key, kept in other.records.items():
-            mine = self.records.setdefault(key, [])
+            mine = self.records[key] = _unlike(self.records.get(key, ()))
             of_place: dict[int, list[Record]] = {}
             for record in mine:
                 of_place.setdefault(record.place, []).append(record)

@@ -294,8 +294,10 @@ class _Role:
         """Any number of trips. What a `Break` leaves in flight is among what its trip's end does: it stands last in its
         branch, and what would follow is in the other one (`reading.jumps`), so that the two join at the end."""
         self.state.settle_cursors()
-        shape = None
-        while shape != (shape := self.state.shape()):
+        seen: set[object] = set()
+        # Where rings move on in the loop the shapes go round: one that has come up before demands nothing new.
+        while (shape := self.state.shape()) not in seen:
+            seen.add(shape)
             before = self.state.copy()
             self.run(body) if loop is None else self.trip(loop)
             self.state.join(before)
