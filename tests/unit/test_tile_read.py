@@ -159,7 +159,9 @@ kernel all_of_it(A, B, C, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 t
     B[once] = int32(bool(once) == True)
   for first in parallel(4, layout=fragment([4], lambda %0: (%0 // 2, None))):
     B[first] = first
-  for each in parallel(4):
+  for both in parallel(4, layout=fragment([4], lambda %0, %1: (%0 * 2 + %1, 0), 2)):
+    B[both] = both
+  for each in parallel(4, asynchronous=True):
     B[each] = each
   reducer_init parts[:], everywhere=False, kind='bitand', value=None
   for part in parallel(8):
