@@ -18,7 +18,6 @@ import datetime
 import multiprocessing
 import os
 import resource
-import signal
 import subprocess
 import sys
 import time
@@ -28,9 +27,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+from bounded_time import Hang, bounded_time
 from corpus import Corpus
 from lines import Lines
 from subjects import SUBJECTS, Subject
@@ -40,10 +41,6 @@ SECONDS = 20
 ROOT = Path(__file__).parents[2]
 MEMORY = 2 << 30
 """Bytes beyond those that the process had, after which memory runs away."""
-
-
-class Hang(BaseException):
-    """It took too long. Not an `Exception`: nothing may take it for a mistake."""
 
 
 @dataclass
@@ -120,7 +117,7 @@ def _try(subject: Subject, corpus: list[Any], name: str, number: int, outcome: O
 def _try_mutant(subject: Subject, mutant: Any, number: int, outcome: Outcome) -> None:
     began = time.monotonic()
     try:
-        with _bounded_time():
+        with bounded_time(SECONDS):
             accepted = subject.read(mutant)
         outcome.accepted += accepted
         outcome.refused += not accepted
@@ -137,20 +134,6 @@ def _where(error: BaseException) -> str:
     inside = [f for f in frames if f"{os.sep}tilec{os.sep}" in f.filename] or frames
     at = inside[-1]
     return f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
-
-
-@contextmanager
-def _bounded_time() -> Iterator[None]:
-    def hang(_: int, __: FrameType | None) -> None:
-        raise Hang(f"more than {SECONDS} seconds")
-
-    before = signal.signal(signal.SIGPROF, hang)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
 
 
 @contextmanager

@@ -17,6 +17,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))
+
 from drawing.draw import drawn
 from judging import Case, Verdict, judged
 from minimising import minimised

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import traceback
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
+from bounded_time import Hang, bounded_time
 from meaning.language import Meaning, Parameter, meanings
 from meaning.numbers import Array, Format, rounded, stored, values_of, wrapped
 from meaning.quantity import NoMeaning
@@ -58,10 +55,6 @@ class Verdict:
         return f"{self.kind}: {self.where}"
 
 
-class Hang(BaseException):
-    """It took too long. Not an `Exception`: nothing may take it for a mistake."""
-
-
 @dataclass(frozen=True)
 class Case:
     """A kernel's text, whose first line says how it is compiled and run."""
@@ -84,7 +77,7 @@ class Case:
 def judged(case: Case) -> Verdict:
     """Never raises, but for what ends the process."""
     try:
-        with _bounded_time():
+        with bounded_time(SECONDS):
             return _judged(case)
     except Hang as error:
         return Verdict("hang", _place(error), str(error))
@@ -228,17 +221,3 @@ def _place(error: BaseException) -> str:
         first += f": {refused[1]}"
     said = " ".join(re.findall(r"[A-Za-z_.:']{2,}", first))[:100]
     return f"{type(error).__name__} at {Path(inside[-1].filename).name}:{inside[-1].lineno} {said}"
-
-
-@contextmanager
-def _bounded_time() -> Iterator[None]:
-    def hang(_: int, __: FrameType | None) -> None:
-        raise Hang(f"more than {SECONDS} seconds")
-
-    before = signal.signal(signal.SIGPROF, hang)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)

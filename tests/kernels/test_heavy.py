@@ -66,7 +66,8 @@ HEAVY = {
     "huge_fragment": (_fragment(65536, 65536), {1}),
     "fragment": (_fragment(1024, 1024), {1}),
     "largest_fragment": (_fragment(128, 1024), {0}),
-    "halves": (_fragment(512, 512, "float16"), {0}),
+    "largest_fragment_of_halves": (_fragment(256, 512, "float16"), {0}),
+    "halves": (_fragment(512, 512, "float16"), {1}),
     "loops": (_loops(48), {0}),
 }
 """The text, and how the compiler may end."""

@@ -589,16 +589,3 @@ def test_a_ring_of_one_role_is_not_touched_again() -> None:
     )
     later = with_tile_over(one_role(ring, *STORED, BAR, change(A, USE), depth=3))
     assert "Elementwise touches A while O has its memory" in violations(later)
-
-
-@pytest.mark.parametrize(("lanes", "meet"), [(8, True), (32, True), (64, True), (24, False), (48, False)])
-def test_rows_are_reduced_among_lanes_that_meet(lanes: int, meet: bool) -> None:
-    """So many threads share each row."""
-    rows = 192 // lanes
-    held = Buffer("held", (rows, lanes), FLOAT32, "fragment")
-    total = Buffer("total", (rows,), FLOAT32, "fragment")
-    layout = Fragment(held.shape, (Axis(lanes, 1, 1), Axis(rows, 0, 1)), ())
-    reduce = warp.Reduce(held, total, "max", 1, True, None)
-    program = one_role(reduce, warps=6)
-    found = violations(replace(program, fragments=((held, layout), (total, layout.project((0,))))))
-    assert found == ("" if meet else "line 0: Reduce of held has rows of lanes that do not meet")

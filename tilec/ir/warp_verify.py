@@ -46,7 +46,7 @@ with numpy finds that), and what blocks do to one another's global memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import lcm
 from typing import Literal
 
@@ -59,6 +59,7 @@ from tilec.ir.warp_alignment import alignment
 from tilec.ir.warp_effects import combined, effects, name_of
 from tilec.ir.warp_order import Order
 from tilec.ir.warp_owners import keep_apart
+from tilec.ir.warp_run_state import Access, RoleState, Version
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
 from tilec.ir.warp_structure import (
     Overlaps,
@@ -103,64 +104,6 @@ def program_violations(program: Program) -> Iterator[str]:
 # ---- rings -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Version:
-    """`fills` and `frees` count completed phases of the full and the empty barrier, `handed_on` and `released` the
-    arrivals in the phase under way."""
-
-    fills: int = 0
-    frees: int = 0
-    handed_on: int = 0
-    released: int = 0
-
-
-@dataclass(slots=True)
-class _Access:
-    """Who touched a version of a shared tile: in which barrier interval it was complete, or in which group it still
-    is. `part` counts the barriers of each warpgroup too.
-    """
-
-    by: Operation
-    write: bool
-    async_proxy: bool
-    queue: str | None
-    group: int
-    interval: int
-    part: int
-    atomic: bool = False
-    own_rows: bool = False  # whether each warpgroup reaches those of its part of the product alone
-    fenced: bool = False
-
-    @property
-    def op(self) -> str:
-        return name_of(self.by)
-
-
-@dataclass(slots=True)
-class _RoleState:
-    role: Role
-    steps: Iterator[Operation]
-    waiting: Operation | None = None
-    done: bool = False
-    executed: int = 0
-    positions: dict[str, int] = field(default_factory=dict)
-    acquired: dict[str, int] = field(default_factory=dict)  # how many versions of each ring
-    waited: dict[str, int] = field(default_factory=dict)  # likewise
-    left: dict[str, int] = field(default_factory=dict)  # likewise, those handed on or released
-    missing: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # tiles of an acquired version, to be filled
-    given: set[tuple[str, int]] = field(default_factory=set)  # versions of rings that the tensor cores work on
-    groups: dict[str, int] = field(default_factory=dict)
-    number: int = 0  # of the warpgroup, where the role's take turns
-    has_turn: bool = False
-    has_released: bool = False  # to the cluster, in the operation before
-    interval: int = 0
-    part: int = 0
-    accesses: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)
-    spent: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)  # those of versions since released
-    index: int = 0  # among all that go on by themselves
-    mates: tuple[_RoleState, ...] = ()  # the other warpgroups of the role, where they go on by themselves
-
-
 class _Run:
     """All roles together, each until it must wait. Unless it is the `whole` run, loops are cut where nothing new is
     expected: what that finds, the whole run has to confirm."""
@@ -180,14 +123,14 @@ class _Run:
             for role in program.roles
             if any(isinstance(op, warp.TensorMma) and op.paired for op in warp.walk(role.body))
         }
-        self.versions = {(r.name, v): _Version() for r in program.rings for v in range(r.depth)}
+        self.versions = {(r.name, v): Version() for r in program.rings for v in range(r.depth)}
         self.turn = 0  # the warpgroup whose turn it is
         period = 0 if whole else lcm(*(r.depth for r in program.rings))
         cuts: dict[tuple[str, int], int] = {}
         numbered = [(n, part) for role in program.roles for n, part in enumerate(_warpgroups(role))]
         self.executions = [Execution(scenario, period, cuts) for _ in numbered]
         self.roles = [
-            _RoleState(part, execution.run(part.body, dict(scenario.values)), number=number, index=index)
+            RoleState(part, execution.run(part.body, dict(scenario.values)), number=number, index=index)
             for index, ((number, part), execution) in enumerate(zip(numbered, self.executions, strict=True))
         ]
         # Roles that the kernel makes are ordered by its own barriers, which are not followed here.
@@ -222,7 +165,7 @@ class _Run:
         if not was_cut:
             yield from self.leftovers()
 
-    def advance(self, state: _RoleState) -> Iterator[str]:
+    def advance(self, state: RoleState) -> Iterator[str]:
         """Run until a wait; one empty string per operation that was executed."""
         while not state.done:
             op = state.waiting or next(state.steps, None)
@@ -239,7 +182,7 @@ class _Run:
             state.has_released = isinstance(op, warp.ClusterArrive) and not op.relaxed
             yield message
 
-    def step(self, state: _RoleState, op: Operation) -> str | None:
+    def step(self, state: RoleState, op: Operation) -> str | None:
         """Execute one operation: a violation, "" if all is well, None if it cannot go on yet."""
         match op:
             case warp.RingAcquire(cursor=cursor):
@@ -336,12 +279,12 @@ class _Run:
             case _:
                 return self.touch(state, op)
 
-    def position(self, state: _RoleState, cursor: warp.Cursor) -> tuple[Ring, _Version, int]:
+    def position(self, state: RoleState, cursor: warp.Cursor) -> tuple[Ring, Version, int]:
         ring = self.rings[cursor.ring]
         turn, slot = divmod(state.positions.get(cursor.name, 0), ring.depth)
         return ring, self.versions[(ring.name, slot)], turn
 
-    def load(self, state: _RoleState, op: Operation, buffer: str) -> str:
+    def load(self, state: RoleState, op: Operation, buffer: str) -> str:
         ring = self.ring_of[buffer]
         cursor = next((c for c in op.cursors if c.ring == ring.name), None)
         if cursor is None or state.positions.get(cursor.name, 0) >= state.acquired.get(ring.name, 0):
@@ -360,13 +303,13 @@ class _Run:
             version.fills += 1
         return ""
 
-    def hear(self, state: _RoleState, cursor: warp.Cursor, which: Literal["full", "empty"], phases: int) -> None:
+    def hear(self, state: RoleState, cursor: warp.Cursor, which: Literal["full", "empty"], phases: int) -> None:
         """The role has waited for so many phases of the barrier of the version that it is at."""
         ring, slot = self.rings[cursor.ring], state.positions.get(cursor.name, 0) % self.rings[cursor.ring].depth
         self.order.wait(state.index, (ring.name, slot, which), phases)
 
     def say(
-        self, state: _RoleState, op: warp.RingFill | warp.RingRelease, which: Literal["full", "empty"], phase: int
+        self, state: RoleState, op: warp.RingFill | warp.RingRelease, which: Literal["full", "empty"], phase: int
     ) -> None:
         """The role, or the tensor cores for it, arrive at this barrier, which is in this phase."""
         ring, slot = (
@@ -375,7 +318,7 @@ class _Run:
         )
         self.order.signal(state.index, (ring.name, slot, which), phase, op.by_tensor_cores)
 
-    def multiply(self, state: _RoleState, op: warp.TensorMma) -> str:
+    def multiply(self, state: RoleState, op: warp.TensorMma) -> str:
         """The tensor cores keep the products of one sum in order; nobody else has the versions until they say so."""
         slots: dict[str, tuple[int, int]] = {}
         for tile in (op.a, op.b, op.c):
@@ -392,7 +335,7 @@ class _Run:
             slots[tile.name] = (slot, position)
         return self.order.multiply(state.index, op, slots)
 
-    def given(self, state: _RoleState, op: warp.RingFill | warp.RingRelease) -> str:
+    def given(self, state: RoleState, op: warp.RingFill | warp.RingRelease) -> str:
         """A version that the tensor cores have been given is theirs to hand on, and only such a one."""
         ring = op.cursor.ring
         is_given = (ring, state.positions.get(op.cursor.name, 0)) in state.given
@@ -400,7 +343,7 @@ class _Run:
             return f"line {op.span.line}: {ring} is handed on while the tensor cores have it"
         return ""
 
-    def fill(self, state: _RoleState, op: warp.RingFill, cursor: warp.Cursor) -> str:
+    def fill(self, state: RoleState, op: warp.RingFill, cursor: warp.Cursor) -> str:
         """By ordinary writes: the role's warps or threads arrive, each when it is done."""
         ring, version, _ = self.position(state, cursor)
         position = state.positions.get(cursor.name, 0)
@@ -424,7 +367,7 @@ class _Run:
             version.fills += 1
         return ""
 
-    def leave(self, state: _RoleState, op: Operation, ring: Ring, position: int, how: str) -> str:
+    def leave(self, state: RoleState, op: Operation, ring: Ring, position: int, how: str) -> str:
         """Another role may have the version from here on, by whatever proxy."""
         slot = position % ring.depth
         for buffer in ring.buffers:
@@ -439,7 +382,7 @@ class _Run:
         state.left[ring.name] = max(state.left.get(ring.name, 0), position + 1)
         return ""
 
-    def release(self, state: _RoleState, op: warp.RingRelease, cursor: warp.Cursor) -> str:
+    def release(self, state: RoleState, op: warp.RingRelease, cursor: warp.Cursor) -> str:
         ring, version, turn = self.position(state, cursor)
         if message := self.given(state, op):
             return message
@@ -463,7 +406,7 @@ class _Run:
             version.frees += 1
         return ""
 
-    def wait(self, state: _RoleState, queue: str, pending: int) -> str:
+    def wait(self, state: RoleState, queue: str, pending: int) -> str:
         done = state.groups.get(queue, 0) - pending
         self.order.complete(state.index, queue, done)
         for access in self.all_accesses(state):
@@ -471,11 +414,11 @@ class _Run:
                 access.group, access.interval, access.part = 0, state.interval, state.part
         return ""
 
-    def all_accesses(self, state: _RoleState) -> Iterator[_Access]:
+    def all_accesses(self, state: RoleState) -> Iterator[Access]:
         for accesses in state.accesses.values():
             yield from accesses
 
-    def touch(self, state: _RoleState, op: Operation) -> str:
+    def touch(self, state: RoleState, op: Operation) -> str:
         reads, writes, queue, async_reads = effects(op)
         group = 0
         if queue is not None:
@@ -516,7 +459,7 @@ class _Run:
             kept[:] = kept[-8:]
             now = state.interval, state.part
             own_rows = name in self.overlaps.own_rows(op)
-            kept.append(_Access(op, write, name in async_reads, queue, group, *now, name in atomic, own_rows))
+            kept.append(Access(op, write, name in async_reads, queue, group, *now, name in atomic, own_rows))
         return ""
 
     def cursor(self, op: warp.Operation, name: str) -> warp.Cursor | None:
@@ -524,7 +467,7 @@ class _Run:
         ring = self.ring_of.get(name)
         return next((c for c in op.cursors if ring is not None and c.ring == ring.name), None)
 
-    def version(self, state: _RoleState, op: warp.Operation, name: str) -> int | str:
+    def version(self, state: RoleState, op: warp.Operation, name: str) -> int | str:
         """Which version of a tile an operation touches, or what is wrong with that."""
         if over := self.covered.get(name):
             return f"line {op.span.line}: {name_of(op)} touches {name} while {over} has its memory"
@@ -542,7 +485,7 @@ class _Run:
             return f"line {op.span.line}: {name_of(op)} touches {name} after it has passed the version on"
         return position % ring.depth
 
-    def moves_in(self, state: _RoleState, op: warp.Operation, name: str) -> str:
+    def moves_in(self, state: RoleState, op: warp.Operation, name: str) -> str:
         """Promise 10, where a tile over the rings is touched."""
         for tile, rows_alike in self.overlaps.beneath.get(name, ()):
             ring = self.ring_of[tile]
@@ -564,7 +507,7 @@ class _Run:
             self.covered[tile] = name
         return ""
 
-    def await_(self, state: _RoleState, op: warp.Await) -> str:
+    def await_(self, state: RoleState, op: warp.Await) -> str:
         """As if it read the tiles, or overwrote them; without `meet`, what the thread itself has under way counts
         alone."""
         for name in op.tiles:
@@ -580,10 +523,10 @@ class _Run:
 
     def conflict(
         self,
-        state: _RoleState,
+        state: RoleState,
         op: Operation,
         name: str,
-        earlier: _Access,
+        earlier: Access,
         write: bool,
         queue: str | None,
         by_async: bool,

@@ -3,6 +3,7 @@ the language promises. So anything may be drawn, and what may differ is told fro
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +17,11 @@ class NoMeaning(Exception):
     leaves a tile."""
 
 
-class Operand:
+class Operand(ABC):
     """What stands in expressions."""
 
-    def q(self) -> Q:
-        raise NotImplementedError
+    @abstractmethod
+    def q(self) -> Q: ...
 
     def __add__(self, other: Any) -> Q:
         return add(self, other)

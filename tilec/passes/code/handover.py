@@ -14,13 +14,9 @@ from typing import Literal
 
 from tilec.ir import warp
 from tilec.ir.tile import Expr
-from tilec.passes.code.inflight import Key, Record, State
+from tilec.passes.code.inflight import BY_TMA, Key, Record, State
+from tilec.passes.code.numbered import Node, flat
 from tilec.records import dataclass
-
-BY_TMA = "tma"
-"""How copies that signal a barrier combine: their order among themselves is for the kernel to say."""
-BY_TENSOR_CORES = "tensor cores"
-"""How products into tensor memory combine: one after the other, as they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +119,24 @@ def _mapped(
                 pass
         found += made(op)
     return tuple(found)
+
+
+def _versions_read(product: warp.Wgmma) -> frozenset[Expr]:
+    """By which expressions the kernel names the versions of its factors."""
+    named = (cursor.index for cursor in product.cursors if cursor.index is not None)
+    return frozenset((*named, *product.a.start, *product.b.start))
+
+
+def handover_of(
+    nodes: tuple[Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: set[str]
+) -> Handover:
+    """What is known of the operations of a role before anything is placed: see `Handover`."""
+    every = [(node.place, node.op) for node in flat(nodes)] if by_async else []
+    later = {p: _versions_read(op) for p, op in every if isinstance(op, warp.Wgmma) and op.waits_later}
+    signals: dict[int, tuple[str, ...]] = {}
+    signals |= {
+        p: (op.barrier.name,) for p, op in every if isinstance(op, warp.TmaLoad | warp.TryCancel) and op.barrier
+    }
+    committed = tuple(dict.fromkeys(op.barrier.name for _, op in every if isinstance(op, warp.TensorArrive)))
+    signals |= {p: committed for p, op in every if isinstance(op, warp.TensorMma | warp.TensorCopy)}
+    return Handover(later, signals, by_async, answers, frozenset(fragments))

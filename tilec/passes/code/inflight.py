@@ -24,6 +24,11 @@ QUEUES: tuple[Queue, ...] = ("cp_async", "wgmma", "bulk")
 Key = tuple[str, int]
 """A tile and which version of it."""
 
+BY_TMA = "tma"
+"""How copies that signal a barrier combine: their order among themselves is for the kernel to say."""
+BY_TENSOR_CORES = "tensor cores"
+"""How products into tensor memory combine: one after the other, as they were asked for."""
+
 COMPLETE, UNCOMMITTED = -1, -2  # in place of how many groups are newer
 
 MOST_PENDING = 32  # groups: more are not counted apart, and waited for as if they were as many

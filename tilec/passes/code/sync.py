@@ -26,7 +26,7 @@ from dataclasses import replace
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.tile import Expr, Var
-from tilec.passes.code.handover import Handover, forget_copies, prepared
+from tilec.passes.code.handover import forget_copies, handover_of, prepared
 from tilec.passes.code.inflight import QUEUES, Key, Record, RingUse, State, Touch
 from tilec.passes.code.numbered import Node, flat, numbered
 from tilec.passes.code.placed_waits import END, Counter, Needs, Part, inserted, is_drained, without
@@ -109,7 +109,7 @@ class _Role:
         self.mixed: frozenset[str] = frozenset()  # registers of wgmma in flight between trips, which others use too
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
         self.uses = tuple(_uses(role, rings))
-        self.handover = _handover(self.nodes, by_async, answers, fragments)
+        self.handover = handover_of(self.nodes, by_async, answers, fragments)
         self.needs: dict[int, Needs] = {}
         self.emptied: set[int] = set()  # the loops that wait for all wgmma at the end of each trip
         self.changed = False
@@ -579,23 +579,3 @@ def _registers(nodes: tuple[Node, ...], fragments: set[str]) -> dict[int, frozen
     """The accumulator of each wgmma, and its operand in registers, by the place of the wgmma."""
     found = ((n.place, n.op) for n in flat(nodes))
     return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}
-
-
-def _versions_read(product: warp.Wgmma) -> frozenset[Expr]:
-    """By which expressions the kernel names the versions of its factors."""
-    named = (cursor.index for cursor in product.cursors if cursor.index is not None)
-    return frozenset((*named, *product.a.start, *product.b.start))
-
-
-def _handover(
-    nodes: tuple[Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: set[str]
-) -> Handover:
-    every = [(node.place, node.op) for node in flat(nodes)] if by_async else []
-    later = {p: _versions_read(op) for p, op in every if isinstance(op, warp.Wgmma) and op.waits_later}
-    signals: dict[int, tuple[str, ...]] = {}
-    signals |= {
-        p: (op.barrier.name,) for p, op in every if isinstance(op, warp.TmaLoad | warp.TryCancel) and op.barrier
-    }
-    committed = tuple(dict.fromkeys(op.barrier.name for _, op in every if isinstance(op, warp.TensorArrive)))
-    signals |= {p: committed for p, op in every if isinstance(op, warp.TensorMma | warp.TensorCopy)}
-    return Handover(later, signals, by_async, answers, frozenset(fragments))

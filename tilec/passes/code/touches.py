@@ -11,8 +11,7 @@ from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Load, Store, walk as walk_tile, walk_expr
 from tilec.passes.analysis.usage import expressions
-from tilec.passes.code.handover import BY_TENSOR_CORES, BY_TMA
-from tilec.passes.code.inflight import Queue, Touch
+from tilec.passes.code.inflight import BY_TENSOR_CORES, BY_TMA, Queue, Touch
 from tilec.passes.pipelining.staging import row_parts
 
 

@@ -1,0 +1,69 @@
+"""What a run of `warp_verify` keeps of each version of a ring, each access to a tile and each role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tilec.ir.warp import Operation, Role
+from tilec.ir.warp_effects import name_of
+
+
+@dataclass(slots=True)
+class Version:
+    """`fills` and `frees` count completed phases of the full and the empty barrier, `handed_on` and `released` the
+    arrivals in the phase under way."""
+
+    fills: int = 0
+    frees: int = 0
+    handed_on: int = 0
+    released: int = 0
+
+
+@dataclass(slots=True)
+class Access:
+    """Who touched a version of a shared tile: in which barrier interval it was complete, or in which group it still
+    is. `part` counts the barriers of each warpgroup too.
+    """
+
+    by: Operation
+    write: bool
+    async_proxy: bool
+    queue: str | None
+    group: int
+    interval: int
+    part: int
+    atomic: bool = False
+    own_rows: bool = False  # whether each warpgroup reaches those of its part of the product alone
+    fenced: bool = False
+
+    @property
+    def op(self) -> str:
+        return name_of(self.by)
+
+
+@dataclass(slots=True)
+class RoleState:
+    """How far a role has come, and what it has done that others may still have to wait for."""
+
+    role: Role
+    steps: Iterator[Operation]
+    waiting: Operation | None = None
+    done: bool = False
+    executed: int = 0
+    positions: dict[str, int] = field(default_factory=dict)
+    acquired: dict[str, int] = field(default_factory=dict)  # how many versions of each ring
+    waited: dict[str, int] = field(default_factory=dict)  # likewise
+    left: dict[str, int] = field(default_factory=dict)  # likewise, those handed on or released
+    missing: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # tiles of an acquired version, to be filled
+    given: set[tuple[str, int]] = field(default_factory=set)  # versions of rings that the tensor cores work on
+    groups: dict[str, int] = field(default_factory=dict)
+    number: int = 0  # of the warpgroup, where the role's take turns
+    has_turn: bool = False
+    has_released: bool = False  # to the cluster, in the operation before
+    interval: int = 0
+    part: int = 0
+    accesses: dict[tuple[str, int], list[Access]] = field(default_factory=dict)
+    spent: dict[tuple[str, int], list[Access]] = field(default_factory=dict)  # those of versions since released
+    index: int = 0  # among all that go on by themselves
+    mates: tuple[RoleState, ...] = ()  # the other warpgroups of the role, where they go on by themselves
