@@ -21,7 +21,7 @@ class TablesHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         sys.path.insert(0, self.root)
         try:
-            from tilec.syntax.tables import write_tables
+            from tilec.frontend.syntax.tables import write_tables
         finally:
             sys.path.pop(0)
         self.folder = tempfile.TemporaryDirectory()

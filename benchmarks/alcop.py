@@ -27,20 +27,20 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tilec import driver
+from tilec.driver import build as driver
 from tilec.ir.tile import Buffer, TileOp, walk
-from tilec.options import CompileOptions
-from tilec.passes.analysis.ahead import is_loaded_ahead
-from tilec.passes.hand.hand_layout import laid_out
-from tilec.passes.layouts.layout import Laid
-from tilec.passes.layouts.narrow import widened
-from tilec.passes.pipelining.depend import Scheduled
-from tilec.source import SourceFile
-from tilec.target import Target, load
-from tilec.tune.estimate import OTHER_REGISTERS, REGISTERS_AHEAD, step_registers
-from tilec.tune.kernel import Nest, Walk, innermost, machine, nest, residence, tensor_bytes
-from tilec.tune.model import Launch, ctas_per_sm, pipeline_times, predict_blocks
-from tilec.tune.report import versions
+from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
+from tilec.passes.cost.estimate import OTHER_REGISTERS, REGISTERS_AHEAD, step_registers
+from tilec.passes.cost.kernel import Nest, Walk, innermost, machine, nest, residence, tensor_bytes
+from tilec.passes.cost.model import Launch, ctas_per_sm, pipeline_times, predict_blocks
+from tilec.passes.cost.report import versions
+from tilec.passes.explicit_roles.role_layouts import laid_out
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.legalise_types import widened
+from tilec.passes.loop.build_problem import Scheduled
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+from tilec.target.table import Target, load
 
 FOLDER = Path(__file__).parents[1] / "samples" / "alcop"
 MOST_STAGES = 6  # of shared memory, as in ALCOP's own space

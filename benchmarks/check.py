@@ -27,7 +27,7 @@ def run(kernel: Path, caches: Path) -> tuple[float, float]:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"PYTHONPATH": str(HERE.parent), "TILEC_CACHE_DIR": str(caches), "PYTHONPYCACHEPREFIX": str(caches)}
     began, before = time.perf_counter(), os.times()
-    subprocess.run([sys.executable, "-m", "tilec.cli", "check", str(kernel)], check=True, env=environment)
+    subprocess.run([sys.executable, "-m", "tilec", "check", str(kernel)], check=True, env=environment)
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return time.perf_counter() - began, cpu

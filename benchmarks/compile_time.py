@@ -63,7 +63,7 @@ def tilec(python: str, target: str) -> Compiler:
     kernel = str(ROOT / "samples" / "gemm.tl")
     script = Path(python).parent / "tilec"
     # The installed command where there is one; from a checkout, what it would run.
-    start = (str(script),) if script.exists() else (python, "-m", "tilec.cli")
+    start = (str(script),) if script.exists() else (python, "-m", "tilec")
     environment = {} if script.exists() else {"PYTHONPATH": str(ROOT)}
     ask = subprocess.run(
         [*start, "--version"], capture_output=True, text=True, check=True, env={**os.environ, **environment}

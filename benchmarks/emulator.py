@@ -16,10 +16,10 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilec import driver, emulate
+from tilec.driver import build as driver, emulate
 from tilec.emu import launch
-from tilec.options import CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 ROOT = Path(__file__).parent.parent
 

@@ -17,17 +17,17 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilec import target as targets
-from tilec.driver import Observer, check
-from tilec.options import CompileOptions, Strategy
-from tilec.passes.code.buffers import place
-from tilec.passes.code.expand import Scheduled, expand
-from tilec.passes.code.sync import synchronise
-from tilec.passes.layouts.layout import assign
-from tilec.passes.layouts.select import select
-from tilec.passes.pipelining.annotate import given_schedule
-from tilec.passes.pipelining.depend import problems
-from tilec.source import SourceFile
+from tilec.driver.build import Observer, check
+from tilec.passes.layout.assign_layouts import assign
+from tilec.passes.layout.select_mechanisms import select
+from tilec.passes.loop.annotate import given_schedule
+from tilec.passes.loop.build_problem import problems
+from tilec.passes.lower.allocate_shared import place
+from tilec.passes.lower.expand import Scheduled, expand
+from tilec.passes.lower.insert_sync import synchronise
+from tilec.support.options import CompileOptions, Strategy
+from tilec.support.source import SourceFile
+from tilec.target import table as targets
 
 LIMIT = 50.0  # milliseconds
 

@@ -29,11 +29,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "samples"))
 from references import SAMPLES, Sample
 from test_every_sample import arguments_of, numbers
 
-from tilec import driver
+from tilec.driver import build as driver
 from tilec.ir.tile import Buffer
-from tilec.options import CompileOptions, Switches
-from tilec.source import SourceFile
-from tilec.target import load
+from tilec.support.options import CompileOptions, Switches
+from tilec.support.source import SourceFile
+from tilec.target.table import load
 
 TARGET = "sm_90a"
 ROOT = Path(__file__).parents[1]

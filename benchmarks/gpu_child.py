@@ -21,11 +21,11 @@ from gpu_workloads import WORKLOADS, Tensors, Workload
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tilec import runtime
-from tilec.elements import values_of
+from tilec.host import runtime
+from tilec.ir.elements import values_of
+from tilec.ir.manifest import TensorInfo
 from tilec.ir.types import BY_NAME
-from tilec.manifest import TensorInfo
-from tilec.sizes import shape_of
+from tilec.support.sizes import shape_of
 
 # Relative to a value, one rounding of its type.
 STEP = {"float8_e4m3fn": 2.0**-3, "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-21}

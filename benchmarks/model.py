@@ -29,14 +29,14 @@ import gpu_cases
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tilec import driver
+from tilec.driver import build as driver
 from tilec.ir.tile import Buffer
-from tilec.options import CompileOptions
-from tilec.passes.pipelining.depend import Scheduled
-from tilec.source import SourceFile
-from tilec.target import load
-from tilec.tune.kernel import Block, Walk, machine, places, residence, schedule_cost, tensor_bytes
-from tilec.tune.model import Launch, cta_cycles, ctas_per_sm, predict_blocks
+from tilec.passes.cost.kernel import Block, Walk, machine, places, residence, schedule_cost, tensor_bytes
+from tilec.passes.cost.model import Launch, cta_cycles, ctas_per_sm, predict_blocks
+from tilec.passes.loop.build_problem import Scheduled
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+from tilec.target.table import load
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from alcop import WAYS, arguments, predicted, write
 
-from tilec.target import Target, load
-from tilec.tune.kernel import machine
+from tilec.passes.cost.kernel import machine
+from tilec.target.table import Target, load
 
 FOLDER = Path(__file__).parent / "networks"
 

@@ -19,14 +19,15 @@ import sys
 import time
 from pathlib import Path
 
-from tilec import driver, files
-from tilec.options import CompileOptions
+from tilec.driver import build as driver
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve
 from tilec.sched.text import problems_from_json
 from tilec.sched.verify import violations
+from tilec.support import files
+from tilec.support.options import CompileOptions
 
 RUNS = 3
 SAMPLES = Path(__file__).parents[1] / "samples"

@@ -18,7 +18,7 @@ import sass
 from compile_time import Compiler, caches, peers, run, tilec
 from static_report import report
 
-from tilec.manifest import extract
+from tilec.ir.manifest import extract
 
 WIDTHS = (128, 256)
 K_STEP = 64

@@ -27,10 +27,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tilec import options, trial
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
-from tilec.syntax.parse import parse
+from tilec.frontend.syntax.parse import parse
+from tilec.support import options
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+from tilec.tune import trial
 from tilec.tune.auto import auto
 from tilec.tune.engines import Local, Lost
 from tilec.tune.journal import Journal

@@ -1,17 +1,17 @@
-"""docs/diagnostics.md: every diagnostic code, from tilec/explanations.txt, with kernels of the tests that show it."""
+"""docs/diagnostics.md: every diagnostic code, from tilec/driver/explanations.txt, with kernels of tests that show it."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from tilec.explanations import EXPLANATIONS
+from tilec.driver.explanations import EXPLANATIONS
 
 ERRORS = Path(__file__).parents[1] / "tests" / "errors"
 
 INTRODUCTION = """# Diagnostics
 
-*Made by `python docs/generate.py` from `tilec/explanations.txt`; edit the texts there, not here.*
+*Made by `python docs/generate.py` from `tilec/driver/explanations.txt`; edit the texts there, not here.*
 
 Every error, warning and lint carries a code in brackets: `error[shape-mismatch]: …`. `tilec explain CODE` says what
 stands here. `-Wno-CODE` silences a warning, `-Werror` makes errors of them; lints have `--lint=error` and

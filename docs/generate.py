@@ -3,7 +3,7 @@
 docs/language.md lists every name of the kernel language, and docs/language/ has a page for each group of them; docs/
 diagnostics.md has every diagnostic code, and docs/tilelang_names.md every name of TileLang. What an operation or
 function is for stands beside its code in tilec/ops; what only the statements of a kernel know about, in
-tilec/language.py. Errors are those that the code which checks a call can report.
+tilec/frontend/language.py. Errors are those that the code which checks a call can report.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from diagnostic_page import diagnostics
 from tilelang_page import tilelang_names
 
 import tilec.ops
-from tilec.explanations import EXPLANATIONS
-from tilec.ir.types import BY_NAME
-from tilec.language import (
+from tilec.driver.explanations import EXPLANATIONS
+from tilec.frontend.language import (
     ALLOCATION,
     BREAK,
     DOT,
@@ -47,11 +46,12 @@ from tilec.language import (
     Name,
     written,
 )
+from tilec.frontend.sema.hints import HINTS
+from tilec.frontend.syntax import ast
+from tilec.ir.types import BY_NAME
 from tilec.ops import python, registry, scalar, signature
 from tilec.ops.signature import Signature
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.passes.reading.hints import HINTS
-from tilec.syntax import ast
 
 DOCS = Path(__file__).parent
 TITLE = "*Made by `python docs/generate.py` from the front end of tilec; edit the texts there, not here.*"
@@ -100,7 +100,9 @@ def errors(checks: tuple[Callable[..., Any], ...]) -> list[str]:
             if _is_method(step) and (owner in ("call", "c") or code.co_qualname.startswith("Call.")):
                 called = getattr(signature.Call, step.argval, None)
             owner = step.argval
-            if isinstance(called, types.FunctionType) and called.__module__.startswith(("tilec.ops", "tilec.passes")):
+            if isinstance(called, types.FunctionType) and called.__module__.startswith(
+                ("tilec.ops", "tilec.passes", "tilec.frontend")
+            ):
                 visit(called.__code__, called.__globals__)
 
     for check in checks:

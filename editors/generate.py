@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tilec import language
+from tilec.frontend import language
+from tilec.frontend.language import Name, documented
 from tilec.ir.types import BY_NAME
-from tilec.language import Name, documented
 from tilec.ops.names import REFUSED
 
 GRAMMAR = Path(__file__).parent / "vscode" / "syntaxes" / "tilec.tmLanguage.json"

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tilec.frontend.sema.elaborate import Define, elaborate
+from tilec.frontend.syntax.parse import parse
 from tilec.ir.tile import Kernel
-from tilec.passes.analysis.fold import fold
-from tilec.passes.reading.elaborate import Define, elaborate
+from tilec.passes.analysis.fold_constants import fold
 from tilec.ptx import assemble as assembler
 from tilec.sched import cache
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
-from tilec.source import SourceFile
-from tilec.syntax.parse import parse
+from tilec.support.source import SourceFile
 
 TESTS = Path(__file__).parent
 Golden = Callable[[str, str, str], None]

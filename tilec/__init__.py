@@ -7,7 +7,7 @@ TYPE_CHECKING = False  # to a type checker it is true; `typing` takes long to im
 if TYPE_CHECKING:
     from typing import Any
 
-    from tilec.api import Kernel as Kernel, compile as compile, load as load
+    from tilec.host.api import Kernel as Kernel, compile as compile, load as load
 
 __version__ = "0.1.0"
 __all__ = ["Kernel", "compile", "load"]
@@ -17,7 +17,7 @@ def __getattr__(name: str) -> Any:
     """What programs use is imported when they use it: everything imports this file."""
     if name not in __all__:
         raise AttributeError(f"module 'tilec' has no attribute {name!r}")
-    from tilec import api
+    from tilec.host import api
 
     return getattr(api, name)
 

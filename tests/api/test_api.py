@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tilec
-from tilec import api, runtime
-from tilec.diag import CompileError
+from tilec.host import api, runtime
+from tilec.support.diagnostics import CompileError
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 
@@ -412,7 +412,7 @@ def test_arrays_must_be_where_the_kernel_runs(driver: list[Any]) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float16", "float32", "float64", "bool"])
 def test_what_dlpack_and_the_interface_say(dtype: str) -> None:
     array = np.zeros((4, 6, 8), dtype)[1:, ::2, 4:]
-    by_dlpack, by_interface = tilec.api.view(array), tilec.api.view(OnGpu(array, array.ctypes.data))
+    by_dlpack, by_interface = tilec.host.api.view(array), tilec.host.api.view(OnGpu(array, array.ctypes.data))
     assert by_dlpack is not None and by_interface is not None
     for found in (by_dlpack, by_interface):
         assert (found.address, found.dtype, found.shape) == (array.ctypes.data, dtype, (3, 3, 4))

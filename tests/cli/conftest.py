@@ -29,6 +29,6 @@ def tilec_program(tmp_path: Path) -> Path:
     """The command, as it is here."""
     program = tmp_path / "bin" / "tilec"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tilec.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tilec "$@"\n')
     program.chmod(0o755)
     return program

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from command import GEMM, VECTOR_ADD, tilec
 
-from tilec import driver
+from tilec.driver import build as driver
 
 TESTS = Path(__file__).parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
 
 
 def _begun(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tilec.cli", *arguments]
+    command = [sys.executable, "-m", "tilec", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env={**ENVIRONMENT, **environment}, **pipes)
 

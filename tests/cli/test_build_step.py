@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from command import GEMM, SMALL, VECTOR_ADD, tilec
 
-from tilec import resources
-from tilec.manifest import extract, to_json
+from tilec.ir.manifest import extract, to_json
+from tilec.support import resources
 
 TWO = ["--target", "sm_80,sm_90a"]
 

@@ -12,9 +12,9 @@ from command import GEMM, SMALL, VECTOR_ADD, tilec
 
 from tilec import __version__
 from tilec.cli import main
-from tilec.explanations import EXPLANATIONS
-from tilec.manifest import extract
-from tilec.options import STAGES
+from tilec.driver.explanations import EXPLANATIONS
+from tilec.ir.manifest import extract
+from tilec.support.options import STAGES
 
 
 def test_compiles_to_the_current_folder(tmp_path: Path) -> None:

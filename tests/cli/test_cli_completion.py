@@ -78,7 +78,7 @@ def test_the_script_of_a_shell(shell: str, capfd: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(("words", "reply"), [("emulate --adv", "--adversary"), ("emu", "emulate")])
 def test_bash_asks_and_is_answered(words: str, reply: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     program = tmp_path / "tilec"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tilec.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tilec "$@"\n')
     program.chmod(0o755)
     assert tilec("completion", "bash") == 0
     script = capfd.readouterr().out.replace("_tilec_completion_setup;", "")  # `complete` is for a shell with a terminal

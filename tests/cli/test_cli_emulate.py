@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from command import GEMM, SMALL, VECTOR_ADD, tilec
 
-from tilec import driver, emulate, emulate_compare
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import build as driver, emulate, emulate_compare
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 
 def test_emulate_compares_with_the_reference(capfd: pytest.CaptureFixture[str]) -> None:
@@ -39,7 +39,7 @@ def test_emulate_interrupted(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
         progress(1, 2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilec.emulate.run", interrupted)
+    monkeypatch.setattr("tilec.driver.emulate.run", interrupted)
     assert tilec("emulate", VECTOR_ADD, *SMALL) == 130
     assert "interrupted after 1 of" in capfd.readouterr().err
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from command import GEMM, SAMPLES, SMALL, VECTOR_ADD, tilec
 
-from tilec.diag import CompileError
-from tilec.files import read_source
-from tilec.source import SourceFile
-from tilec.syntax import ast, formatting
-from tilec.syntax.parse import parse
+from tilec.frontend.syntax import ast, formatting
+from tilec.frontend.syntax.parse import parse
+from tilec.support.diagnostics import CompileError
+from tilec.support.files import read_source
+from tilec.support.source import SourceFile
 
 UNTIDY = """\
 # who wrote it

@@ -10,9 +10,9 @@ import pytest
 from command import tilec
 from native import CUDA, TOOLS, needs_cmake, ran
 
-from tilec import files
 from tilec.cli.new import TEMPLATES
-from tilec.diag import fail
+from tilec.support import files
+from tilec.support.diagnostics import fail
 
 MADE = ["CMakeLists.txt", "README.md", "main.cpp", "mine.tl"]
 

@@ -18,7 +18,7 @@ from command import GEMM, SMALL, VECTOR_ADD, tilec
 def _process(
     *arguments: str, stdout: Any = subprocess.PIPE, stderr: Any = subprocess.PIPE, **environment: str
 ) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "tilec.cli", *arguments]
+    command = [sys.executable, "-m", "tilec", *arguments]
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path, **environment}, stdout=stdout, stderr=stderr, check=False
@@ -98,7 +98,7 @@ def test_a_full_disk_is_no_bug(arguments: list[str]) -> None:
     ("arguments", "code"), [("explain syntax", 0), ("targets", 0), ("absent.tl", 1), ("--version", 0)]
 )
 def test_streams_that_are_not_open(arguments: str, code: int, closed: str) -> None:
-    command = f"{sys.executable} -m tilec.cli {arguments} {closed}"
+    command = f"{sys.executable} -m tilec {arguments} {closed}"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     assert subprocess.run(command, shell=True, env=environment, capture_output=True, check=False).returncode == code
 

@@ -161,7 +161,7 @@ def done() -> int:
 def test_ctrl_c_keeps_what_is_done(capfd: pytest.CaptureFixture[str]) -> None:
     Path("s.toml").write_text("[constants]\nblock_M = [32, 64, 128]\nblock_N = [64, 128]\nnum_stages = [2, 3, 4]\n")
     environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
-    command = [sys.executable, "-m", "tilec.cli", *SEARCH, "--trials", "18"]
+    command = [sys.executable, "-m", "tilec", *SEARCH, "--trials", "18"]
     # As from a terminal: every process of the group is interrupted.
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment

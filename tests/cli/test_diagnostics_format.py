@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from command import GEMM, tilec
 
-from tilec.explanations import EXPLANATIONS
+from tilec.driver.explanations import EXPLANATIONS
 
 KERNEL = """\
 import tilelang.language as T

@@ -18,8 +18,8 @@ import pytest
 from command import GEMM, SAMPLES, VECTOR_ADD, tilec
 from native import CUDA, STRICT, done
 
-from tilec import runtime
-from tilec.manifest import Manifest, PointerParam, ScalarParam, extract
+from tilec.host import runtime
+from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, extract
 
 HERE = Path(__file__).parent
 

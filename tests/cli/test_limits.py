@@ -34,7 +34,7 @@ def main(A: T.Tensor((N,), "float32")):
 
 def _tilec(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", "tilec.cli", *arguments]
+    command = [sys.executable, "-m", "tilec", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

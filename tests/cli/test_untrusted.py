@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from command import VECTOR_ADD, tilec
 
-from tilec import files, load
-from tilec.diag import CompileError
-from tilec.manifest import SYMBOL_PREFIX
+from tilec import load
+from tilec.ir.manifest import SYMBOL_PREFIX
+from tilec.support import files
+from tilec.support.diagnostics import CompileError
 
 KERNEL = """
 @T.prim_func

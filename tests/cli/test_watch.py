@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 from command import GEMM, VECTOR_ADD, tilec
 
-from tilec import files, resources, target
 from tilec.cli import watch
 from tilec.cli.console import Exit
+from tilec.support import files, resources
+from tilec.target import table as target
 
 _SECONDS = 60
 
@@ -28,7 +29,7 @@ class Watch:
 
     def __init__(self, *arguments: str) -> None:
         path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-        command = [sys.executable, "-m", "tilec.cli", *arguments]
+        command = [sys.executable, "-m", "tilec", *arguments]
         self.process = subprocess.Popen(
             command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

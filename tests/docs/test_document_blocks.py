@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 from fenced import ROOT, Block, blocks, pages
 
-from tilec import driver, emulate
 from tilec.cli import main
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import build as driver, emulate
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 # What a test of its own reads: by page and language.
 ELSEWHERE = {

@@ -9,7 +9,7 @@ import pytest
 from fenced import BLOCK, ROOT, pages
 
 from tilec.cli.commands import COMMANDS, command_of
-from tilec.options import STAGES
+from tilec.support.options import STAGES
 
 INLINE = re.compile(r"`([^`\n]+)`")
 OPTION = re.compile(r"(?<![\w/-])--?[A-Za-z][\w-]*")

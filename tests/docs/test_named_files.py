@@ -32,4 +32,4 @@ def test_what_is_named_stands_in_its_file() -> None:
 
 def test_the_walk_through_names_every_step() -> None:
     paths = set(PATH.findall(prose(WALK_THROUGH)))
-    assert len(paths) > 40 and {"tilec/ops/__init__.py", "tilec/ptx/isa.py", "tilec/target.py"} <= paths
+    assert len(paths) > 40 and {"tilec/ops/__init__.py", "tilec/ptx/isa.py", "tilec/target/table.py"} <= paths

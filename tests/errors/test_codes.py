@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import tilec
-from tilec import emulate, scheduling
 from tilec.cli import main
-from tilec.emulate import Arguments
+from tilec.driver import emulate, scheduling
+from tilec.driver.emulate import Arguments
 from tilec.ir.tile import Kernel
-from tilec.options import CompileOptions
-from tilec.passes.pipelining.depend import LoopProblem
+from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.budget import Budget
 from tilec.sched.solution import Attempt, Solution
+from tilec.support.options import CompileOptions
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parents[1] / "samples"

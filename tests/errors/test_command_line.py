@@ -200,7 +200,7 @@ def test_usage_errors_exit_with_2(arguments: list[str], tmp_path: Path) -> None:
 
 
 def test_a_bug_asks_for_a_report(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    from tilec import driver
+    from tilec.driver import build as driver
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oh")
@@ -305,11 +305,11 @@ def test_a_file_that_holds_no_arrays(data: bytes, tmp_path: Path, capfd: pytest.
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_a_damaged_file_of_arrays_is_no_bug(method: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Any byte may be wrong: it is noticed, or it did not matter."""
-    from tilec import emulate
-    from tilec.diag import CompileError
-    from tilec.driver import Observer, build
-    from tilec.options import CompileOptions
-    from tilec.source import SourceFile
+    from tilec.driver import emulate
+    from tilec.driver.build import Observer, build
+    from tilec.support.diagnostics import CompileError
+    from tilec.support.options import CompileOptions
+    from tilec.support.source import SourceFile
 
     made = build(SourceFile("k.tl", SCALED), CompileOptions(), Observer())
     members = {"A.npy": _npy(np.zeros(128, np.float32)), "s.npy": _npy(np.float32(2))}

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from tilec.diag import CompileError, Diagnostic
-from tilec.driver import Observer, build
-from tilec.files import read_source
-from tilec.options import STRATEGIES, CompileOptions, parse_define
-from tilec.render import render
-from tilec.source import SourceFile
+from tilec.driver.build import Observer, build
+from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.files import read_source
+from tilec.support.options import STRATEGIES, CompileOptions, parse_define
+from tilec.support.render import render
+from tilec.support.source import SourceFile
 
 FOLDER = Path(__file__).parent
 KERNELS = sorted(FOLDER.glob("*.tl"))

@@ -11,10 +11,10 @@ import dataclasses
 
 import pytest
 
-from tilec import driver
-from tilec.diag import CompileError, Diagnostic
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import build as driver
+from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = """\
 import tilelang.language as T

@@ -14,24 +14,26 @@ from typing import Any
 from mutate import changed_inside, mutated, mutated_bytes, mutated_json
 from structure import mutated_tree
 
-from tilec import manifest, readers, resources, target
 from tilec.cli.problem import problems_of
-from tilec.diag import CompileError, Diagnostic, InternalError
-from tilec.driver import build_all, check_all, legal
+from tilec.driver.build import build_all, check_all, legal
+from tilec.driver.emulate import RunOptions
+from tilec.driver.emulate_ptx import Geometry, arguments, fault_diagnostic, run
+from tilec.driver.observer import Observer, Stopped
 from tilec.emu import Fault
-from tilec.emulate import RunOptions
-from tilec.emulate_ptx import Geometry, arguments, fault_diagnostic, run
+from tilec.ir import manifest
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
-from tilec.observer import Observer, Stopped
-from tilec.options import CompileOptions
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.ptx.text import print_module
-from tilec.render import render
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.solve import solve
-from tilec.sizes import SizeError
-from tilec.source import SourceFile
+from tilec.support import readers, resources
+from tilec.support.diagnostics import CompileError, Diagnostic, InternalError
+from tilec.support.options import CompileOptions
+from tilec.support.render import render
+from tilec.support.sizes import SizeError
+from tilec.support.source import SourceFile
+from tilec.target import table as target
 
 ROOT = Path(__file__).parents[2]
 _OPTIONS = CompileOptions(target="sm_90a")
@@ -58,7 +60,7 @@ def _refused(error: CompileError, source: SourceFile | None) -> bool:
 
 def _shown(diagnostic: Diagnostic, source: SourceFile | None) -> None:
     from tilec.cli.diagnostics import as_github, as_json, as_sarif
-    from tilec.explanations import EXPLANATIONS
+    from tilec.driver.explanations import EXPLANATIONS
 
     assert diagnostic.code in EXPLANATIONS, diagnostic.code
     render(diagnostic, source)

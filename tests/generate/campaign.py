@@ -2,11 +2,10 @@
 
     python tests/generate/campaign.py --count 20000
 
-The kernel of a number is the same as long as the files here are, and `tilec/options.py`: `--first N --count 1 --show`
-prints it, `--minimise` makes the smallest kernel of it that is found for the same reason, `--file kernel.tl` tries one
-that has been written to a file, its first line included. With `--journal FILE` what has been tried is kept there, and
-not tried again.
-"""
+The kernel of a number is the same as long as the files here are, and `tilec/support/options.py`: `--first N --count 1
+--show` prints it, `--minimise` makes the smallest kernel of it that is found for the same reason, `--file kernel.tl`
+tries one that has been written to a file, its first line included. With `--journal FILE` what has been tried is kept
+there, and not tried again."""
 
 from __future__ import annotations
 

@@ -18,14 +18,14 @@ from meaning.numbers import Array, Format, rounded, stored, values_of, wrapped
 from meaning.quantity import NoMeaning
 from meaning.tiles import Tile
 
-from tilec import emulate
-from tilec.diag import CompileError
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.explanations import EXPLANATIONS
 from tilec.emu import Fault
-from tilec.explanations import EXPLANATIONS
 from tilec.ir.tile import Var
-from tilec.options import CompileOptions, Switches
-from tilec.source import SourceFile
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions, Switches
+from tilec.support.source import SourceFile
 
 Kind = Literal[
     "agrees", "refused", "meaningless", "crash", "fault", "differs", "reference differs", "hang", "generator"

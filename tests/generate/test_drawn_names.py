@@ -13,10 +13,10 @@ from drawing.settings import NOT_DRAWN, TARGETS, VALUES, switches
 from judging import Case
 from meaning.numbers import FORMATS
 
-from tilec import resources
+from tilec.frontend.language import documented
 from tilec.ir.types import BY_NAME
-from tilec.language import documented
-from tilec.options import CompileOptions, Switches
+from tilec.support import resources
+from tilec.support.options import CompileOptions, Switches
 
 ROOT = Path(__file__).parents[2]
 MOST = 6000

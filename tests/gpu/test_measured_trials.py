@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tilec import runtime, trial
-from tilec.options import CompileOptions
-from tilec.target import load
+from tilec.host import runtime
+from tilec.support.options import CompileOptions
+from tilec.target.table import load
+from tilec.tune import trial
 from tilec.tune.measure import gpu_for
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tilec import driver, emulate, files, runtime
-from tilec.options import CompileOptions, Strategy, Value
+from tilec.driver import build as driver, emulate
+from tilec.host import runtime
+from tilec.support import files
+from tilec.support.options import CompileOptions, Strategy, Value
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 NEEDED = {"sm_80": (8, 0), "sm_90a": (9, 0)}

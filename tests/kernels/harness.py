@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.options import CompileOptions, Strategy, Value
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.support.options import CompileOptions, Strategy, Value
+from tilec.support.source import SourceFile
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parents[1] / "samples"

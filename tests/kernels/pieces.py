@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from test_adversary import compute
 
-from tilec.driver import Build
+from tilec.driver.build import Build
 from tilec.emu import Fault
 
 TENSOR_PIECES = (

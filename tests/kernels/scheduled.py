@@ -10,23 +10,24 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from pipelines import Loop
 
-from tilec import emulate, interp, target as targets
 from tilec.codegen.emit import emit
+from tilec.driver import emulate
 from tilec.emu import launch
+from tilec.frontend.sema.elaborate import elaborate
+from tilec.frontend.syntax.parse import parse
+from tilec.interp import run as interp
+from tilec.ir.manifest import in_module
 from tilec.ir.tile import Buffer, Kernel, TileOp
 from tilec.ir.warp_verify import program_violations
-from tilec.manifest import in_module
-from tilec.options import Strategy
-from tilec.passes.analysis.fold import fold
+from tilec.passes.analysis.fold_constants import fold
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.usage import usage
-from tilec.passes.code.buffers import place
-from tilec.passes.code.expand import Scheduled, expand
-from tilec.passes.code.sync import synchronise
-from tilec.passes.hand.hand_layout import laid_out
-from tilec.passes.pipelining.annotate import given_schedule
-from tilec.passes.pipelining.depend import LoopProblem, problems
-from tilec.passes.reading.elaborate import elaborate
+from tilec.passes.explicit_roles.role_layouts import laid_out
+from tilec.passes.loop.annotate import given_schedule
+from tilec.passes.loop.build_problem import LoopProblem, problems
+from tilec.passes.lower.allocate_shared import place
+from tilec.passes.lower.expand import Scheduled, expand
+from tilec.passes.lower.insert_sync import synchronise
 from tilec.ptx.parse import parse_module
 from tilec.ptx.text import print_module
 from tilec.sched.problem import Problem
@@ -34,8 +35,9 @@ from tilec.sched.roles import Roles, has_roles, resolve
 from tilec.sched.schedule import Schedule
 from tilec.sched.solve import make, solve
 from tilec.sched.verify import violations
-from tilec.source import SourceFile
-from tilec.syntax.parse import parse
+from tilec.support.options import Strategy
+from tilec.support.source import SourceFile
+from tilec.target import table as targets
 
 # ---- schedules -------------------------------------------------------------------------------------------------------
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.options import CompileOptions, Strategy
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.support.options import CompileOptions, Strategy
+from tilec.support.source import SourceFile
 
 HEAD = "import tilelang\nimport tilelang.language as T\n\n"
 TARGETS = ("sm_80", "sm_90a", "sm_100a")

@@ -7,10 +7,10 @@ import re
 import pytest
 from harness import HERE, SAMPLES, built
 
-from tilec import emulate
-from tilec.driver import Build
+from tilec.driver import emulate
+from tilec.driver.build import Build
 from tilec.emu import Fault, launch
-from tilec.options import Value
+from tilec.support.options import Value
 
 GEMM: dict[str, Value] = {"M": 128, "N": 128, "K": 640}
 LARGE: dict[str, Value] = {"M": 256, "N": 192, "K": 128, "block_M": 256, "block_N": 192, "num_stages": 2}

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from harness import SAMPLES
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
 from tilec.ir import warp
-from tilec.options import ARRIVALS, Arrivals, CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.support.options import ARRIVALS, Arrivals, CompileOptions, Value
+from tilec.support.source import SourceFile
 
 GEMM = SAMPLES / "gemm.tl"
 SMALL: dict[str, Value] = {"M": 256, "N": 256, "K": 192, "num_stages": 2}

@@ -8,9 +8,9 @@ import pytest
 from harness import SAMPLES, agrees, built
 from sass import disassembled
 
-from tilec.driver import Build
+from tilec.driver.build import Build
 from tilec.ir import warp
-from tilec.options import Value
+from tilec.support.options import Value
 
 FOLDER = SAMPLES / "attention"
 Shape = dict[str, Value]

@@ -16,13 +16,13 @@ from harness import HERE, SAMPLES, built
 from numpy.typing import NDArray
 from sass import Instruction, disassembled
 
-from tilec import emulate
-from tilec.driver import Build
-from tilec.elements import values_of
+from tilec.driver import emulate
+from tilec.driver.build import Build
 from tilec.emu import launch
 from tilec.ir import warp
+from tilec.ir.elements import values_of
 from tilec.ir.tile import Buffer
-from tilec.options import Value
+from tilec.support.options import Value
 
 FLASH = SAMPLES / "flash_attention.tl"
 LOCAL = {"LDL", "STL"}

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec import emulate
-from tilec.driver import Build, Observer, Plan, build, plan
-from tilec.emulate import RunOptions
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, Plan, build, plan
+from tilec.driver.emulate import RunOptions
 from tilec.ir.warp import TmaLoad
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 TYPES = HERE / "gemm_types.tl"
 GEMM = SAMPLES / "gemm.tl"

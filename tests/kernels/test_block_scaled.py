@@ -10,11 +10,11 @@ import pytest
 from harness import HERE, built
 from numpy.typing import NDArray
 
-from tilec import emulate
-from tilec.driver import Build
-from tilec.elements import storage_shape, stored, values_of
+from tilec.driver import emulate
+from tilec.driver.build import Build
+from tilec.driver.emulate import RunOptions
 from tilec.emu import Fault
-from tilec.emulate import RunOptions
+from tilec.ir.elements import storage_shape, stored, values_of
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Buffer
 from tilec.ir.types import FLOAT8_E4M3, FLOAT8_E8M0

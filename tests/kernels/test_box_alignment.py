@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from snippets import TARGETS, kernel, runs
 
-from tilec.driver import Build
+from tilec.driver.build import Build
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
 

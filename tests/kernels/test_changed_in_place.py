@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.emulate import RunOptions
-from tilec.options import CompileOptions, Scheduler
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.emulate import RunOptions
+from tilec.support.options import CompileOptions, Scheduler
+from tilec.support.source import SourceFile
 
 TARGET = "sm_100a"
 

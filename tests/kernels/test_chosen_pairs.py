@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec import emulate
-from tilec.driver import Build, Observer, Plan, build, plan
-from tilec.emulate import RunOptions
-from tilec.options import CompileOptions
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, Plan, build, plan
+from tilec.driver.emulate import RunOptions
 from tilec.sched.decision import Decision
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 GEMM = SAMPLES / "gemm.tl"
 TENSOR = HERE / "tensor_gemm.tl"

@@ -10,11 +10,11 @@ import pytest
 from harness import HERE, agrees, built
 from test_adversary import compute
 
-from tilec import interp
-from tilec.diag import CompileError
-from tilec.driver import Build
+from tilec.driver.build import Build
 from tilec.emu import Fault
+from tilec.interp import run as interp
 from tilec.ir.tile import Kernel
+from tilec.support.diagnostics import CompileError
 
 KERNEL = HERE / "cluster_barriers.tl"
 

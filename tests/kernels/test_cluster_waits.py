@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from tilec import driver, emulate
-from tilec.emulate import RunOptions
+from tilec.driver import build as driver, emulate
+from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = """
 import tilelang.language as T

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault, launch
 from tilec.ir.warp import TmaLoad
 from tilec.ir.warp_text import show_program
-from tilec.options import CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 GEMM = SAMPLES / "gemm" / "cluster.tl"
 STEPS = HERE / "cluster_gemm.tl"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec import emulate
-from tilec.diag import CompileError
-from tilec.driver import Build, Observer, build
-from tilec.emulate import RunOptions
-from tilec.options import CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.emulate import RunOptions
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 TYPES = HERE / "gemm_types.tl"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from harness import HERE
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.options import CompileOptions, Strategy
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.support.options import CompileOptions, Strategy
+from tilec.support.source import SourceFile
 
 KERNEL = HERE / "conversions.tl"
 

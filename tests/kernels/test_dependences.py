@@ -12,22 +12,22 @@ import pytest
 from pipelines import Loop
 from scheduled import differences, tile_ir, timed
 
-from tilec import target as targets
 from tilec.codegen.emit import emit
 from tilec.emu import Fault
 from tilec.ir.tile import Kernel
 from tilec.ir.warp_verify import program_violations
 from tilec.passes.analysis.usage import usage
-from tilec.passes.code.buffers import place
-from tilec.passes.code.expand import Scheduled, expand
-from tilec.passes.code.sync import synchronise
-from tilec.passes.layouts.layout import Laid, assign
-from tilec.passes.layouts.select import select
-from tilec.passes.pipelining.depend import LoopProblem, problems
+from tilec.passes.layout.assign_layouts import Laid, assign
+from tilec.passes.layout.select_mechanisms import select
+from tilec.passes.loop.build_problem import LoopProblem, problems
+from tilec.passes.lower.allocate_shared import place
+from tilec.passes.lower.expand import Scheduled, expand
+from tilec.passes.lower.insert_sync import synchronise
 from tilec.ptx.text import print_module
 from tilec.sched.problem import Edge, Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.verify import violations
+from tilec.target import table as targets
 
 TARGETS = ["sm_80", "sm_90a"]
 

@@ -11,17 +11,18 @@ import pytest
 from harness import SAMPLES
 from sass import disassembled
 
-from tilec import emulate, target as targets
 from tilec.codegen.emit import emit
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.emulate import RunOptions
 from tilec.emu import Fault, launch
-from tilec.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.options import CompileOptions
 from tilec.passes.analysis.usage import usage
 from tilec.ptx.text import print_module
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+from tilec.target import table as targets
 
 SMALL = (("M", 128), ("N", 128), ("K", 192))
 

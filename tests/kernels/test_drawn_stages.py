@@ -12,10 +12,10 @@ from collections import Counter
 
 import pytest
 
-from tilec import driver, emulate
-from tilec.diag import CompileError
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import build as driver, emulate
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 REFUSALS = {"stage-side", "role-race", "pipeline-counts"}
 HEAD = """import tilelang.language as T

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec import emulate, manifest
 from tilec.cli import main
-from tilec.diag import CompileError
-from tilec.driver import Build
-from tilec.emulate import Arguments, Array
+from tilec.driver import emulate
+from tilec.driver.build import Build
+from tilec.driver.emulate import Arguments, Array
+from tilec.ir import manifest
+from tilec.support.diagnostics import CompileError
 
 TARGETS = ("sm_80", "sm_90a")
 EDGES = (0, 1, 63, 64, 65)

@@ -12,10 +12,10 @@ import numpy as np
 from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
-from tilec import emulate
-from tilec.driver import Observer, build
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Observer, build
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 Array = NDArray[Any]
 

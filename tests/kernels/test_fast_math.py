@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilec import driver, emulate
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import build as driver, emulate
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from harness import HERE, SAMPLES, built
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.emulate import RunOptions
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.options import CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 KERNEL = HERE / "staged_store.tl"
 SMALL: dict[str, Value] = {"M": 128, "N": 256, "K": 256}

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from harness import HERE, SAMPLES, agrees, built
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault, launch
 from tilec.ir import warp
-from tilec.options import CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 FLASH = SAMPLES / "flash_attention.tl"
 SMALL: dict[str, Value] = {"heads": 1}

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec import emulate
-from tilec.diag import CompileError
-from tilec.driver import Build
-from tilec.elements import values_of
+from tilec.driver import emulate
+from tilec.driver.build import Build
 from tilec.emu import Fault, launch
+from tilec.ir.elements import values_of
 from tilec.ir.text import print_kernel
 from tilec.ir.types import BY_NAME
 from tilec.ir.warp_text import show_program
+from tilec.support.diagnostics import CompileError
 
 KERNELS = HERE / "four_rows.tl"
 TARGET = "sm_100a"

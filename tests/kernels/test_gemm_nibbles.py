@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec import emulate
+from tilec.driver import emulate
 
 
 def unpacked(octets: np.ndarray, dtype: str) -> np.ndarray:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from harness import HERE, agrees, built
 
-from tilec import emulate
-from tilec.driver import Build
-from tilec.elements import stored, values_of
+from tilec.driver import emulate
+from tilec.driver.build import Build
+from tilec.ir.elements import stored, values_of
 from tilec.ir.types import BY_NAME, DType
 
 KERNEL = HERE / "gemm_sparse.tl"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from harness import agrees
 
-from tilec.driver import Observer, Plan, plan
+from tilec.driver.build import Observer, Plan, plan
 from tilec.ir.text import show_expr
-from tilec.options import CompileOptions
-from tilec.passes.analysis.binds import replayed
-from tilec.passes.pipelining.describe import describe
-from tilec.source import SourceFile
+from tilec.passes.analysis.scalar_definitions import replayed
+from tilec.passes.loop.describe import describe
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 Golden = Callable[[str, str, str], None]
 

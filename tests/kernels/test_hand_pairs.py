@@ -9,12 +9,12 @@ from harness import SAMPLES
 from pieces import is_right, not_missed
 from test_paired_gemm import check, is_by_pairs
 
-from tilec.diag import CompileError
-from tilec.driver import Build, Observer, build
+from tilec.driver.build import Build, Observer, build
 from tilec.ir.warp_text import show_program
-from tilec.options import CompileOptions, Value
-from tilec.passes.hand import hand_layout
-from tilec.source import SourceFile
+from tilec.passes.explicit_roles import role_layouts as hand_layout
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 TEXT = (SAMPLES / "gemm" / "gemm_2cta.tl").read_text(encoding="utf-8")
 SMALL: dict[str, Value] = {"M": 768, "N": 64, "K": 192, "block_N": 64, "stages": 2, "pairs": 1}

@@ -11,17 +11,18 @@ import pytest
 from harness import HERE, agrees, built
 from test_adversary import compute
 
-from tilec import emulate, interp
-from tilec.diag import CompileError
-from tilec.driver import Build
-from tilec.elements import values_of
+from tilec.driver import emulate
+from tilec.driver.build import Build
 from tilec.emu import Fault
+from tilec.interp import run as interp
 from tilec.ir import warp
+from tilec.ir.elements import values_of
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.types import FLOAT16
 from tilec.ir.verify import verify_tile
 from tilec.ir.warp_text import show_program
+from tilec.support.diagnostics import CompileError
 
 KERNELS = HERE / "roles.tl"
 BY_TMA = ("by_tma", "in_flight", "two_consumers", "alone")

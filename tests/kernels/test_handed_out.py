@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build, build_all, reports
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build, build_all, reports
+from tilec.driver.emulate import RunOptions
 from tilec.emu import Fault
-from tilec.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_text import show_program
 from tilec.ir.warp_verify import program_violations
-from tilec.options import TILE_SCHEDULERS, CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.support.options import TILE_SCHEDULERS, CompileOptions, Value
+from tilec.support.source import SourceFile
 
 KERNEL = HERE / "tensor_gemm.tl"
 PLAIN = HERE / "persistent_grid.tl"

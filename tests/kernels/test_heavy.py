@@ -86,7 +86,7 @@ def test_it_is_built_or_refused(name: str, tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "tilec.cli",
+        "tilec",
         str(path),
         "-Wno-all",
         "--no-cache",

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec import emulate
-from tilec.driver import Build
+from tilec.driver import emulate
+from tilec.driver.build import Build
 
 KERNELS = HERE / "im2col.tl"
 TARGETS = ("sm_80", "sm_90a")
@@ -103,7 +103,7 @@ def test_the_reference_is_numpys(target: str) -> None:
 
 
 def test_the_map_in_the_manifest() -> None:
-    from tilec.manifest import Im2col, TensorMapParam, from_json, to_json
+    from tilec.ir.manifest import Im2col, TensorMapParam, from_json, to_json
 
     _, made = built(KERNELS, "sm_90a", entry="convolve", stride=2, dilation=2, pad=3)
     (found,) = (p for p in made.manifest.params if isinstance(p, TensorMapParam) and p.im2col is not None)

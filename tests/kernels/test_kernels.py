@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from harness import HERE, SAMPLES, agrees, built
 
-from tilec.options import Strategy, Value
+from tilec.support.options import Strategy, Value
 
 FORMS: list[tuple[str, Strategy]] = [
     ("sm_80", "auto"),

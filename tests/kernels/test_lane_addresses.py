@@ -7,13 +7,13 @@ from collections import defaultdict
 
 import pytest
 
-from tilec import driver, emulate
+from tilec.driver import build as driver, emulate
 from tilec.emu.memory import Memory
 from tilec.emu.numbers import Array
 from tilec.ir.tile import Parallel, walk
-from tilec.options import CompileOptions
-from tilec.passes.layouts.lane_addresses import conflicts
-from tilec.source import SourceFile
+from tilec.passes.layout.lane_addresses import conflicts
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = """
 import tilelang.language as T

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from harness import HERE, agrees, built
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault
 from tilec.ir.text import print_kernel
 from tilec.ir.warp_text import show_program
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNELS = HERE / "cluster_launch.tl"
 TARGET = "sm_100a"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tilec import driver
-from tilec.options import DECIDED, CompileOptions
+from tilec.driver import build as driver
 from tilec.sched.schedule import Schedule
-from tilec.source import SourceFile
+from tilec.support.options import DECIDED, CompileOptions
+from tilec.support.source import SourceFile
 
 ROOT = Path(__file__).parents[2]
 SERIAL = """

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from harness import HERE, agrees
 
-from tilec import driver
-from tilec.options import CompileOptions
-from tilec.passes.pipelining.depend import Scheduled
-from tilec.passes.pipelining.pipelined_buffers import LoadedTile, loaded_tiles
-from tilec.source import SourceFile
+from tilec.driver import build as driver
+from tilec.passes.loop.build_problem import Scheduled
+from tilec.passes.loop.pipelined_buffers import LoadedTile, loaded_tiles
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = HERE / "load_use.tl"
 

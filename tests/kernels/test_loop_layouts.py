@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import agrees
-from tilec.driver import Observer, build
-from tilec.emulate import random_arguments, run
+from tilec.driver.build import Observer, build
+from tilec.driver.emulate import random_arguments, run
 from tilec.ir.placement import evaluated
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Expr, If, Kernel, LoopLayout, Parallel, Store, walk
-from tilec.options import CompileOptions
-from tilec.passes.layouts.irregular_loops import regular
-from tilec.passes.layouts.loop_layout import is_regular, places
-from tilec.source import SourceFile
+from tilec.passes.layout.irregular_loops import regular
+from tilec.passes.layout.loop_layout import is_regular, places
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 ROWS, COLUMNS, THREADS = 24, 40, 96
 FORMS = {

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from harness import agrees, built
 
-from tilec.driver import Observer, Stopped, build, plan
+from tilec.driver.build import Observer, Stopped, build, plan
 from tilec.ir import warp
-from tilec.options import CompileOptions, Strategy
 from tilec.sched.solve import solve
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Strategy
+from tilec.support.source import SourceFile
 
 Golden = Callable[[str, str, str], None]
 

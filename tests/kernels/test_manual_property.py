@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, note, seed, settings, strategies as s
 from pipelines import Loop, loops
 from scheduled import PIPELINE, by_hand, compiled, differences, tile_ir, with_lists
 
-from tilec.diag import CompileError
 from tilec.ir.tile import For, walk
-from tilec.options import Strategy
-from tilec.passes.analysis.binds import scheduled
+from tilec.passes.analysis.scalar_definitions import scheduled
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import Strategy
 
 REFUSALS = {
     "manual-schedule": "lists that are not for these statements",

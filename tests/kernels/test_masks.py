@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec import driver, emulate
-from tilec.driver import Build, Observer, build
+from tilec.driver import build as driver, emulate
+from tilec.driver.build import Build, Observer, build
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.options import CompileOptions, Value
 from tilec.sched.decision import Decision
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 KERNEL = HERE / "masks.tl"
 SOURCE = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec import emulate, runtime
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault, launch
-from tilec.manifest import extract, from_json, to_json
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.host import runtime
+from tilec.ir.manifest import extract, from_json, to_json
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 PATH = HERE / "grid.tl"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from harness import agrees, built
 
-from tilec.driver import Observer, Stopped, build
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver.build import Observer, Stopped, build
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "memory.md").read_text(encoding="utf-8")
 KERNELS = re.findall(r"^```python\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)

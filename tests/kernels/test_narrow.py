@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from harness import HERE
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.elements import values_of
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.ir.elements import values_of
 from tilec.ir.types import BY_NAME, FLOAT4_E2M1, FLOAT8_E8M0, DType
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 TARGETS = ["sm_80", "sm_90a"]
 PACKED = ["int4", "uint4", "float4_e2m1fn"]
@@ -107,7 +107,7 @@ def test_rounding_to_powers() -> None:
 @pytest.mark.parametrize("dtype", [FLOAT4_E2M1, FLOAT8_E8M0])
 def test_the_references_round_alike(dtype: DType) -> None:
     """Compile-time constants, and numpy's stand-in."""
-    from tilec.elements import rounded
+    from tilec.ir.elements import rounded
     from tilec.ir.expr import round_to
 
     values = np.concatenate((np.random.default_rng(0).normal(0, 3, 500), [0.0, 0.25, 0.75, 5.0, 100.0, np.inf]))

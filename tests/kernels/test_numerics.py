@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.interp import _CALLS
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.interp.run import _CALLS
 from tilec.ir.tile import BIT_COUNTS, INTEGER_CALLS
 from tilec.ops.intrinsics import references
-from tilec.options import CompileOptions
-from tilec.records import dataclass
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.records import dataclass
+from tilec.support.source import SourceFile
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "numerics.md").read_text(encoding="utf-8")
 COUNT = 4096

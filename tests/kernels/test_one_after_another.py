@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from harness import HERE
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.options import CompileOptions, Strategy, Value
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.support.options import CompileOptions, Strategy, Value
+from tilec.support.source import SourceFile
 
 KERNEL = HERE / "one_after_another.tl"
 CAUSAL = HERE / "causal_in_two.tl"

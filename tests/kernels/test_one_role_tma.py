@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from harness import SAMPLES
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
 from tilec.ir import warp
-from tilec.options import CompileOptions, Strategy, Value
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Strategy, Value
+from tilec.support.source import SourceFile
 
 ALONE: tuple[Strategy, ...] = ("none", "unspecialize")
 TILES = {"block_M": 128, "block_N": 64, "block_K": 32}

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from harness import HERE, agrees, built
 
-from tilec import emulate
-from tilec.driver import Build
-from tilec.emulate import Arguments
+from tilec.driver import emulate
+from tilec.driver.build import Build
+from tilec.driver.emulate import Arguments
 from tilec.ir import warp
-from tilec.options import Value
+from tilec.support.options import Value
 
 KERNEL = HERE / "gemm_of_parts.tl"
 M, N, K, DEPTH, MOST = 128, 192, 64, 4, 6

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from snippets import kernel
 
-from tilec.driver import Observer, build
+from tilec.driver.build import Observer, build
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 BODY = """
 for j in T.Parallel(128):

@@ -13,12 +13,12 @@ from harness import HERE, SAMPLES
 from pieces import TENSOR_PIECES, is_right, not_missed
 from test_adversary import compute
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.emulate import RunOptions
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.emulate import RunOptions
 from tilec.ir.warp_verify import program_violations
-from tilec.options import CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 KERNEL = HERE / "tensor_gemm.tl"
 ALONG_Y = (1, 2, 1)

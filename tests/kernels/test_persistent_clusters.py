@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from harness import SAMPLES
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.emulate import RunOptions
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.emulate import RunOptions
 from tilec.ir.warp import TmaLoad
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = Path(__file__).parent / "persistent_grid.tl"
 AT_ONCE = 8

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from harness import agrees, built
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.emulate import RunOptions
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
-from tilec.options import CompileOptions
 from tilec.passes.grid.persistent import persistent, why_not_persistent
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = Path(__file__).parent / "persistent_grid.tl"
 SMS = 132  # of sm_90a

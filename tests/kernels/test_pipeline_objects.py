@@ -10,14 +10,14 @@ import pytest
 from harness import HERE, agrees, built
 from test_hand_written_roles import right
 
-from tilec import emulate
-from tilec.diag import CompileError
-from tilec.driver import Build
-from tilec.emulate import Arguments
+from tilec.driver import emulate
+from tilec.driver.build import Build
+from tilec.driver.emulate import Arguments
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.verify import verify_tile
 from tilec.ir.warp import BarrierWait, walk
+from tilec.support.diagnostics import CompileError
 
 KERNELS = HERE / "pipeline_objects.tl"
 SAMPLE = HERE.parents[1] / "samples" / "gemm" / "pipeline_objects.tl"

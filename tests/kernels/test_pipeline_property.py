@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, note, seed, settings, strategies as s
 from pipelines import Loop, loops, nested
 from scheduled import Moves, compiled, computed_versions, differences, moves, tile_ir
 
-from tilec.diag import CompileError
-from tilec.options import Strategy
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import Strategy
 
 FORMS: list[tuple[str, Strategy, int, int]] = [  # target, strategy, side of the tiles, threads
     ("sm_80", "auto", 16, 32),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from harness import HERE, agrees, built
 
-from tilec import emulate
+from tilec.driver import emulate
 
 KERNEL = HERE / "placements.tl"
 MAPS = ("padded", "rotated", "turned", "blocks", "exchanged", "backwards", "pairs")

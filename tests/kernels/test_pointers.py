@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from test_scalar_names import TARGETS, compiled
 
-from tilec import emulate
-from tilec.diag import CompileError
-from tilec.driver import Build
-from tilec.elements import apart
-from tilec.manifest import TensorMapParam, from_json, summary, to_json
+from tilec.driver import emulate
+from tilec.driver.build import Build
+from tilec.ir.elements import apart
+from tilec.ir.manifest import TensorMapParam, from_json, summary, to_json
+from tilec.support.diagnostics import CompileError
 
 Arrays = dict[str, Any]
 

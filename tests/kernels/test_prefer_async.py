@@ -8,17 +8,17 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
 from tilec.ir.affine import scale
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Binary, BinaryOp, Var, integer
 from tilec.ir.types import BOOL, INT32
-from tilec.options import CompileOptions
-from tilec.passes.analysis.fold import compute_expr
+from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.passes.analysis.gathers import is_even
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 HEAD = """\
 import tilelang.language as T

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec import emulate
 from tilec.cli import main
-from tilec.driver import Observer, build
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Observer, build
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 TARGETS = ("sm_80", "sm_90a")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from test_scalar_names import TARGETS, compiled, run
 
-from tilec import emulate
-from tilec.diag import CompileError
+from tilec.driver import emulate
+from tilec.support.diagnostics import CompileError
 
 MASK = 0xFFFFFFFF
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from harness import HERE, agrees
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.emulate import Arguments
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.emulate import Arguments
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = HERE / "reducers.tl"
 TARGETS = ("sm_80", "sm_90a")

@@ -10,15 +10,15 @@ import pytest
 from harness import HERE, SAMPLES
 from sass import Code, disassembled
 
-from tilec import driver, emulate
-from tilec.driver import Build, Observer, Plan
+from tilec.driver import build as driver, emulate
+from tilec.driver.build import Build, Observer, Plan
+from tilec.driver.emulate import Arguments
 from tilec.emu import launch
-from tilec.emulate import Arguments
 from tilec.ir.tile import TileOp, walk
-from tilec.options import CompileOptions, Value
-from tilec.passes.analysis.ahead import is_loaded_ahead
+from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
 from tilec.sched.decision import Decision
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 KERNEL, WRITTEN, GEMM = HERE / "register_level.tl", HERE / "written_levels.tl", SAMPLES / "gemm.tl"
 LARGE: dict[str, Value] = {"M": 4096, "N": 4096, "K": 4096}

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec import emulate
-from tilec.driver import Build
-from tilec.emulate import Arguments, Array
+from tilec.driver import emulate
+from tilec.driver.build import Build
+from tilec.driver.emulate import Arguments, Array
 from tilec.ir import warp
-from tilec.options import Value
+from tilec.support.options import Value
 
 KERNEL = HERE / "register_stages.tl"
 DEPTH, MOST = 3, 6

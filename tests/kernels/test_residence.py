@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from harness import SAMPLES
 
-from tilec import driver
-from tilec.driver import Observer, Plan
-from tilec.options import CompileOptions, Value
+from tilec.driver import build as driver
+from tilec.driver.build import Observer, Plan
 from tilec.sched.decision import Decision
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 GEMM = SAMPLES / "gemm.tl"
 LARGE: dict[str, Value] = {"M": 4096, "N": 4096, "K": 4096, "threads": 128}

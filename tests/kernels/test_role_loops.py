@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec import emulate
-from tilec.diag import CompileError
-from tilec.driver import Build, Observer, build
-from tilec.emulate import RunOptions
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.emulate import RunOptions
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = """
 import tilelang.language as T

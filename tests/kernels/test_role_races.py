@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tilec import driver, emulate
-from tilec.diag import CompileError
+from tilec.driver import build as driver, emulate
 from tilec.emu import Fault
-from tilec.options import CompileOptions
-from tilec.passes.hand import hand_layout
-from tilec.source import SourceFile
+from tilec.passes.explicit_roles import role_layouts as hand_layout
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 OPTIONS = CompileOptions(target="sm_90a")
 KERNEL = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from harness import agrees
 
-from tilec.driver import Build
+from tilec.driver.build import Build
 from tilec.ir import warp
 
 KERNEL = """

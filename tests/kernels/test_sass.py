@@ -9,7 +9,7 @@ import pytest
 from harness import SAMPLES, built
 from sass import Code, Instruction, disassembled
 
-from tilec.driver import Build
+from tilec.driver.build import Build
 
 GEMMS = sorted(
     path.relative_to(SAMPLES).with_suffix("").as_posix()

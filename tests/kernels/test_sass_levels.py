@@ -12,7 +12,7 @@ import pytest
 from harness import HERE, built
 from sass import PRODUCTS, Code, Instruction, disassembled
 
-from tilec.options import Value
+from tilec.support.options import Value
 
 BOTH: dict[str, Value] = {"BM": 128, "BN": 128, "BK": 32, "MOST": 16}
 """Of `register_stages.tl`, which multiplies by mma.sync what it has in registers."""

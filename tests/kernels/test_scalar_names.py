@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.elements import is_poison
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.ir.elements import is_poison
 from tilec.ir.tile import Buffer
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 TARGETS = ("sm_80", "sm_90a")
 Arrays = dict[str, Any]

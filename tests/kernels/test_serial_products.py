@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from harness import HERE, built
 
-from tilec import emulate
+from tilec.driver import emulate
 
 KERNEL = HERE / "serial_products.tl"
 

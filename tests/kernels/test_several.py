@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from harness import HERE, built
 
-from tilec import emulate
 from tilec.cli import main
-from tilec.driver import Observer, build_all
-from tilec.files import read_source
-from tilec.manifest import extract
-from tilec.options import CompileOptions, Value
+from tilec.driver import emulate
+from tilec.driver.build import Observer, build_all
+from tilec.ir.manifest import extract
+from tilec.support.files import read_source
+from tilec.support.options import CompileOptions, Value
 
 SEVERAL = HERE / "files" / "several.tl"
 DEFINES: dict[str, dict[str, Value]] = {"copy": {}, "product": {"M": 64}, "increment": {"by": 3}, "negate": {"M": 64}}

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec import emulate
-from tilec.diag import CompileError
+from tilec.driver import emulate
 from tilec.emu import Fault
-from tilec.options import Strategy
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import Strategy
 
 FORMS: list[tuple[str, Strategy]] = [
     ("sm_80", "auto"), ("sm_80", "none"), ("sm_90a", "auto"), ("sm_90a", "unspecialize"),

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from harness import HERE, agrees
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.elements import stored, values_of
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.ir.elements import stored, values_of
 from tilec.ir.types import BFLOAT16, BY_NAME
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 Array = np.ndarray[Any, Any]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from harness import SAMPLES, built
 
-from tilec import emulate
-from tilec.driver import Build, Observer, Plan, build, plan
-from tilec.emulate import RunOptions
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, Plan, build, plan
+from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.options import CompileOptions, Value
-from tilec.passes.pipelining.staging import Staging, stagings
-from tilec.source import SourceFile
+from tilec.passes.memory.staged_stores import Staging, stagings
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 KERNEL = Path(__file__).parent / "staged_store.tl"
 CHUNK = 128  # bytes of a row

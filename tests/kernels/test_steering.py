@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from harness import SAMPLES, agrees, built
 
-from tilec.driver import Build
+from tilec.driver.build import Build
 
 KERNEL = """
 import tilelang.language as T

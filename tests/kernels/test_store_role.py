@@ -11,14 +11,14 @@ import pytest
 from harness import HERE, SAMPLES, built
 from test_adversary import compute
 
-from tilec import emulate
 from tilec.cli import main
-from tilec.diag import CompileError
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault, launch
 from tilec.ir import warp
-from tilec.options import CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 PATH = HERE / "streaming.tl"
 ADVERSARIES = (None, 0, 1, 2, 3)

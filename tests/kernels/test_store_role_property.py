@@ -9,15 +9,15 @@ import pytest
 from harness import HERE
 from scheduled import Moves, compiled
 
-from tilec import emulate
+from tilec.driver import emulate
 from tilec.emu import launch
-from tilec.manifest import in_module
-from tilec.options import Value
-from tilec.passes.analysis.fold import fold
-from tilec.passes.reading.elaborate import elaborate
+from tilec.frontend.sema.elaborate import elaborate
+from tilec.frontend.syntax.parse import parse
+from tilec.ir.manifest import in_module
+from tilec.passes.analysis.fold_constants import fold
 from tilec.ptx.parse import parse_module
-from tilec.source import SourceFile
-from tilec.syntax.parse import parse
+from tilec.support.options import Value
+from tilec.support.source import SourceFile
 
 PATH = HERE / "streaming_forms.tl"
 FORMS: list[dict[str, Value]] = [

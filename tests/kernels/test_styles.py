@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec import driver, emulate
-from tilec.diag import CompileError
-from tilec.driver import Observer, build
-from tilec.files import read_source
-from tilec.options import CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.driver import build as driver, emulate
+from tilec.driver.build import Observer, build
+from tilec.support.diagnostics import CompileError
+from tilec.support.files import read_source
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,7 @@ def gemm(M=128, N=128, K=256):
             for i, j in T.Parallel(128, 128):
                 C_l[i, j] = T.exp(C_l[i, j])
             T.copy(C_l, C[by * 128, bx * 128])
-    return main
-"""
+    return main """
 SPECIALISED, TMA, APPROXIMATE = "elect.sync", "cp.async.bulk.tensor", "ex2.approx.ftz"
 KEY = "tilelang.PassConfigKey."
 

@@ -10,9 +10,9 @@ import pytest
 from harness import HERE, SAMPLES, agrees
 from test_attention_shapes import computed
 
-from tilec.driver import Build, Observer, build
-from tilec.options import CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.driver.build import Build, Observer, build
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 FLASH = SAMPLES / "flash_attention.tl"
 

@@ -6,7 +6,7 @@ import pytest
 from harness import HERE, agrees, built
 
 from tilec.ir import warp
-from tilec.options import Strategy, Value
+from tilec.support.options import Strategy, Value
 
 FORMS: list[tuple[str, Strategy]] = [
     ("sm_80", "auto"),

@@ -12,11 +12,11 @@ from pipelines import Loop, loops
 from scheduled import Moves, compiled, differences, moves, tile_ir
 from test_pipeline_property import holds
 
-from tilec.diag import CompileError
 from tilec.ir.tile import For, If, Kernel, Stmt, While, Wishes
-from tilec.options import Strategy
-from tilec.passes.analysis.binds import scheduled
+from tilec.passes.analysis.scalar_definitions import scheduled
 from tilec.passes.analysis.usage import writes
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import Strategy
 
 FORMS: list[tuple[str, Strategy, int, int, bool]] = [  # target, strategy, side of the tiles, threads, can be fed
     ("sm_80", "auto", 32, 64, False),

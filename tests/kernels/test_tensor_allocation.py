@@ -9,7 +9,7 @@ import pytest
 from harness import HERE, SAMPLES, built
 from test_adversary import compute
 
-from tilec.driver import Build
+from tilec.driver.build import Build
 from tilec.emu import Fault
 
 TARGET = "sm_100a"

@@ -10,7 +10,7 @@ from harness import SAMPLES, built
 from test_tensor_gemm import check
 from test_tensor_roles import faulty
 
-from tilec.driver import Build
+from tilec.driver.build import Build
 
 SAMPLE = SAMPLES / "attention" / "flash_attention_sm100.tl"
 SMALL = {"batch": 1, "heads": 1, "S": 192, "D": 32}

@@ -12,12 +12,12 @@ from harness import SAMPLES, agrees, built
 from pieces import TENSOR_PIECES, is_right, not_missed
 from test_adversary import compute
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.emulate import RunOptions
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 TARGET = "sm_100a"
 KERNEL = Path(__file__).parent / "tensor_gemm.tl"

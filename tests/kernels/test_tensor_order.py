@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.emulate import RunOptions
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = """
 import tilelang.language as T

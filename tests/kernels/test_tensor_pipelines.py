@@ -9,9 +9,9 @@ import pytest
 from harness import SAMPLES, built
 from test_hand_written_roles import right
 
-from tilec import emulate
-from tilec.driver import Build
-from tilec.emulate import RunOptions
+from tilec.driver import emulate
+from tilec.driver.build import Build
+from tilec.driver.emulate import RunOptions
 from tilec.ir.warp import Arrive, TensorArrive, walk
 
 SAMPLE = SAMPLES / "gemm" / "pipeline_objects.tl"

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from tilec import emulate
-from tilec.diag import CompileError
-from tilec.driver import Build, Observer, build
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 TARGETS = ["sm_80", "sm_90a", "sm_100a"]
 KERNEL = """import tilelang.language as T

@@ -12,11 +12,11 @@ from harness import built
 from test_adversary import compute
 from test_tensor_gemm import check
 
-from tilec.driver import Build, Observer, build
+from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault
 from tilec.ir.text import print_kernel
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = Path(__file__).parent / "tensor_roles.tl"
 TARGET = "sm_100a"

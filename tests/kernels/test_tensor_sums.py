@@ -9,10 +9,10 @@ from harness import HERE, agrees, built
 from test_adversary import compute
 from test_tensor_gemm import check, goes_by_tcgen05
 
-from tilec.driver import Build, Observer, build
+from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNELS, GEMM = HERE / "tensor_sums.tl", HERE / "tensor_gemm.tl"
 TARGET = "sm_100a"

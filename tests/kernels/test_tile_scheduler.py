@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from harness import HERE, agrees, built
 
-from tilec import emulate
+from tilec.driver import emulate
 from tilec.ir.warp import TmaLoad
 
 PATH = HERE / "tile_scheduler.tl"

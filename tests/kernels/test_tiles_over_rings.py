@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from harness import HERE, SAMPLES, built
 
-from tilec import emulate
-from tilec.driver import Build
-from tilec.emulate import RunOptions
-from tilec.options import Value
+from tilec.driver import emulate
+from tilec.driver.build import Build
+from tilec.driver.emulate import RunOptions
+from tilec.support.options import Value
 
 SMALL: dict[str, Value] = {"M": 128, "N": 128, "K": 192, "num_stages": 3}
 

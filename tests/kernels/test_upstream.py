@@ -10,10 +10,10 @@ import pytest
 from harness import HERE, built
 from test_kernels import FORMS
 
-from tilec import emulate
+from tilec.driver import emulate
 from tilec.ir import warp
 from tilec.ir.tile import Store
-from tilec.options import Strategy
+from tilec.support.options import Strategy
 
 CASES = (
     "overwrite", "twice", "single", "guarded", "condition", "chain", "after", "scratch", "depths", "again", "while",

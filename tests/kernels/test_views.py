@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from harness import HERE, agrees
 
-from tilec import emulate
-from tilec.driver import Observer, build
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Observer, build
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = HERE / "views.tl"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilec import emulate
-from tilec.driver import Observer, build
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Observer, build
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 TEXT = """\
 import tilelang.language as T

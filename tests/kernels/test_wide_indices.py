@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from snippets import TARGETS, kernel, runs
 
-from tilec import emulate
-from tilec.driver import Observer, build
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import emulate
+from tilec.driver.build import Observer, build
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 WIDE = ("int64", "uint64")
 PARAMS = 'P: T.Tensor((16,), "{dtype}"), A: T.Tensor((96, 32), "float32"), B: T.Tensor((96, 32), "float32")'

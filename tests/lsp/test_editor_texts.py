@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 
-from tilec.diag import Diagnostic, Label
+from tilec.frontend.syntax.parse import parse_mended
 from tilec.lsp import vocabulary
 from tilec.lsp.documents import Document, Documents, path_of
 from tilec.lsp.hover import hover
@@ -16,9 +16,9 @@ from tilec.lsp.names import Names, resolve
 from tilec.lsp.positions import Units
 from tilec.lsp.server import _concerning
 from tilec.lsp.worker import Answer
-from tilec.options import CompileOptions
-from tilec.source import SourceFile, Span
-from tilec.syntax.parse import parse_mended
+from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile, Span
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 LINES = ("ab", "é𝕏c\r", "")

@@ -15,8 +15,8 @@ import pytest
 from language_client import ROOT, Editor
 
 from tilec.cli import main
-from tilec.language import documented
-from tilec.passes.reading.vocabulary import supported_names
+from tilec.frontend.language import documented
+from tilec.frontend.sema.vocabulary import supported_names
 
 GEMM = (ROOT / "samples" / "gemm.tl").read_text(encoding="utf-8")
 IMPORTING = """\

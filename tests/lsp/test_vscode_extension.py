@@ -15,9 +15,9 @@ from typing import Any
 
 from tilec import __version__
 from tilec.cli.commands import COMMANDS
+from tilec.frontend.sema.vocabulary import supported_names
 from tilec.ir.types import BY_NAME
 from tilec.ops.names import REFUSED
-from tilec.passes.reading.vocabulary import supported_names
 
 EDITORS = Path(__file__).parents[2] / "editors"
 FOLDER = EDITORS / "vscode"

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from peers import HERE
 
-from tilec import driver
+from tilec.driver import build as driver
 from tilec.ir.text import show_expr
 from tilec.ir.tile import Buffer, Expr, Extent, Kernel, walk_expr
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 ROOT = HERE.parents[1]
 FOLDERS = ("samples", "samples/*", "benchmarks/kernels", "tests/kernels")

@@ -17,7 +17,7 @@ import torch
 from gpu_workloads import MOST_ERROR, WORKLOADS, Tensors, Workload
 from torch.nn.functional import scaled_dot_product_attention
 
-from tilec.manifest import TensorInfo
+from tilec.ir.manifest import TensorInfo
 
 ROWS = {"M": 24, "N": 64, "dtype": "float16"}
 SIZES: dict[str, list[dict[str, Any]]] = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tilec.driver import Observer, build
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver.build import Observer, build
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 FOLDER = Path(__file__).parents[2] / "samples" / "alcop"
 KERNELS: dict[str, dict[str, Any]] = tomllib.loads((FOLDER / "kernels.toml").read_text(encoding="utf-8"))

@@ -16,14 +16,14 @@ from bank_turns import conflicted, counted
 from numpy.typing import NDArray
 from references import SAMPLES, Sample
 
-from tilec import emulate
-from tilec.driver import Build, Observer, build
-from tilec.elements import numpy_type, stored, values_of
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
+from tilec.ir.elements import numpy_type, stored, values_of
 from tilec.ir.tile import Buffer
 from tilec.ir.types import DType
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
-from tilec.target import load
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+from tilec.target.table import load
 
 FOLDER = Path(__file__).parents[2] / "samples"
 TARGETS = ("sm_80", "sm_90a", "sm_100a")

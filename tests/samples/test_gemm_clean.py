@@ -14,7 +14,7 @@ from bank_turns import conflicted, counted
 from references import SAMPLES
 from test_every_sample import FOLDER, arguments_of, made
 
-from tilec import emulate
+from tilec.driver import emulate
 
 from sass import PRODUCTS, disassembled, local_accesses, products
 

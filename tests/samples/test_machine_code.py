@@ -15,11 +15,11 @@ import pytest
 from references import SAMPLES
 from test_every_sample import FOLDER, arguments_of, made
 
-from tilec import emulate
-from tilec.driver import Build
+from tilec.driver import emulate
+from tilec.driver.build import Build
 from tilec.emu.memory import Memory
-from tilec.target import load
-from tilec.tune.model import Residence, ctas_per_sm
+from tilec.target.table import load
+from tilec.passes.cost.model import Residence, ctas_per_sm
 
 from sass import Accesses, accesses, disassembled
 

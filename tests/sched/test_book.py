@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from loops import has_schedule
 
-from tilec import target as target_file
-from tilec.refusals import refusals
+from tilec.driver.refusals import refusals
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.roofline import Roofline, roofline, stage_count
@@ -16,6 +15,7 @@ from tilec.sched.schedule import Schedule
 from tilec.sched.solve import make, solve
 from tilec.sched.trace import pool_peaks
 from tilec.sched.verify import violations
+from tilec.target import table as target_file
 
 SLOTS = ("tma", "tp_smem_wr", "tc_and_mma", "tp_mma", "tp_smem_rd", "tp_tmem_wr")
 

@@ -8,13 +8,13 @@ import pytest
 from graphs import graph
 from loops import KNOWN, gemm, random_problem
 
-from tilec.options import SCHEDULERS
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.heuristic import ARMS, heuristic, is_serial, place
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.sched.solve import solve
 from tilec.sched.text import from_neutral
 from tilec.sched.verify import violations
+from tilec.support.options import SCHEDULERS
 
 
 @pytest.mark.parametrize("arm", ARMS)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from tilec import emulate, target as targets
 from tilec.codegen.emit import emit
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault
+from tilec.ir.manifest import in_module
 from tilec.ir.warp import Program
-from tilec.manifest import in_module
-from tilec.options import CompileOptions, Strategy, Value
 from tilec.passes.analysis.usage import usage
 from tilec.ptx.assemble import assemble
 from tilec.ptx.text import print_module
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Strategy, Value
+from tilec.support.source import SourceFile
+from tilec.target import table as targets
 
 ROOT = Path(__file__).parents[2]
 SAMPLES, KERNELS = ROOT / "samples", ROOT / "tests/kernels"

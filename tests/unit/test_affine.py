@@ -12,7 +12,7 @@ from tilec.ir.affine import UNKNOWN, Affine, Interval, add, affine, interval, sc
 from tilec.ir.text import show_expr
 from tilec.ir.tile import COMPARISONS, Binary, BinaryOp, Cast, Const, Expr, Select, Unary, Var, integer, walk_expr
 from tilec.ir.types import BOOL, FLOAT32, INT8, INT32, INT64, UINT8, UINT32, DType
-from tilec.passes.analysis.fold import compute_expr, fold_expr
+from tilec.passes.analysis.fold_constants import compute_expr, fold_expr
 
 VARIABLES = (Var("x"), Var("y"), Var("z"))
 X, Y, Z = VARIABLES

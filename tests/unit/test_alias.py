@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tilec import driver
+from tilec.driver import build as driver
 from tilec.ir.read import read_kernel
 from tilec.ir.tile import For, If, Kernel, While
-from tilec.options import CompileOptions
 from tilec.passes.analysis.alias import Aliased, Token, analyse, print_aliased
 from tilec.passes.analysis.usage import reads, writes
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 TESTS = Path(__file__).parents[1]
 KERNELS = sorted([*(TESTS.parent / "samples").glob("*.tl"), *(TESTS / "kernels").glob("*.tl")])

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tilec import target as targets
-from tilec.diag import CompileError
 from tilec.ir.tile import Kernel
-from tilec.passes.layouts.layout import assign
-from tilec.passes.layouts.select import select
-from tilec.passes.pipelining.annotate import given_schedule
-from tilec.passes.pipelining.depend import LoopProblem, problems
+from tilec.passes.layout.assign_layouts import assign
+from tilec.passes.layout.select_mechanisms import select
+from tilec.passes.loop.annotate import given_schedule
+from tilec.passes.loop.build_problem import LoopProblem, problems
 from tilec.sched.verify import violations
+from tilec.support.diagnostics import CompileError
+from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 

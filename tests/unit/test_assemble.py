@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.diag import InternalError
 from tilec.ptx.assemble import Remark, assemble, parse_remarks
 from tilec.ptx.isa import check
 from tilec.ptx.module import Instruction
 from tilec.ptx.parse import parse_module
+from tilec.support.diagnostics import InternalError
 
 ACCUMULATORS = 32
 REGISTERS = f".reg .b64 %a, %b, %o; .reg .pred %p; .reg .f32 %d<{ACCUMULATORS}>; .reg .b32 %r<4>;"

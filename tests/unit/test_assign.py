@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tilec import target as targets
-from tilec.diag import CompileError
 from tilec.ir.layout import Fragment, mma_accumulator, plain, row_major, swizzled, wgmma_accumulator
 from tilec.ir.tile import For, Kernel, Parallel, TileOp, walk
-from tilec.options import Strategy
-from tilec.passes.layouts.layout import Laid, assign
-from tilec.passes.layouts.select import select
+from tilec.passes.layout.assign_layouts import Laid, assign
+from tilec.passes.layout.select_mechanisms import select
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import Strategy
+from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 

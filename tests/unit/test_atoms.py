@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tilec import driver, emulate, target as targets
+from tilec.driver import build as driver, emulate
 from tilec.ir import warp
 from tilec.ir.layout import SharedLayout, mma_accumulator, plain, row_major, swizzled
 from tilec.ir.tile import Kernel, TileOp, walk
-from tilec.options import CompileOptions, Switches
-from tilec.passes.layouts.atoms import Atom, Cost, Pattern, Sweep, candidates, cheapest, conflicts, cost, is_legal
-from tilec.passes.layouts.layout import Laid, assign
-from tilec.passes.layouts.select import select
-from tilec.source import SourceFile
-from tilec.target import Weights
+from tilec.passes.layout.assign_layouts import Laid, assign
+from tilec.passes.layout.atoms import Atom, Cost, Pattern, Sweep, candidates, cheapest, conflicts, cost, is_legal
+from tilec.passes.layout.select_mechanisms import select
+from tilec.support.options import CompileOptions, Switches
+from tilec.support.source import SourceFile
+from tilec.target import table as targets
+from tilec.target.table import Weights
 
 Make = Callable[..., Kernel]
 KERNELS = Path(__file__).parents[1] / "kernels"

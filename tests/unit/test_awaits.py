@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from tilec import target as targets
-from tilec.diag import Diagnostic
+from tilec.frontend.sema.awaits import with_awaited
 from tilec.ir.tile import Kernel, TileOp, walk
-from tilec.passes.layouts.layout import assign
-from tilec.passes.layouts.select import select
-from tilec.passes.pipelining.depend import LoopProblem, problems
-from tilec.passes.reading.awaits import with_awaited
+from tilec.passes.layout.assign_layouts import assign
+from tilec.passes.layout.select_mechanisms import select
+from tilec.passes.loop.build_problem import LoopProblem, problems
 from tilec.sched.solve import solve
 from tilec.sched.verify import violations
+from tilec.support.diagnostics import Diagnostic
+from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import alcop
 
-from tilec.target import load
+from tilec.target.table import load
 
 AMPERE = load("sm_80")
 ROW = {"sample": "matmul", "M": 512, "N": 768, "K": 3072}

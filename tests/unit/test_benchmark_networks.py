@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import networks
 
-from tilec.target import load
+from tilec.target.table import load
 
 AMPERE = load("sm_80")
 

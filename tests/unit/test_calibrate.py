@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec import resources, runtime, target as targets
 from tilec.calibrate import plan
 from tilec.calibrate.measure import PROBES, Measurement, from_json, gpu_for, measure, probes_for, to_json
 from tilec.calibrate.probe import Probe, Run
 from tilec.calibrate.rewrite import rewritten
 from tilec.cli import main
-from tilec.diag import CompileError
+from tilec.host import runtime
+from tilec.support import resources
+from tilec.support.diagnostics import CompileError
+from tilec.target import table as targets
 
 DATE = "2026-01-02"
 MACHINE = targets.load("sm_90a")
@@ -301,11 +303,12 @@ import sys
 for name in {BLOCKED}: sys.modules[name] = None
 sys.path[:0] = [{str(Path(__file__).parent)!r}]
 import test_calibrate
-from tilec import cli, runtime
+from tilec import cli
+from tilec.host import runtime
 from tilec.calibrate import measure
 class Device(test_calibrate.StandIn):
     def opened(self, cubin):
-        from tilec.manifest import extract
+        from tilec.ir.manifest import extract
         return super().opened(extract(cubin)[0].entry.encode())
 measure.gpu_for = lambda target: Device()
 sys.exit(cli.main(["calibrate", "--target", "sm_80", "--cubins", "probes", "--repeats", "3", "--json", "m.json"]))

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from sass import disassembled
 
-from tilec import emulate
 from tilec.calibrate import probe as frame
 from tilec.calibrate.measure import PROBES, wrong_words
 from tilec.calibrate.probe import ROW_BYTES, Probe, Run
+from tilec.driver import emulate
 from tilec.emu import launch
-from tilec.manifest import extract
+from tilec.ir.manifest import extract
 from tilec.ptx.assemble import assemble
-from tilec.target import load
+from tilec.target.table import load
 
 ROWS = 1 << 13
 """Of the emulated memory."""

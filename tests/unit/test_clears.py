@@ -8,7 +8,7 @@ from tilec.ir import warp
 from tilec.ir.layout import swizzled, wgmma_accumulator
 from tilec.ir.tile import Buffer, Const, Load, Parallel, Region, Store, Var, integer
 from tilec.ir.types import FLOAT16, FLOAT32
-from tilec.passes.code.clears import set_by_products
+from tilec.passes.lower.accumulator_initialisation import set_by_products
 
 A, B = (Buffer(name, (64, 64), FLOAT16, "shared") for name in "AB")
 C, D = (Buffer(name, (64, 64), FLOAT32, "fragment") for name in "CD")

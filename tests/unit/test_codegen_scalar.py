@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tilec import emulate, interp, target as targets
 from tilec.codegen.emit import emit
-from tilec.elements import stored, values_of
+from tilec.driver import emulate
+from tilec.interp import run as interp
+from tilec.ir.elements import stored, values_of
 from tilec.ir.expr import constant
+from tilec.ir.manifest import in_module
 from tilec.ir.tile import (
     BIT_COUNTS,
     COMPARISONS,
@@ -33,17 +35,17 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, FLOAT64, NARROW, DType
-from tilec.manifest import in_module
 from tilec.ops.intrinsics import references
 from tilec.passes.analysis.usage import usage
-from tilec.passes.code.buffers import place
-from tilec.passes.code.expand import expand
-from tilec.passes.code.sync import synchronise
-from tilec.passes.layouts.layout import assign
-from tilec.passes.layouts.select import select
+from tilec.passes.layout.assign_layouts import assign
+from tilec.passes.layout.select_mechanisms import select
+from tilec.passes.lower.allocate_shared import place
+from tilec.passes.lower.expand import expand
+from tilec.passes.lower.insert_sync import synchronise
 from tilec.ptx.isa import check
 from tilec.ptx.module import Instruction
 from tilec.ptx.text import print_module
+from tilec.target import table as targets
 
 N = 32
 LANE = Var("i")

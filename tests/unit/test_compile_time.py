@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tilec.frontend.sema.elaborate import elaborate
+from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.unparse import unparse
 from tilec.ir.tile import Buffer
-from tilec.passes.reading.elaborate import elaborate
-from tilec.source import SourceFile
-from tilec.syntax.parse import parse
-from tilec.syntax.unparse import unparse
+from tilec.support.source import SourceFile
 
 KERNEL = """
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tilec.frontend.sema.elaborate import elaborate
+from tilec.frontend.syntax.parse import parse
 from tilec.ir.text import print_kernel
-from tilec.passes.analysis.fold import fold
-from tilec.passes.reading.elaborate import elaborate
-from tilec.source import SourceFile
-from tilec.syntax.parse import parse
+from tilec.passes.analysis.fold_constants import fold
+from tilec.support.source import SourceFile
 
 KERNEL = """import tilelang.language as T
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.passes.pipelining.cuts import Flight, first_step
+from tilec.passes.loop.rotate_loop import Flight, first_step
 
 
 def test_a_trip_begins_where_no_turn_goes_on() -> None:

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tilec import target as targets
-from tilec.diag import CompileError
 from tilec.ir.tile import Kernel
-from tilec.options import Strategy
-from tilec.passes.layouts.layout import assign
-from tilec.passes.layouts.select import select
-from tilec.passes.pipelining.depend import LoopProblem, Scheduled, loops_to_schedule, problems
+from tilec.passes.layout.assign_layouts import assign
+from tilec.passes.layout.select_mechanisms import select
+from tilec.passes.loop.build_problem import LoopProblem, Scheduled, loops_to_schedule, problems
 from tilec.sched.check import faults
 from tilec.sched.objective import held_at_once, limited, make
 from tilec.sched.problem import UNLIMITED
 from tilec.sched.solve import solve
 from tilec.sched.verify import violations
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import Strategy
+from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 

@@ -1,7 +1,7 @@
 import pytest
 
-from tilec.diag import CompileError, Diagnostic, Label, fail
-from tilec.source import Span
+from tilec.support.diagnostics import CompileError, Diagnostic, Label, fail
+from tilec.support.source import Span
 
 SPAN = Span(1, 1, 1, 2)
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from tilec import driver, emulate
 from tilec.cli import main
-from tilec.diag import CompileError
+from tilec.driver import build as driver, emulate
 from tilec.emu.fault import Fault
-from tilec.manifest import to_json
-from tilec.options import CompileOptions
+from tilec.ir.manifest import to_json
 from tilec.sched import trace
-from tilec.source import SourceFile
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 ROOT = Path(__file__).parents[2]
 GEMM = str(ROOT / "samples" / "gemm.tl")

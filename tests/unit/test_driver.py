@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tilec import driver, files, remarks
-from tilec.diag import InternalError
-from tilec.driver import Observer, Stopped
-from tilec.options import STAGES, CompileOptions
+from tilec.driver import build as driver, remarks
+from tilec.driver.build import Observer, Stopped
 from tilec.ptx.assemble import Remark
-from tilec.source import SourceFile, Span
+from tilec.support import files
+from tilec.support.diagnostics import InternalError
+from tilec.support.options import STAGES, CompileOptions
+from tilec.support.source import SourceFile, Span
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 

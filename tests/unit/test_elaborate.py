@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tilec.diag import CompileError
+from tilec.frontend.sema.elaborate import elaborate, entries
+from tilec.frontend.syntax import ast
+from tilec.frontend.syntax.parse import parse
 from tilec.ir.text import print_kernel, show_expr
 from tilec.ir.tile import Bind, Buffer, For, If, Kernel, Load, Parallel, Stmt, Store, TileOp, Var, walk
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64
 from tilec.ir.verify import verify_tile
-from tilec.passes.analysis.binds import replayable
-from tilec.passes.analysis.fold import fold
+from tilec.passes.analysis.fold_constants import fold
+from tilec.passes.analysis.scalar_definitions import replayable
 from tilec.passes.analysis.usage import reads, usage, writes
-from tilec.passes.reading.elaborate import elaborate, entries
-from tilec.source import SourceFile
-from tilec.syntax import ast
-from tilec.syntax.parse import parse
+from tilec.support.diagnostics import CompileError
+from tilec.support.source import SourceFile
 
 Build = Callable[..., Kernel]
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*.tl"))

@@ -14,14 +14,14 @@ from building import KERNELS, ROOT, SAMPLES, Defines, built
 
 from tilec.codegen.builder import half_bits, immediate
 from tilec.ir.expr import round_to
+from tilec.ir.manifest import TensorMapParam
 from tilec.ir.tile import Const
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32
-from tilec.manifest import TensorMapParam
-from tilec.options import STRATEGIES, Strategy
 from tilec.ptx.isa import check
 from tilec.ptx.module import FloatImm, Imm, Instruction, Loc
 from tilec.ptx.parse import parse_module
 from tilec.ptx.text import print_module
+from tilec.support.options import STRATEGIES, Strategy
 
 SHORT: Defines = (("M", 256), ("N", 256), ("K", 256))
 CASES: list[tuple[Path, str, Strategy, int, Defines]] = [
@@ -152,9 +152,9 @@ def test_constants() -> None:
 
 PRINT_DIGESTS = """
 import hashlib, sys
-from tilec.driver import Observer, build
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver.build import Observer, build
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 for path in sys.argv[1:]:
     for target in ("sm_80", "sm_90a"):
         made = build(SourceFile(path, open(path, encoding="utf-8").read()), CompileOptions(target=target), Observer())

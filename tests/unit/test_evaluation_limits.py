@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from tilec.diag import CompileError
-from tilec.driver import check_all
-from tilec.observer import Observer
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver.build import check_all
+from tilec.driver.observer import Observer
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 SECONDS = 3
 """Of the processor's."""

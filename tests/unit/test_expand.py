@@ -15,23 +15,23 @@ import pytest
 from building import build_source, outcome
 from evaluation import evaluate
 
-from tilec import target as targets
 from tilec.ir import warp
 from tilec.ir.tile import For, Kernel, Store, integer
 from tilec.ir.warp_verify import program_violations
-from tilec.options import Strategy
-from tilec.passes.code.buffers import place
-from tilec.passes.code.expand import Scheduled, expand
-from tilec.passes.code.sync import synchronise
-from tilec.passes.layouts.layout import assign
-from tilec.passes.layouts.select import select
-from tilec.passes.pipelining.annotate import given_schedule
-from tilec.passes.pipelining.depend import LoopProblem, problems
-from tilec.passes.pipelining.describe import describe
-from tilec.passes.pipelining.pools import register_split
+from tilec.passes.layout.assign_layouts import assign
+from tilec.passes.layout.select_mechanisms import select
+from tilec.passes.loop.annotate import given_schedule
+from tilec.passes.loop.build_problem import LoopProblem, problems
+from tilec.passes.loop.describe import describe
+from tilec.passes.loop.pools import register_split
+from tilec.passes.lower.allocate_shared import place
+from tilec.passes.lower.expand import Scheduled, expand
+from tilec.passes.lower.insert_sync import synchronise
 from tilec.sched.schedule import Schedule
 from tilec.sched.solve import solve
-from tilec.source import SourceFile
+from tilec.support.options import Strategy
+from tilec.support.source import SourceFile
+from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 
@@ -211,7 +211,7 @@ def test_trip_counts_do_not_unroll_the_steady_state(body: Make, target: str, str
     if strategy == "unspecialize":
         (role,) = short.roles
         (steady,) = (op for op in role.body if isinstance(op, warp.Loop))
-        # One trip fewer overlaps than there are stages: it begins where no product is in flight (`pipelining.cuts`).
+        # One trip fewer overlaps than there are stages: it begins where no product is in flight (`loop.rotate_loop`).
         assert (steady.part, steady.start) == ("steady", integer(max(schedule.stage) - 1))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import tilec
-from tilec.explanations import EXPLANATIONS
+from tilec.driver.explanations import EXPLANATIONS
 from tilec.ptx.assemble import RemarkKind
 
 MAKERS = {"fail", "warning", "Diagnostic"}

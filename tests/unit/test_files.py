@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tilec import files
-from tilec.diag import CompileError
+from tilec.support import files
+from tilec.support.diagnostics import CompileError
 
 
 def _code(error: pytest.ExceptionInfo[CompileError]) -> str:

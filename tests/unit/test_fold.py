@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tilec.interp import convert, run
+from tilec.interp.run import convert, run
 from tilec.ir.expr import constant, round_to, wrap
 from tilec.ir.text import print_kernel, show_expr
 from tilec.ir.tile import Binary, BinaryOp, Buffer, Expr, For, Kernel, Parallel, Store, Unary, Var, integer
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
-from tilec.passes.analysis.fold import fold, fold_expr
+from tilec.passes.analysis.fold_constants import fold, fold_expr
 
 X, Y = Var("x"), Var("y")
 

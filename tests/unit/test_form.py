@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.diag import CompileError
-from tilec.driver import check
-from tilec.observer import Observer
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver.build import check
+from tilec.driver.observer import Observer
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 FRAME = """kernel k(A, B, H), blocks bx < 4, 128 threads
   global A: float32[64, 32]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver import Observer, Stopped, build
-from tilec.options import CompileOptions, Stage, Value
-from tilec.source import SourceFile
+from tilec.driver.build import Observer, Stopped, build
+from tilec.support.options import CompileOptions, Stage, Value
+from tilec.support.source import SourceFile
 
 Golden = Callable[[str, str, str], None]
 

@@ -12,7 +12,7 @@ import gpu_cases
 import model
 import pytest
 
-from tilec.target import load
+from tilec.target.table import load
 
 SMS = load("sm_90a").limit("sms")
 GEMM = {"M": 1024, "N": 1024, "K": 512, "block_M": 128, "block_N": 128}

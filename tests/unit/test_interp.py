@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tilec.diag import CompileError
-from tilec.elements import stored, values_of
-from tilec.interp import run
+from tilec.interp.run import run
+from tilec.ir.elements import stored, values_of
 from tilec.ir.tile import Kernel
 from tilec.ir.types import BFLOAT16
+from tilec.support.diagnostics import CompileError
 
 Build = Callable[..., Kernel]
 Array = NDArray[Any]

@@ -7,9 +7,9 @@ from itertools import pairwise
 import gpu_cases
 import pytest
 
-from tilec.driver import Observer, Plan, plan
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver.build import Observer, Plan, plan
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 ADDS = {
     "pipelined, one role": {"roles"},

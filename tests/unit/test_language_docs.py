@@ -11,11 +11,11 @@ from types import ModuleType
 
 import pytest
 
-from tilec.explanations import EXPLANATIONS
+from tilec.driver.explanations import EXPLANATIONS
+from tilec.frontend.sema.vocabulary import supported_names
 from tilec.ir.types import BY_NAME
 from tilec.ops.meet import MEETINGS
 from tilec.ops.python import MATH_CONSTANTS, NAMES
-from tilec.passes.reading.vocabulary import supported_names
 
 DOCS = Path(__file__).parents[2] / "docs"
 

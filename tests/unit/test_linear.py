@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tilec.diag import CompileError, Mistakes
-from tilec.passes.reading.linear import Ledger, Path, Taken
-from tilec.source import Span
+from tilec.frontend.sema.linear_resources import Ledger, Path, Taken
+from tilec.support.diagnostics import CompileError, Mistakes
+from tilec.support.source import Span
 
 ROLE = range(1)
 

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tilec import driver, lints, remarks, target as targets
 from tilec.cli import main
-from tilec.diag import CompileError, Diagnostic
+from tilec.driver import build as driver, lints, remarks
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.types import FLOAT16, FLOAT32, DType
-from tilec.options import CompileOptions, Lint
-from tilec.passes.layouts.tensor_memory import columns
+from tilec.passes.layout.tensor_memory import columns
 from tilec.ptx.assemble import parse_remarks
-from tilec.source import SourceFile, Span
+from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.options import CompileOptions, Lint
+from tilec.support.source import SourceFile, Span
+from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from tilec.diag import CompileError, Mistakes
-from tilec.source import SourceFile
-from tilec.syntax import ast
-from tilec.syntax.parse import mistake_of, parse
+from tilec.frontend.syntax import ast
+from tilec.frontend.syntax.parse import mistake_of, parse
+from tilec.support.diagnostics import CompileError, Mistakes
+from tilec.support.source import SourceFile
 
 LINES = 5000
 SECONDS = 5

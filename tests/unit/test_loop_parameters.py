@@ -7,14 +7,14 @@ import re
 import numpy as np
 import pytest
 
-from tilec import emulate
-from tilec.diag import Diagnostic
-from tilec.driver import Build, Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, Observer, build
 from tilec.ir import warp
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import For, Kernel, TileOp, integer, walk
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.diagnostics import Diagnostic
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 HEAD = """\
 import tilelang.language as T

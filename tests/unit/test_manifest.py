@@ -7,12 +7,12 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, strategies as st
 
-from tilec import manifest
-from tilec.diag import CompileError
-from tilec.manifest import Im2col, Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
+from tilec.ir import manifest
+from tilec.ir.manifest import Im2col, Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
 from tilec.ptx.assemble import assemble
 from tilec.ptx.module import Entry, Instruction, Module
 from tilec.ptx.text import print_module
+from tilec.support.diagnostics import CompileError
 
 GEMM = Manifest(
     entry="gemm",

@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from tilec import target as targets
-from tilec.diag import CompileError, Diagnostic
+from tilec.frontend.sema.elaborate import elaborate
+from tilec.frontend.syntax.parse import parse
 from tilec.ir.tile import Bind, For, Kernel, Parallel, TileOp, walk
-from tilec.passes.layouts.layout import assign
-from tilec.passes.layouts.select import Selected, select
-from tilec.passes.pipelining.annotate import given_schedule
-from tilec.passes.pipelining.depend import LoopProblem, problems
-from tilec.passes.reading.elaborate import elaborate
+from tilec.passes.layout.assign_layouts import assign
+from tilec.passes.layout.select_mechanisms import Selected, select
+from tilec.passes.loop.annotate import given_schedule
+from tilec.passes.loop.build_problem import LoopProblem, problems
 from tilec.sched.verify import violations
-from tilec.source import SourceFile
-from tilec.syntax.parse import parse
+from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.source import SourceFile
+from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 

@@ -15,8 +15,8 @@ from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import mates, mates_by_any, number, sliced_dimension
 from tilec.ir.tile import Binary, Cluster, Const, Expr, Kernel, Select, Var, integer
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.layouts.layout import Laid
-from tilec.passes.pipelining.multicast import Finder
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.memory.multicast import Finder
 
 X, Y, WAVE, SIZE = Var("x"), Var("y"), Var("wave"), Var("n")
 OPERATORS: dict[str, Callable[..., Any]] = {

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver import Observer, plan
+from tilec.driver.build import Observer, plan
 from tilec.ir.tile import Parallel, walk
-from tilec.options import CompileOptions
-from tilec.passes.pipelining.nest_price import nest_demands
-from tilec.source import SourceFile
+from tilec.passes.loop.nest_price import nest_demands
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = """
 import tilelang.language as T

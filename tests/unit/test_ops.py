@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tilec.diag import CompileError, InternalError
 from tilec.ir.text import show_region
 from tilec.ir.tile import Kernel, TileOp
 from tilec.ops import registry
@@ -17,7 +16,8 @@ from tilec.ops.registry import Effects, Operation, Spelling
 from tilec.ops.scalar import FUNCTIONS
 from tilec.ops.signature import Argument, Parameter, Signature, bind, nearest
 from tilec.ops.values import Value
-from tilec.source import Span
+from tilec.support.diagnostics import CompileError, InternalError
+from tilec.support.source import Span
 
 Build = Callable[..., Kernel]
 OPERATIONS = [op for op in registry.operations() if op.name != "refused"]  # which no kernel can write

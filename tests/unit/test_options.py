@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.diag import CompileError
-from tilec.options import (
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import (
     CompileOptions,
     Switches,
     Value,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tilec.ir.tile import Kernel
-from tilec.passes.pipelining.overlays import over_rings
+from tilec.passes.memory.shared_reuse import over_rings
 
 Make = Callable[..., Kernel]
 

@@ -9,10 +9,10 @@ import random
 import pytest
 
 from tilec.ir.tile import Raster, Var
-from tilec.passes.analysis.fold import compute_expr
-from tilec.passes.grid.panels import Walk, best_raster
+from tilec.passes.analysis.fold_constants import compute_expr
+from tilec.passes.grid.rasterisation_order import Walk, best_raster
 from tilec.passes.grid.rasterise import AS_NUMBERED, tile_at
-from tilec.passes.pipelining.strips import Strip
+from tilec.passes.memory.load_footprints import Strip
 
 Tile = tuple[int, int, int]
 NUMBER = Var("number")

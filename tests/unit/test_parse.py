@@ -6,13 +6,13 @@ import lark
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tilec.diag import CompileError, Diagnostic
-from tilec.resources import grammar
-from tilec.source import SourceFile, Span
-from tilec.syntax import ast, lalr, mistakes
-from tilec.syntax.parse import parse
-from tilec.syntax.tree import MAX_DEPTH, Branch, Token
-from tilec.syntax.unparse import unparse
+from tilec.frontend.syntax import ast, lalr, mistakes
+from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.tree import MAX_DEPTH, Branch, Token
+from tilec.frontend.syntax.unparse import unparse
+from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.resources import grammar
+from tilec.support.source import SourceFile, Span
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*.tl"))
 
@@ -228,7 +228,7 @@ def test_any_text_parses_or_is_refused(text: str) -> None:
 
 
 def test_the_tables_are_cached_and_a_broken_cache_is_rebuilt(tmp_path: Path) -> None:
-    from tilec.syntax import tables
+    from tilec.frontend.syntax import tables
 
     source = SourceFile("k.tl", "a + b")
     expected = parse(source)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tilec import driver
-from tilec.diag import CompileError
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver import build as driver
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNEL = """
 import tilelang.language as T

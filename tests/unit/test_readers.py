@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from tilec import manifest, target
-from tilec.diag import CompileError
+from tilec.ir import manifest
 from tilec.ir.read import read_kernel
-from tilec.options import parse_define
 from tilec.ptx.parse import PtxSyntaxError, parse_module
-from tilec.readers import DEEPEST, json_value, python_expression, toml_table
 from tilec.sched.trace import TraceError, read_schedule
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import parse_define
+from tilec.support.readers import DEEPEST, json_value, python_expression, toml_table
+from tilec.target import table as target
 from tilec.tune import tuned
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tilec import records
+from tilec.support import records
 
 
 def _classes(dataclass: Any) -> dict[str, Any]:

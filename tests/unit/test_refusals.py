@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tilec import refusals, resources, target as targets
 from tilec.cli import main
+from tilec.driver import refusals
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.schedule import Schedule
 from tilec.sched.verify import violations
-from tilec.target import Limit, Source
+from tilec.support import resources
+from tilec.target import table as targets
+from tilec.target.table import Limit, Source
 
 GEMM = str(Path(__file__).parents[2] / "samples" / "gemm.tl")
 LOOP = Problem(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tilec.ir.tile import For, Kernel, Store, walk
-from tilec.passes.analysis.regions import Regions
+from tilec.passes.analysis.tensor_regions import Regions
 
 Make = Callable[..., Kernel]
 

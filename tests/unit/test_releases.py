@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.passes.analysis.rings import RingPlan
-from tilec.passes.code.releases import given_back
+from tilec.passes.lower.releases import given_back
 from tilec.sched.problem import Op, Problem, Use
 from tilec.sched.schedule import Schedule
 

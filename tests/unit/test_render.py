@@ -1,8 +1,8 @@
 from rich.console import Console
 
-from tilec.diag import Diagnostic, Label
-from tilec.render import render
-from tilec.source import NOWHERE, SourceFile, Span
+from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.render import render
+from tilec.support.source import NOWHERE, SourceFile, Span
 
 SOURCE = SourceFile("k.tl", "a = one(two)\n\tb = [red]\nc = '漢字' + x\n")
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec import emulate
-from tilec.diag import CompileError
-from tilec.driver import Observer, build
+from tilec.driver import emulate
+from tilec.driver.build import Observer, build
 from tilec.ir import warp
 from tilec.ir.layout import Axis, Fragment, plain, row_major
 from tilec.ir.tile import Buffer, Load, Parallel, Store, Var
 from tilec.ir.types import FLOAT32
 from tilec.ir.warp_verify import program_violations
-from tilec.options import CompileOptions
-from tilec.passes.code.replicas import separated
-from tilec.source import SourceFile
+from tilec.passes.lower.replicated_nests import separated
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Function = Callable[[Array], Array]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tilec import runtime
-from tilec.manifest import Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo
+from tilec.host import runtime
+from tilec.ir.manifest import Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo
 
 MANIFEST = Manifest(
     entry="k", target="sm_90a", grid=(("floordiv", "n", 4), 2, 1), block=(64, 1, 1), cluster=(2, 1, 1),

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from tilec import schema
 from tilec.cli.problem import problems_of
-from tilec.diag import CompileError
-from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Role, Slot, Use, Value
 from tilec.sched.solve import Scheduler, solve
 from tilec.sched.text import to_json
+from tilec.support import schema
+from tilec.support.diagnostics import CompileError
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

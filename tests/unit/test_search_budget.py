@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver import build
-from tilec.observer import Observer
-from tilec.options import CompileOptions
-from tilec.planning import Plan, plan
-from tilec.source import SourceFile
+from tilec.driver.build import build
+from tilec.driver.observer import Observer
+from tilec.driver.planning import Plan, plan
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 CAUSAL = SourceFile("causal.tl", (SAMPLES / "attention" / "causal.tl").read_text(encoding="utf-8"))

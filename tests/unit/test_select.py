@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tilec import target as targets
-from tilec.diag import CompileError
 from tilec.ir.tile import Buffer, Kernel, Region, TileOp, integer, walk
 from tilec.ir.types import FLOAT16, FLOAT32
-from tilec.options import Strategy, Switches, Value
-from tilec.passes.layouts.select import cp_async_width, select
-from tilec.passes.layouts.warp_partition import mma_warps, wgmma_groups
+from tilec.passes.layout.select_mechanisms import cp_async_width, select
+from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import Strategy, Switches, Value
+from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 

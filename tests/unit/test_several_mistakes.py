@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tilec import driver
-from tilec.diag import CompileError, Diagnostic, Label, Mistakes, fail
-from tilec.options import CompileOptions
-from tilec.source import SourceFile, Span
+from tilec.driver import build as driver
+from tilec.support.diagnostics import CompileError, Diagnostic, Label, Mistakes, fail
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile, Span
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").rglob("*.tl"))
 DEFINITION = re.compile(r"^(\s*)(\w+(?:, \w+)*) = ")

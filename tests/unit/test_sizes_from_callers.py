@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.diag import CompileError
-from tilec.front import check
+from tilec.driver.front import check
+from tilec.driver.observer import Observer
 from tilec.ir.tile import Kernel
-from tilec.observer import Observer
-from tilec.options import CompileOptions, Value
-from tilec.source import SourceFile
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
 
 EAGER = """\
 import tilelang

@@ -1,4 +1,4 @@
-from tilec.source import NOWHERE, SourceFile, Span
+from tilec.support.source import NOWHERE, SourceFile, Span
 
 
 def test_a_span_reaches_from_the_start_of_one_to_the_end_of_the_other() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tilec import target as targets
 from tilec.ir.tile import Kernel
-from tilec.passes.layouts.layout import assign
-from tilec.passes.layouts.select import select
-from tilec.passes.pipelining.depend import problems
+from tilec.passes.layout.assign_layouts import assign
+from tilec.passes.layout.select_mechanisms import select
+from tilec.passes.loop.build_problem import problems
 from tilec.sched.problem import Op
+from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tilec.diag import CompileError
-from tilec.explanations import EXPLANATIONS
+from tilec.driver.explanations import EXPLANATIONS
+from tilec.frontend.sema.elaborate import elaborate
+from tilec.frontend.sema.vocabulary import supported_names
+from tilec.frontend.syntax.parse import parse
 from tilec.ops.names import REFUSED
-from tilec.passes.reading.elaborate import elaborate
-from tilec.passes.reading.vocabulary import supported_names
-from tilec.source import SourceFile
-from tilec.syntax.parse import parse
+from tilec.support.diagnostics import CompileError
+from tilec.support.source import SourceFile
 
 SURFACE = Path(__file__).with_name("surface.txt")
 

@@ -9,12 +9,12 @@ import pytest
 from building import KERNELS, SAMPLES, Defines, build_source, built, outcome
 from mutants import REMOVED, mutants
 
-from tilec.driver import build
+from tilec.driver.build import build
+from tilec.driver.observer import Observer
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.observer import Observer
-from tilec.options import CompileOptions, Strategy
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Strategy
+from tilec.support.source import SourceFile
 
 Case = tuple[Path, str, Strategy, Defines]
 

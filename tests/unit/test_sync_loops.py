@@ -7,13 +7,13 @@ import pytest
 from building import outcome
 from mutants import mutants
 
-from tilec import emulate
-from tilec.driver import Build, build
+from tilec.driver import emulate
+from tilec.driver.build import Build, build
+from tilec.driver.observer import Observer
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.observer import Observer
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 WAITS = (warp.BarSync, warp.WarpgroupSync, warp.CpAsyncWait)
 HEAD = """\

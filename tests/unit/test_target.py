@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tilec import resources, target
-from tilec.diag import CompileError, InternalError
-from tilec.options import CALIBRATIONS
-from tilec.target import FormulaError, Target, evaluate, load, parse, whole_cycles
+from tilec.support import resources
+from tilec.support.diagnostics import CompileError, InternalError
+from tilec.support.options import CALIBRATIONS
+from tilec.target import table as target
+from tilec.target.table import FormulaError, Target, evaluate, load, parse, whole_cycles
 
 COMMON = (
     *("cp.async", "ld.global", "st.global", "ld.shared", "st.shared", "mma.sync", "ldmatrix"),
@@ -303,11 +304,14 @@ def test_resources_of_an_installed_package(tmp_path: Path) -> None:
     (package / "_data" / "targets").mkdir(parents=True)
     (package / "_data" / "targets" / "toy.toml").write_text(SMALL)
     (package / "__init__.py").write_text("")
-    (package / "resources.py").write_text(Path(resources.__file__).read_text())
-    code = "from tilec import resources; assert resources.target_names() == ('toy',); resources.target_text('toy')"
+    (package / "support").mkdir()
+    (package / "support" / "resources.py").write_text(Path(resources.__file__).read_text())
+    code = (
+        "from tilec.support import resources; assert resources.target_names() == ('toy',); resources.target_text('toy')"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
 
 
 def test_loading_is_lazy() -> None:
-    code = "import sys; from tilec import target; assert not {'tomllib', 'difflib'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(target.__file__).parent.parent)
+    code = "import sys; from tilec.target import table; assert not {'tomllib', 'difflib'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(target.__file__).parents[2])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.driver import Build, Observer, build
-from tilec.options import CompileOptions, Strategy
-from tilec.source import SourceFile
+from tilec.driver.build import Build, Observer, build
+from tilec.support.options import CompileOptions, Strategy
+from tilec.support.source import SourceFile
 
 KERNEL = """
 import tilelang.language as T

@@ -13,16 +13,16 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tilec import driver
-from tilec.diag import CompileError
+from tilec.driver import build as driver
 from tilec.ir import tile
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Binary, Bind, Buffer, Call, Cast, Const, Expr, Kernel, Load, Select, Unary, Var
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32, INT64
 from tilec.ir.verify import verify_tile
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 TESTS = Path(__file__).parents[1]
 KERNELS = sorted([*(TESTS.parent / "samples").glob("*.tl"), *(TESTS / "kernels").glob("*.tl")])

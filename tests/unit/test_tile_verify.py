@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.diag import CompileError
-from tilec.driver import build_all, check
-from tilec.observer import Observer, Stopped
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
+from tilec.driver.build import build_all, check
+from tilec.driver.observer import Observer, Stopped
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 GOOD = """kernel k(A, C), blocks bx < 8, 128 threads
   global A: float16[512, 64]

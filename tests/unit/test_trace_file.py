@@ -12,15 +12,15 @@ import jsonschema
 import pytest
 
 import tilec.sched
-from tilec import driver
 from tilec.cli import main
-from tilec.options import CompileOptions, Strategy
+from tilec.driver import build as driver
 from tilec.sched.bounds import BoundKind
 from tilec.sched.decision import Decider
 from tilec.sched.heuristic import ARMS
 from tilec.sched.solution import LEVELS
 from tilec.sched.trace import SCHEMA
-from tilec.source import SourceFile
+from tilec.support.options import CompileOptions, Strategy
+from tilec.support.source import SourceFile
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent

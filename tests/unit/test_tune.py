@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from tilec.tune.model import (
+from tilec.passes.cost.model import (
     Launch,
     Level,
     LoopCost,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tilec import driver, trial
-from tilec.diag import CompileError
-from tilec.options import CompileOptions, Value
-from tilec.source import SourceFile
-from tilec.tune.estimate import Room, by_stages, estimate
-from tilec.tune.rank import Refused
+from tilec.driver import build as driver
+from tilec.passes.cost.estimate import Refused, Room, by_stages, estimate
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions, Value
+from tilec.support.source import SourceFile
+from tilec.tune import trial
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 TEXT = (SAMPLES / "alcop" / "matmul.tl").read_text(encoding="utf-8")

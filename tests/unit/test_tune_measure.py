@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec import driver, runtime, trial
-from tilec.manifest import extract
-from tilec.options import CompileOptions
-from tilec.target import load
-from tilec.tune import measure
+from tilec.driver import build as driver
+from tilec.host import runtime
+from tilec.ir.manifest import extract
+from tilec.support.options import CompileOptions
+from tilec.target.table import load
+from tilec.tune import measure, trial
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 VARIANT = trial.Variant(

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tilec import driver
 from tilec.cli import main
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
-from tilec.target import load
-from tilec.tune.report import Report
+from tilec.driver import build as driver
+from tilec.passes.cost.report import Report
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+from tilec.target.table import load
 
 ROOT = Path(__file__).parents[2]
 GEMM = ROOT / "samples" / "gemm.tl"

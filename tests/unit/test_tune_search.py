@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import tilec as package
-from tilec.diag import CompileError
-from tilec.options import CompileOptions
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
 from tilec.tune.engines import Local, Lost
 from tilec.tune.journal import Journal
 from tilec.tune.knobs import as_written

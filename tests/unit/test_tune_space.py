@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tilec.diag import CompileError
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
-from tilec.syntax.parse import parse
+from tilec.frontend.syntax.parse import parse
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 from tilec.tune import auto, knobs, space_file, tuned
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.passes.pipelining.turns import turns
+from tilec.passes.loop.ping_pong import turns
 from tilec.sched.problem import Op, Problem
 from tilec.sched.schedule import Schedule
 

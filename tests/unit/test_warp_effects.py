@@ -6,11 +6,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tilec.diag import InternalError
 from tilec.ir import warp, warp_effects
 from tilec.ir.warp import Operation
-from tilec.passes.code import touches
-from tilec.records import dataclass
+from tilec.passes.lower import touches
+from tilec.support.diagnostics import InternalError
+from tilec.support.records import dataclass
 
 KINDS = [kind for kind in vars(warp).values() if isinstance(kind, type) and issubclass(kind, Operation)]
 KINDS.remove(Operation)

@@ -11,12 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilec import readers, runtime
 from tilec.calibrate import arithmetic, copies, meeting, shared, tensor
 from tilec.calibrate.probe import Array, Probe, Run
-from tilec.diag import fail
-from tilec.records import dataclass
-from tilec.target import Target
+from tilec.host import runtime
+from tilec.support import readers
+from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
+from tilec.target.table import Target
 
 PROBES: tuple[Probe, ...] = tuple(
     probe for family in (arithmetic, tensor, shared, meeting, copies) for probe in family.probes()

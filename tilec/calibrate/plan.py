@@ -16,7 +16,7 @@ import numpy as np
 from tilec.calibrate import copies, shared, tensor
 from tilec.calibrate.measure import Measurement
 from tilec.calibrate.probe import ROW_BYTES
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 Value = int | str
 """Of a cell: a whole number, or a formula."""

@@ -14,10 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilec.manifest import Manifest, Param, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam, variable
+from tilec.ir.manifest import (
+    Manifest,
+    Param,
+    PointerParam,
+    ScalarInfo,
+    ScalarParam,
+    TensorInfo,
+    TensorMapParam,
+    variable,
+)
 from tilec.ptx.text import print_variable
-from tilec.records import dataclass
-from tilec.sizes import Shape
+from tilec.support.records import dataclass
+from tilec.support.sizes import Shape
 
 Array = NDArray[Any]
 

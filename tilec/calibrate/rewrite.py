@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 
 from tilec.calibrate.plan import Row, Value
-from tilec.diag import fail
-from tilec.records import dataclass
+from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tilec.calibrate.probe import Array, Probe, Run, fill, loop, same_word, timed, timed_twice
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 WARPGROUP = 128
 A_BYTES = 64 * 128

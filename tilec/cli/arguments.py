@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from tilec import files
-from tilec.diag import fail
+from tilec.support import files
+from tilec.support.diagnostics import fail
 
 
 def expanded(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:

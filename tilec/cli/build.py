@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from tilec import files, resources
 from tilec.cli.commands import COMMANDS
 from tilec.cli.console import reported, reported_all, show_entries, show_tables, show_times, usage
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.limits import limit_options
 from tilec.cli.watch import watch_option, watched
 from tilec.cli.words import several_of
-from tilec.diag import fail
-from tilec.observer import SUFFIX as STAGE_SUFFIX
-from tilec.options import LAST_STAGE, STAGES, Stage
-from tilec.records import dataclass
-from tilec.source import SourceFile
+from tilec.driver.observer import SUFFIX as STAGE_SUFFIX
+from tilec.support import files, resources
+from tilec.support.diagnostics import fail
+from tilec.support.options import LAST_STAGE, STAGES, Stage
+from tilec.support.records import dataclass
+from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
-    from tilec.batch import Job, Made
+    from tilec.driver.batch import Job, Made
 
 Kind = Stage | Literal["json", "fatbin", "header"]
 """What can be written: the text of a stage, or what is made of cubins."""
@@ -156,7 +156,7 @@ def _build(
     verbose: bool,
     **given: Any,
 ) -> None:
-    from tilec import batch
+    from tilec.driver import batch
 
     began = time.perf_counter()
     targets = target_names(given)
@@ -331,7 +331,7 @@ def _jobs(
     report: bool,
     given: dict[str, Any],
 ) -> Iterator[Job]:
-    from tilec.batch import Job
+    from tilec.driver.batch import Job
 
     source = _kernel_file(plan.kernel)
     for target in targets:
@@ -369,12 +369,12 @@ def _contents(plan: Plan, made: dict[str, Made]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for kind, target, path in plan.places:
         if kind == "fatbin":
-            from tilec.fatbin import fatbin
+            from tilec.host.fatbin import fatbin
 
             name = Path(plan.kernel).name
             contents[path] = fatbin({name: one.texts["cubin"] for name, one in made.items()}, name)
         elif kind == "header":
-            from tilec.header import Variant, header
+            from tilec.host.header import Variant, header
 
             variants = [Variant(name, one.texts["cubin"], one.manifests) for name, one in made.items()]
             contents[path] = header(Path(plan.kernel).name, variants).encode()
@@ -389,7 +389,7 @@ def _contents(plan: Plan, made: dict[str, Made]) -> dict[str, bytes]:
 
 def _manifests(made: Made) -> bytes:
     """How to launch each kernel, in the order of the file."""
-    from tilec.manifest import to_json
+    from tilec.ir.manifest import to_json
 
     records = [json.loads(to_json(manifest)) for manifest in made.manifests]
     return (json.dumps(records, indent=1, ensure_ascii=False) + "\n").encode()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec import files, readers
 from tilec.cli.console import console, reported, show_tables, usage
-from tilec.diag import fail
+from tilec.support import files, readers
+from tilec.support.diagnostics import fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tilec.calibrate.measure import Measurement
     from tilec.calibrate.probe import Probe
     from tilec.calibrate.rewrite import Change
-    from tilec.target import Target
+    from tilec.target.table import Target
 
 PLAN = "plan.json"
 
@@ -58,7 +58,7 @@ def calibrate(
     if results is not None and json_file is not None:
         usage("--results measures nothing: there is nothing new for --json")
     with reported(None):
-        from tilec.target import load
+        from tilec.target.table import load
 
         machine = load(target)
         if emit is not None:
@@ -72,7 +72,7 @@ def calibrate(
 
 def _base(target: str, output: str | None) -> str:
     """The text to rewrite: of the file, if there is one already."""
-    from tilec import resources
+    from tilec.support import resources
 
     if output is not None and Path(output).exists():
         return files.read_text(output)
@@ -153,10 +153,10 @@ def _read(path: str, target: str) -> Measurement:
 
 def _finish(measurement: Measurement, base: str, output: str | None, json_file: str | None) -> None:
     """What was measured, on the terminal and in the files. The new text is read once as a target file is."""
-    from tilec import target
     from tilec.calibrate import plan
     from tilec.calibrate.measure import to_json
     from tilec.calibrate.rewrite import rewritten
+    from tilec.target import table as target
 
     written = {} if json_file is None else {json_file: to_json(measurement).encode()}
     file = output or f"{measurement.target}.toml"

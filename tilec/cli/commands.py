@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from tilec import files
 from tilec.cli.arguments import AnotherCommandLine, expanded, remember
 from tilec.cli.console import (
     BUG,
@@ -29,8 +28,9 @@ from tilec.cli.console import (
 )
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.limits import Limits, bounded, limit_options
-from tilec.diag import CompileError, Diagnostic
-from tilec.driver import Observer
+from tilec.driver.build import Observer
+from tilec.support import files
+from tilec.support.diagnostics import CompileError, Diagnostic
 
 NO_ROOM = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of what standard output goes to."""
@@ -44,7 +44,7 @@ NO_ROOM = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 @kernel_options
 def check(kernels: tuple[str, ...], jobs: int, parts: bool, verbose: bool, **given: Any) -> None:
     """Look for mistakes in kernels, without compiling them. Prints nothing if there are none."""
-    from tilec.batch import Job, compile_all
+    from tilec.driver.batch import Job, compile_all
 
     with reported(None):
         sources = [files.read_source(kernel) for kernel in kernels]
@@ -89,11 +89,11 @@ def schedule(
         usage("a kernel is missing" if file is None else "--json, --output and --time-limit go with --problem")
     from rich.text import Text
 
-    from tilec import driver
-    from tilec.cli.tables import decision_table, schedule_tables, stores_table
+    from tilec.driver import build as driver
     from tilec.ir.tile import For, walk
     from tilec.passes.analysis.rings import is_pipelined
-    from tilec.passes.pipelining.staging import stagings
+    from tilec.passes.memory.staged_stores import stagings
+    from tilec.report.tables import decision_table, schedule_tables, stores_table
 
     with reported(None):
         source = files.read_source(file)
@@ -107,7 +107,7 @@ def schedule(
         if html is not None:
             import json
 
-            from tilec.cli.html_page import page
+            from tilec.report.html_page import page
 
             files.write_all({html: page(json.loads(plan.trace)).encode()})
     show_tables([decision_table(plan.kernel.name, plan.decisions)])
@@ -118,7 +118,7 @@ def schedule(
         print(f"{plan.kernel.name}: {said if loops else 'no pipelined loop'}")
     import json
 
-    from tilec.cli.hand_tables import hand_tables
+    from tilec.report.role_tables import hand_tables
 
     show_tables(hand_tables(json.loads(plan.trace)["tilec"]))
     width = console().width

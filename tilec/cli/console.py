@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from tilec import __version__
-from tilec.diag import CompileError, Diagnostic
+from tilec.support.diagnostics import CompileError, Diagnostic
 
 if TYPE_CHECKING:
     import click
     from rich.console import Console, RenderableType
 
-    from tilec.batch import Made
     from tilec.cli.diagnostics import Format, Found
-    from tilec.manifest import Manifest
-    from tilec.options import Stage
+    from tilec.driver.batch import Made
+    from tilec.ir.manifest import Manifest
     from tilec.ptx.assemble import EntryReport
-    from tilec.source import SourceFile
+    from tilec.support.options import Stage
+    from tilec.support.source import SourceFile
 
 OK, WRONG_KERNEL, USAGE, BUG, LIMIT = 0, 1, 2, 3, 4
 
@@ -98,7 +98,7 @@ def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
             sys.stderr.write(write(found))
         return
 
-    from tilec.render import render
+    from tilec.support.render import render
 
     out = console(stderr=True)
     with out.capture() as captured:

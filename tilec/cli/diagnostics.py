@@ -13,8 +13,8 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from tilec import __version__
-from tilec.diag import Diagnostic, Label
-from tilec.source import SourceFile
+from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.source import SourceFile
 
 Format = Literal["text", "json", "sarif", "github"]
 FORMATS: tuple[Format, ...] = ("text", "json", "sarif", "github")
@@ -100,7 +100,7 @@ def _property(text: str) -> str:
 
 def as_sarif(found: Sequence[Found]) -> str:
     """One log with one run. The rules are the codes that are met, explained as `tilec explain` does."""
-    from tilec.explanations import EXPLANATIONS
+    from tilec.driver.explanations import EXPLANATIONS
 
     codes = list(dict.fromkeys(diagnostic.code for diagnostic, _ in found))
     rules = [{"id": code, "fullDescription": {"text": " ".join(EXPLANATIONS[code].split())}} for code in codes]

@@ -7,11 +7,11 @@ from itertools import groupby
 
 import click
 
-from tilec import files
 from tilec.cli.console import Exit, show
-from tilec.diag import CompileError, fail
 from tilec.sched.comparison import Comparison, compared, read
 from tilec.sched.trace import TraceError
+from tilec.support import files
+from tilec.support.diagnostics import CompileError, fail
 
 DIFFERENT, TROUBLE = 1, 2
 

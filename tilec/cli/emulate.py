@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilec import files
 from tilec.cli.console import WRONG_KERNEL, Exit, console, reported, show
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
-from tilec.diag import CompileError, Diagnostic
-from tilec.records import dataclass
+from tilec.support import files
+from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
+    from tilec.driver.emulate import RunOptions
+    from tilec.driver.emulate_compare import Comparison
     from tilec.emu import Report
-    from tilec.emulate import RunOptions
-    from tilec.emulate_compare import Comparison
 
 _INTERRUPTED = 130
 """As a shell reports a process that SIGINT ended."""
@@ -77,7 +77,7 @@ def emulate(
     is one parameter: FILE.npz:NAME (an array, written in place), zeros:float32:1024x1024, f32:1.5, s32:7, null, or
     bytes:00ff for a struct. --outputs saves the arrays, those of zeros as arg0, arg1, … by their place.
     """
-    from tilec.emulate import RunOptions
+    from tilec.driver.emulate import RunOptions
 
     options = RunOptions(adversary, grid_sample or 0, seed, jobs, timeline is not None, step_limit, "report", allow)
     if file.endswith(".ptx"):
@@ -134,8 +134,8 @@ def _emulate_kernel(
     sizes: dict[str, int],
     given: dict[str, Any],
 ) -> None:
-    from tilec import driver, emulate
-    from tilec.emulate_compare import inputs_are_finite, written_tensors
+    from tilec.driver import build as driver, emulate
+    from tilec.driver.emulate_compare import inputs_are_finite, written_tensors
 
     with reported(None):
         source = files.read_source(file)
@@ -183,7 +183,7 @@ def _emulate_ptx(
     args: tuple[str, ...],
     options: RunOptions,
 ) -> None:
-    from tilec import emulate_ptx
+    from tilec.driver import emulate_ptx
 
     grid, block, cluster, smem = launched
     if block is None:

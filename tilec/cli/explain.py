@@ -8,14 +8,14 @@ import click
 
 from tilec.cli.console import reported
 from tilec.cli.words import codes, one_of
-from tilec.diag import fail
+from tilec.support.diagnostics import fail
 
 
 @click.command()
 @click.argument("code", required=False, shell_complete=one_of(codes))
 def explain(code: str | None) -> None:
     """Say more about an error or warning: explain CODE. Without a code, list them all."""
-    from tilec.explanations import EXPLANATIONS
+    from tilec.driver.explanations import EXPLANATIONS
 
     if code is None:
         for name in sorted(EXPLANATIONS):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from tilec import files
 from tilec.cli.console import WRONG_KERNEL, Exit, reported, show
-from tilec.diag import CompileError
-from tilec.recognise import check_no_binary
-from tilec.source import SourceFile
+from tilec.support import files
+from tilec.support.diagnostics import CompileError
+from tilec.support.recognise import check_no_binary
+from tilec.support.source import SourceFile
 
 
 @click.command()
@@ -26,7 +26,7 @@ def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
     Comments, blank lines and what `# fmt: off`, `# fmt: on` and `# fmt: skip` guard stay. A file is only written if it
     still is the same kernel; of several files, all are or none is. Needs ruff: pip install 'tilec[fmt]'.
     """
-    from tilec.syntax.formatting import formatted_bytes
+    from tilec.frontend.syntax.formatting import formatted_bytes
 
     changed: dict[str, tuple[bytes, bytes]] = {}
     failed = False

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 import click
 
-from tilec import files, options, resources
 from tilec.cli.arguments import response_files
 from tilec.cli.console import set_format, usage
 from tilec.cli.diagnostics import FORMATS
 from tilec.cli.words import several_of
-from tilec.diag import fail
-from tilec.options import CALIBRATIONS, DECIDED, LINTS, SCHEDULERS, STRATEGIES, CompileOptions
+from tilec.support import files, options, resources
+from tilec.support.diagnostics import fail
+from tilec.support.options import CALIBRATIONS, DECIDED, LINTS, SCHEDULERS, STRATEGIES, CompileOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -288,7 +288,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
 
 
 def _check_warn(word: str) -> None:
-    from tilec.explanations import EXPLANATIONS
+    from tilec.driver.explanations import EXPLANATIONS
 
     if word in ("error", "no-all") or (word.startswith("no-") and word.removeprefix("no-") in EXPLANATIONS):
         return

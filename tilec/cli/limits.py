@@ -18,11 +18,11 @@ from typing import Any, NoReturn
 
 import click
 
-from tilec import progress
 from tilec.cli.console import usage
-from tilec.diag import Diagnostic
-from tilec.processes import end_with_parent
-from tilec.records import dataclass
+from tilec.support import progress
+from tilec.support.diagnostics import Diagnostic
+from tilec.support.processes import end_with_parent
+from tilec.support.records import dataclass
 
 _STEP = 0.05
 """Seconds between two looks at the memory."""

@@ -8,7 +8,7 @@ import click
 
 from tilec.cli.console import reported
 from tilec.cli.kernel_options import compile_options, kernel_options
-from tilec.diag import fail
+from tilec.support.diagnostics import fail
 
 
 @click.command()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from tilec import files
 from tilec.cli.console import reported
-from tilec.diag import CompileError, fail
+from tilec.support import files
+from tilec.support.diagnostics import CompileError, fail
 
 _FOLDER = Path(__file__).parent / "templates"
 

@@ -7,10 +7,10 @@ from typing import Any
 import click
 from rich.text import Text
 
-from tilec import files
 from tilec.cli.console import reported, show, show_tables
 from tilec.cli.kernel_options import compile_options, kernel_options
-from tilec.cli.tables import plain_table
+from tilec.report.tables import plain_table
+from tilec.support import files
 
 
 @click.command()
@@ -18,9 +18,9 @@ from tilec.cli.tables import plain_table
 @kernel_options
 def explain_pipeline(file: str, verbose: bool, **given: Any) -> None:
     """Say for each tile that a loop loads and uses whether it is pipelined, and why or why not."""
-    from tilec import driver
-    from tilec.passes.pipelining.depend import Scheduled
-    from tilec.passes.pipelining.pipelined_buffers import loaded_tiles
+    from tilec.driver import build as driver
+    from tilec.passes.loop.build_problem import Scheduled
+    from tilec.passes.loop.pipelined_buffers import loaded_tiles
 
     with reported(None):
         source = files.read_source(file)

@@ -7,9 +7,6 @@ import time
 from math import inf
 from typing import Any
 
-from tilec import files, readers
-from tilec.diag import fail
-from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.budget import Budget
 from tilec.sched.cp import load_solver
@@ -18,6 +15,9 @@ from tilec.sched.solution import Solution
 from tilec.sched.solve import Scheduler, solve
 from tilec.sched.text import TextError, problems_from_json
 from tilec.sched.trace import trace
+from tilec.support import files, readers
+from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def solve_file(path: str, wanted: Wanted, seconds: float | None, scheduler: Sche
         text = json.dumps(records if is_list else records[0], indent=1, ensure_ascii=False)
         written[wanted.output] = f"{text}\n".encode()
     if wanted.html is not None:
-        from tilec.cli.html_page import page
+        from tilec.report.html_page import page
 
         written[wanted.html] = page(trace(solved)).encode()
     files.write_all(written)
@@ -79,7 +79,7 @@ def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_js
         proof = "proven optimal" if is_proven else "not proven optimal"
         print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {taken:.3f} s\n")
         from tilec.cli.console import console, show_tables
-        from tilec.cli.tables import schedule_tables
+        from tilec.report.tables import schedule_tables
 
         show_tables(schedule_tables(problem, solution, console().width))
     return solution

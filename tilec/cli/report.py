@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from tilec import files
 from tilec.cli.console import reported, show, show_tables, usage
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
-from tilec.cli.tables import plain_table
 from tilec.cli.watch import watch_option, watched
-from tilec.options import CompileOptions
-from tilec.records import dataclass
-from tilec.source import SourceFile
+from tilec.report.tables import plain_table
+from tilec.support import files
+from tilec.support.options import CompileOptions
+from tilec.support.records import dataclass
+from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tilec.tune.report import Report
+    from tilec.passes.cost.report import Report
 
 
 @click.command()
@@ -85,7 +85,7 @@ def _place(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bo
 
 def _reported(page: _Page) -> dict[str, bytes]:
     """Says what there is to say, and returns what is to be written."""
-    from tilec import driver
+    from tilec.driver import build as driver
 
     observer = driver.Observer()
     library = driver.build_all(page.source, page.options, observer)
@@ -95,7 +95,7 @@ def _reported(page: _Page) -> dict[str, bytes]:
         show_tables(report_tables(one))
     if page.place is None:
         return {}
-    from tilec.cli.html_report import report_page
+    from tilec.report.html_report import report_page
 
     files.check_outputs([page.place], [one.path for one in page.source.imported.values()])
     return {page.place: report_page(page.source, page.options, library, said, observer.warnings).encode()}

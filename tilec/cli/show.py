@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tilec import files, resources
 from tilec.cli.console import reported, show_tables
 from tilec.cli.words import one_of
-from tilec.options import CALIBRATIONS
+from tilec.support import files, resources
+from tilec.support.options import CALIBRATIONS
 
 
 @click.command()
@@ -15,7 +15,7 @@ from tilec.options import CALIBRATIONS
 @click.option("--json", "as_json", is_flag=True, help="Print it as the cubin carries it.")
 def inspect(cubin: str, as_json: bool) -> None:
     """Show the launch manifest that a cubin carries."""
-    from tilec import manifest
+    from tilec.ir import manifest
 
     with reported(None):
         found = manifest.extract(files.read_bytes(cubin))
@@ -34,7 +34,7 @@ def inspect(cubin: str, as_json: bool) -> None:
 )
 def targets(name: str | None, calibration: str) -> None:
     """List the machines, or everything the scheduler knows about one."""
-    from tilec.cli.tables import target_details, target_list
+    from tilec.report.tables import target_details, target_list
 
     with reported(None):
         show_tables([target_list() if name is None else target_details(name, calibration)])

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilec import __version__, files
+from tilec import __version__
 from tilec.cli.console import reported, show_tables, usage
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
-from tilec.diag import fail
-from tilec.options import SCHEDULERS
-from tilec.records import dataclass
+from tilec.support import files
+from tilec.support.diagnostics import fail
+from tilec.support.options import SCHEDULERS
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
-    from tilec.options import CompileOptions
-    from tilec.source import SourceFile
-    from tilec.target import Target
+    from tilec.support.options import CompileOptions
+    from tilec.support.source import SourceFile
+    from tilec.target.table import Target
     from tilec.tune.dask_engine import Dask
     from tilec.tune.engines import Engine
     from tilec.tune.ray_engine import Ray
@@ -160,8 +161,8 @@ class Asked:
 
 def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[Space, tuple[str, ...], Point]:
     """What to try, which constants are numbers of stages, and the file as written; the source learns its imports."""
-    from tilec.imports import read_imports
-    from tilec.syntax.parse import parse
+    from tilec.frontend.imports import read_imports
+    from tilec.frontend.syntax.parse import parse
     from tilec.tune import auto, knobs, space_file as reader
     from tilec.tune.space import MOST_POINTS
 
@@ -198,9 +199,9 @@ def _about(asked: Asked) -> dict[str, str]:
 
 
 def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Work]:
-    from tilec import trial
     from tilec.cli.tune_view import watched
-    from tilec.target import load
+    from tilec.target.table import load
+    from tilec.tune import trial
     from tilec.tune.journal import Journal
     from tilec.tune.knobs import applied
     from tilec.tune.search import Work, by_model, by_surrogate, search
@@ -263,9 +264,9 @@ def _variants(asked: Asked, found: Found) -> int:
 
 def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
     """The best trials on the terminal, and the best one in a file."""
-    from tilec import driver
     from tilec.cli.tune_view import about_baseline, best_table, microseconds, refused
-    from tilec.target import load
+    from tilec.driver import build as driver
+    from tilec.target.table import load
     from tilec.tune import knobs, tuned
     from tilec.tune.surrogate import is_installed
 

@@ -15,9 +15,10 @@ from typing import NoReturn
 
 import click
 
-from tilec import files, target
 from tilec.cli.arguments import AnotherCommandLine, response_files
 from tilec.cli.console import Exit, reported, show_bug, usage, wanted_format
+from tilec.support import files
+from tilec.target import table as target
 
 watch_option = click.option(
     "--watch", is_flag=True, help="Do it again whenever a file that was read is saved, until Ctrl-C."

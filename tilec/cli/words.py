@@ -26,6 +26,6 @@ def several_of(words: Callable[[], Iterable[str]]) -> Proposed:
 
 def codes() -> Iterable[str]:
     """Of errors and warnings."""
-    from tilec.explanations import EXPLANATIONS
+    from tilec.driver.explanations import EXPLANATIONS
 
     return sorted(EXPLANATIONS)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar import Scalars
-from tilec.diag import InternalError
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import SharedLayout
@@ -14,6 +13,7 @@ from tilec.ir.tile import THREAD, Binary, Buffer, Expr, Extent, Load, Var, integ
 from tilec.ir.types import INT32
 from tilec.ir.warp import MBARRIER_BYTES, Cursor, Program, Ring, SharedTile
 from tilec.ptx.module import Address, Imm, Reg
+from tilec.support.diagnostics import InternalError
 
 SHARED_BASE = Var("%smem")
 """Where dynamic shared memory starts."""

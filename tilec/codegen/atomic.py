@@ -5,11 +5,11 @@ from __future__ import annotations
 from tilec.codegen.builder import Class, register_class
 from tilec.codegen.memory import ZERO
 from tilec.codegen.state import State
-from tilec.diag import InternalError
 from tilec.ir.tile import Binary, Store, Var
 from tilec.ir.types import BFLOAT16, FLOAT32, DType
 from tilec.ptx.module import Address, Imm, Reg, Symbol, Vector
-from tilec.target import Target
+from tilec.support.diagnostics import InternalError
+from tilec.target.table import Target
 
 _WORDS: dict[int, Class] = {16: "b16", 32: "b32", 64: "b64"}
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from tilec.diag import fail
 from tilec.ir.expr import SMALL_FLOATS, round_to
 from tilec.ir.tile import Const
 from tilec.ir.types import DType
 from tilec.ptx.module import FloatImm, Guard, Imm, Instruction, Item, Label, Loc, Operand, Reg, RegDecl
-from tilec.source import NOWHERE, Span
+from tilec.support.diagnostics import fail
+from tilec.support.source import NOWHERE, Span
 
 Class = Literal["pred", "b16", "b32", "f32", "b64", "f64", "b128"]
 PREFIX: dict[Class, str] = {

@@ -9,10 +9,10 @@ from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.builder import Builder
 from tilec.codegen.state import Mate, Pair, Share, State
 from tilec.ir import warp
+from tilec.ir.manifest import Attribute
 from tilec.ir.multicast import mates, number
 from tilec.ir.tile import THREAD, Expr, Var
 from tilec.ir.warp import ClusterArrive, Cursor, Elementwise, GridSync, Program, Ring, Role
-from tilec.manifest import Attribute
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol
 
 

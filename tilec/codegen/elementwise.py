@@ -18,7 +18,6 @@ from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.codegen.steps import Assignment, Definition, Output, Step, follows, steps
 from tilec.codegen.words import per_word
-from tilec.diag import fail
 from tilec.ir.affine import add, affine, row_divisor
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import (
@@ -38,8 +37,9 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ir.warp import Elementwise
 from tilec.ops.lowering import VECTOR_BYTES
-from tilec.passes.analysis.fold import compute_expr
+from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
+from tilec.support.diagnostics import fail
 
 BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used
 

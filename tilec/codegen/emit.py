@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilec import manifest as launch
 from tilec.codegen import clusters
 from tilec.codegen.entry import SMEM, EntryCode
 from tilec.codegen.printing import VPRINTF, formats
-from tilec.diag import InternalError
-from tilec.ir import warp
+from tilec.ir import manifest as launch, warp
 from tilec.ir.expr import as_size
 from tilec.ir.tile import Buffer, Extent
 from tilec.ir.warp import Program, TensorMap
 from tilec.ptx.module import Entry, Module, Param, Variable
-from tilec.sizes import Size
-from tilec.target import Target
+from tilec.support.diagnostics import InternalError
+from tilec.support.sizes import Size
+from tilec.target.table import Target
 
 
 def emit(

@@ -37,15 +37,15 @@ from tilec.codegen.tcgen05 import (
 from tilec.codegen.transfer import emit_cp_async, emit_tma_load, emit_tma_store
 from tilec.codegen.wgmma import emit_wgmma
 from tilec.codegen.words import accumulated_in_pairs, held_in_words, per_word, taken_apart
-from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import THREAD, Binary, Buffer, Load, Store, walk, walk_expr
 from tilec.ir.types import INT32
 from tilec.ir.warp import Operation, Program, Role
-from tilec.passes.code.touches import touches
+from tilec.passes.lower.touches import touches
 from tilec.ptx.module import Address, Guard, Imm, Item, Operand, Pair, Reg, Symbol
-from tilec.target import Target
+from tilec.support.diagnostics import InternalError
+from tilec.target.table import Target
 
 SMEM = "tilec_smem"
 TURN_THREADS = 256  # a warpgroup that waits for its turn, and the one that passes it on

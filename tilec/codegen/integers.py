@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilec.codegen.builder import Builder
-from tilec.diag import InternalError
 from tilec.ops.philox import FACTORS, ROUNDS, STEPS
 from tilec.ptx.module import Imm, Reg, Vector
+from tilec.support.diagnostics import InternalError
 
 
 def emit_integer_call(fn: str, arguments: Sequence[Reg], builder: Builder) -> Reg:

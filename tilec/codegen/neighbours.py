@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tilec.ir.affine import Affine, affine, row_divisor
 from tilec.ir.tile import Buffer, Expr
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 T = TypeVar("T")
 

@@ -11,7 +11,6 @@ from tilec.codegen.intrinsics import emit_intrinsic, is_intrinsic
 from tilec.codegen.mathematics import Functions
 from tilec.codegen.small_floats import SHORT as SMALL, narrowed, widened
 from tilec.codegen.warp_functions import emit_warp_function
-from tilec.diag import InternalError
 from tilec.ir.affine import Interval, add, affine, interval
 from tilec.ir.expr import SMALL_FLOATS, cast, integer_range, wrap
 from tilec.ir.tile import (
@@ -35,6 +34,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, DType
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
+from tilec.support.diagnostics import InternalError
 
 SHORT = {**SMALL, FLOAT16: "f16", BFLOAT16: "bf16"}
 """The floats below 32 bits as PTX calls them."""

@@ -11,7 +11,7 @@ from tilec.ir.layout import Fragment
 from tilec.ir.tile import Var
 from tilec.ir.warp import Program, Role
 from tilec.ptx.module import Reg
-from tilec.target import Target
+from tilec.target.table import Target
 
 
 @dataclass(frozen=True)

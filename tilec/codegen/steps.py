@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.diag import InternalError
 from tilec.ir.affine import affine
 from tilec.ir.tile import (
     ONCE,
@@ -23,7 +22,8 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.types import BOOL
-from tilec.records import dataclass
+from tilec.support.diagnostics import InternalError
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

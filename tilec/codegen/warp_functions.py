@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilec.codegen.builder import register_class
-from tilec.diag import InternalError
 from tilec.ir.tile import BLOCK_WIDE, Const, Expr
 from tilec.ir.types import DType
 from tilec.ptx.module import Imm, Operand, Pair, Reg
+from tilec.support.diagnostics import InternalError
 
 if TYPE_CHECKING:
     from tilec.codegen.scalar import ReadElement, Scalars

@@ -15,7 +15,7 @@ from tilec.ir.layout import SharedLayout
 from tilec.ir.tile import THREAD, Binary, Buffer, Expr, Region, integer
 from tilec.ir.types import INT32
 from tilec.ir.warp import Cursor, Wgmma
-from tilec.passes.pipelining.pools import product_pieces
+from tilec.passes.loop.pools import product_pieces
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
 SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}

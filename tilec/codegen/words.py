@@ -29,7 +29,7 @@ from tilec.ir.warp import (
     walk,
 )
 from tilec.passes.analysis.usage import reads, writes
-from tilec.passes.code.touches import touches
+from tilec.passes.lower.touches import touches
 from tilec.ptx.module import Reg, Vector
 
 _WORD_BYTES = 4

@@ -14,7 +14,7 @@ from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
 from tilec.emu.numbers import TYPES, Array
 from tilec.emu.tensormap import TensorMap, encode
 from tilec.ptx.module import Entry, Module, Param, Variable
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 _ALIGNMENT = 256
 _GUARD = 256

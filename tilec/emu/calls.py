@@ -18,7 +18,7 @@ from tilec.emu.functions import Formal, Layout
 from tilec.emu.memory import CALL_PARAMS
 from tilec.emu.numbers import Array
 from tilec.ptx.module import Arguments, Operand, Reg, Symbol
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads

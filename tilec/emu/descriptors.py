@@ -14,7 +14,7 @@ import numpy as np
 from tilec.emu.fault import Fault
 from tilec.emu.numbers import Array
 from tilec.emu.tensormap import ATOM_32, swizzled
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.memory import Memory

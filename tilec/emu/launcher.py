@@ -52,7 +52,7 @@ from tilec.emu.tensormap import Columns, TensorMap
 from tilec.emu.timeline import Event, Timeline
 from tilec.ptx.module import Entry, Module
 from tilec.ptx.parse import parse_module
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 

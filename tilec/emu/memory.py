@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilec.emu.fault import Fault
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from mmap import mmap

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 Array = NDArray[Any]
 

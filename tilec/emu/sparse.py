@@ -12,7 +12,7 @@ from tilec.emu.decode import Form
 from tilec.emu.fault import Fault
 from tilec.emu.numbers import Array
 from tilec.ptx.module import Operand
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

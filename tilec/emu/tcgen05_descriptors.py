@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tilec.emu.fault import Fault
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 BLOCK_SCALED = ("mxf8f6f4", "mxf4", "mxf4nvf4")
 K = {"f16": 16, "tf32": 8, "f8f6f4": 32, "i8": 32, "mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}

@@ -13,7 +13,7 @@ import numpy as np
 from tilec.emu.fault import Fault
 from tilec.emu.memory import Memory
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 _LAYOUT = struct.Struct("<8sQBBBBBB2x5I5H5B3x4Q6hHH")
 """magic, address, rank, element, swizzle, fill, interleave, mode, sizes, box, element strides, strides, corners,

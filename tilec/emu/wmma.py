@@ -16,7 +16,7 @@ from tilec.emu.matrix import registers
 from tilec.emu.mma import ELEMENT_BITS, multiply, to_s32, unpack
 from tilec.emu.numbers import TYPES, Array
 from tilec.ptx.module import Operand
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads

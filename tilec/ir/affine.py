@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tilec.ir.expr import integer_range
 from tilec.ir.tile import Binary, Buffer, Cast, Const, Expr, Extent, Select, Unary, Var, integer
 from tilec.ir.types import INT32, DType
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 Interval = tuple[float, float]
 UNKNOWN: Interval = (-math.inf, math.inf)

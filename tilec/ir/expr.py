@@ -18,8 +18,8 @@ from tilec.ir.types import (
     INT32,
     DType,
 )
-from tilec.records import dataclass
-from tilec.sizes import OPERATIONS, Size
+from tilec.support.records import dataclass
+from tilec.support.sizes import OPERATIONS, Size
 
 
 @dataclass(frozen=True, slots=True)

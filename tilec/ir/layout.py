@@ -9,7 +9,7 @@ from tilec.ir.groups import TENSOR_LANES, WARPGROUP_THREADS, WARPGROUP_WARPS
 from tilec.ir.placement import run as run_of
 from tilec.ir.tile import THREAD, Binary, Expr, Placement, integer
 from tilec.ir.types import INT32
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple, NoReturn, TypeVar, get_args
 
-from tilec import readers
-from tilec.diag import fail
 from tilec.ir.expr import constant
 from tilec.ir.text import SYMBOLS
 from tilec.ir.tile import (
@@ -60,8 +58,10 @@ from tilec.ir.tile import (
     integer,
 )
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
-from tilec.records import dataclass
-from tilec.source import Span
+from tilec.support import readers
+from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
+from tilec.support.source import Span
 
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
 _DECLARATION = re.compile(

@@ -12,10 +12,10 @@ from itertools import chain
 from operator import is_
 from typing import Literal
 
-from tilec.diag import InternalError
 from tilec.ir.types import BOOL, INT32, UINT32, UINT64, DType
-from tilec.records import dataclass
-from tilec.source import NOWHERE, Span
+from tilec.support.diagnostics import InternalError
+from tilec.support.records import dataclass
+from tilec.support.source import NOWHERE, Span
 
 Scope = Literal["global", "shared", "tmem", "fragment", "local", "reducer", "barrier"]
 IN_REGISTERS: tuple[Scope, ...] = ("fragment", "local", "reducer")

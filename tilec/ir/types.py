@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 Kind = Literal["float", "int", "uint", "bool"]
 

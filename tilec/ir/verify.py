@@ -59,7 +59,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, INT32, UINT64
 from tilec.ir.verify_calls import wrong_call, wrong_constant
-from tilec.source import Span
+from tilec.support.source import Span
 
 Said = str | tuple[Span, str]
 """What is wrong, with the place where that is not the whole of what is looked at."""

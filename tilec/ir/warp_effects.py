@@ -1,11 +1,11 @@
-"""What the operations of a warp program touch, as its verifier sees it: by itself, whatever `code.touches` says."""
+"""What the operations of a warp program touch, as its verifier sees it: by itself, whatever `lower.touches` says."""
 
 from __future__ import annotations
 
-from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.tile import Bind, Load, Print, Store, walk as walk_tile, walk_expr
 from tilec.ir.warp import Operation
+from tilec.support.diagnostics import InternalError
 
 
 def name_of(op: Operation) -> str:

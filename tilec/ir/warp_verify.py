@@ -38,10 +38,9 @@ arithmetic.
 15. Where several threads have a copy of each element of a sweep, of which one stores to memory, no sweep sets registers
     of all of them and memory that it reads too.
 
-Not checked here: the barriers that a kernel itself arrives at and waits for (`hand.protocol` runs them, the emulator
-finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's comparison
-with numpy finds that), and what blocks do to one another's global memory.
-"""
+Not checked here: the barriers that a kernel itself arrives at and waits for (`explicit_roles.protocol` runs them, the
+emulator finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's
+comparison with numpy finds that), and what blocks do to one another's global memory."""
 
 from __future__ import annotations
 

@@ -8,15 +8,15 @@ from keyword import iskeyword
 
 from lsprotocol import types
 
-from tilec.language import meaning
+from tilec.frontend.language import meaning
+from tilec.frontend.syntax import ast
 from tilec.lsp import findings, vocabulary
 from tilec.lsp.documents import Document, Documents
 from tilec.lsp.hover import hover as told
 from tilec.lsp.names import Kind, Names, Symbol
 from tilec.lsp.positions import Units
-from tilec.records import dataclass
-from tilec.source import Span
-from tilec.syntax import ast
+from tilec.support.records import dataclass
+from tilec.support.source import Span
 
 _KINDS: dict[Kind, types.CompletionItemKind] = {
     "constant": types.CompletionItemKind.Constant,
@@ -232,7 +232,7 @@ def code_actions(desk: Desk, document: Document, params: types.CodeActionParams)
 async def formatting(
     desk: Desk, document: Document, params: types.DocumentFormattingParams
 ) -> list[types.TextEdit] | None:
-    from tilec.syntax.formatting import formatted
+    from tilec.frontend.syntax.formatting import formatted
 
     source, edition = document.source, document.edition
     text = await asyncio.to_thread(formatted, source)

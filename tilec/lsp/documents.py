@@ -7,13 +7,13 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from tilec import files
-from tilec.diag import CompileError
+from tilec.frontend.syntax import ast
+from tilec.frontend.syntax.parse import parse_mended
 from tilec.lsp.names import Names, Origin, Symbol, resolve
 from tilec.lsp.worker import Answer, Told
-from tilec.source import SourceFile, Span
-from tilec.syntax import ast
-from tilec.syntax.parse import parse_mended
+from tilec.support import files
+from tilec.support.diagnostics import CompileError
+from tilec.support.source import SourceFile, Span
 
 
 @dataclasses.dataclass(eq=False)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from lsprotocol import types
 
-from tilec.diag import Diagnostic, Label
 from tilec.lsp.positions import Units
-from tilec.source import SourceFile, Span
+from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.source import SourceFile, Span
 
 _SEVERITY = {
     "error": types.DiagnosticSeverity.Error,

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.frontend.syntax import ast
 from tilec.lsp.documents import Document, Documents
 from tilec.lsp.names import Symbol, covers
 from tilec.lsp.vocabulary import markdown, signature_of, word_at
 from tilec.lsp.worker import Told
-from tilec.source import Span
-from tilec.syntax import ast
+from tilec.support.source import Span
 
 _UNSCHEDULED = "not scheduled yet"
 
@@ -78,7 +78,7 @@ def _definition(document: Document, symbol: Symbol) -> Iterator[str]:
 
 def _explanations(document: Document, line: int, column: int) -> Iterator[str]:
     """What `tilec explain` says of the mistakes that are shown here."""
-    from tilec.explanations import EXPLANATIONS
+    from tilec.driver.explanations import EXPLANATIONS
 
     for answer in (document.checked, document.scheduled):
         for found in answer.diagnostics if answer is not None else ():

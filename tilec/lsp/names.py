@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Literal
 
-from tilec.records import dataclass
-from tilec.source import Span
-from tilec.syntax import ast
-from tilec.syntax.imports import is_relative, places
+from tilec.frontend.syntax import ast
+from tilec.frontend.syntax.imports import is_relative, places
+from tilec.support.records import dataclass
+from tilec.support.source import Span
 
 Kind = Literal["constant", "variable", "buffer", "function", "kernel", "macro", "parameter", "module", "imported"]
 

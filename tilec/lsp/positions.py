@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from lsprotocol import types
 
-from tilec.records import dataclass
-from tilec.source import Span
+from tilec.support.records import dataclass
+from tilec.support.source import Span
 
 _CODECS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 

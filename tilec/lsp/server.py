@@ -17,13 +17,13 @@ from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol
 
 from tilec import __version__
-from tilec.diag import CompileError
 from tilec.lsp import answers, findings
 from tilec.lsp.documents import Document, Documents
 from tilec.lsp.helper import Helper
 from tilec.lsp.positions import Units
 from tilec.lsp.worker import Question
-from tilec.options import CompileOptions
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
 
 PAUSE = 0.15
 """Seconds without a change after which a text is looked at."""

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
+from tilec.frontend.language import Name, documented, meaning, written, written_parameter
 from tilec.ir.types import BY_NAME
-from tilec.language import Name, documented, meaning, written, written_parameter
 from tilec.ops.signature import Signature
 from tilec.ops.values import Policy
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 _TOKEN = re.compile(
     r"""(?P<string>\"\"\"[\s\S]*?(?:\"\"\"|\Z)|'''[\s\S]*?(?:'''|\Z)|"(?:[^"\\\n]|\\.)*(?:"|$)|'(?:[^'\\\n]|\\.)*(?:'|$))"""

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from tilec.diag import CompileError, Diagnostic
-from tilec.options import CompileOptions
-from tilec.records import dataclass
-from tilec.source import SourceFile, Span
+from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.options import CompileOptions
+from tilec.support.records import dataclass
+from tilec.support.source import SourceFile, Span
 
 if TYPE_CHECKING:
-    from tilec.planning import Plan
+    from tilec.driver.planning import Plan
 
 Told = tuple[tuple[Span, str], ...]
 """What is to be said about places of the text, as Markdown."""
@@ -68,8 +68,8 @@ _MOST_VALUES = 4
 
 
 def _check(question: Question) -> Answer:
-    from tilec.front import legal
-    from tilec.observer import Observer
+    from tilec.driver.front import legal
+    from tilec.driver.observer import Observer
     from tilec.ops.values import Poisoned, Value
 
     given: dict[Span, list[Value]] = {}
@@ -109,11 +109,11 @@ def _shown(value: Any) -> str | None:
 
 
 def _schedule(question: Question) -> Answer:
-    from tilec.front import check_all
+    from tilec.driver.front import check_all
+    from tilec.driver.observer import Observer
+    from tilec.driver.planning import plan_kernel
     from tilec.ir.tile import Buffer
-    from tilec.observer import Observer
     from tilec.ops.values import Value
-    from tilec.planning import plan_kernel
 
     tiles: dict[Span, Span] = {}
 

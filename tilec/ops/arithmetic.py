@@ -9,13 +9,13 @@ import operator
 from collections.abc import Callable
 from typing import Literal
 
-from tilec.diag import Label, fail
 from tilec.ir.expr import cast, common_type, constant
 from tilec.ir.tile import Binary, BinaryOp, Buffer, Call, Const, Expr, Select, Unary
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
 from tilec.ops.signature import Argument, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, Dictionary, Function, Lanes, Value, describe
-from tilec.source import Span
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
 
 Operator = Literal[
     "+", "-", "*", "/", "//", "%", "@", "**", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!=", "min", "max"

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, cast
 
-from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.affine import Affine, add, affine
 from tilec.ir.expr import constant
@@ -23,7 +22,8 @@ from tilec.ops.lowering import Context, Demand, demand, sweep, tma_store
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
-from tilec.records import dataclass
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 
 PREVIOUS = "%previous"
 """The name of what an atomic gives back, until the kernel's own name for it is known."""

@@ -1,9 +1,9 @@
 """mbarriers as a kernel writes them itself: T.alloc_barrier, and what arrives at them and waits for them.
 
 A barrier's phase completes when its count of arrivals and all bytes announced to it have come; who waits names the
-parity of that phase, 0 for the first one. All attributes named `barrier` are the barrier's element, as a load of it.
-An arrival hands on what the thread has done before: the waits and fences that this takes are placed by `code.sync`.
-"""
+parity of that phase, 0 for the first one. All attributes named `barrier` are the barrier's element, as a load of it. An
+arrival hands on what the thread has done before: the waits and fences that this takes are placed by
+`lower.insert_sync`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from tilec import schema
-from tilec.diag import fail
 from tilec.ir import warp
 from tilec.ir.expr import cast
 from tilec.ir.text import show_declared
@@ -23,7 +21,9 @@ from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape
 from tilec.ops.values import EXPR_TYPES, Access, Range, describe
-from tilec.records import dataclass
+from tilec.support import schema
+from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 
 MOST_ARRIVALS = (1 << 20) - 1
 """The largest count of an mbarrier, and the most bytes that may be under way to it (PTX ISA, mbarrier)."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilec.diag import fail
 from tilec.ir.expr import cast, constant
 from tilec.ir.tile import Binary, Call as BitCount, Expr, Select
 from tilec.ir.types import BOOL, INT32, UINT8, UINT16, UINT32, UINT64, DType
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.values import Value
+from tilec.support.diagnostics import fail
 
 _UNSIGNED: dict[int, DType] = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.tile import Region, TileOp, with_attr
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, UINT32, DType
@@ -23,7 +22,8 @@ from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet,
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.tcgen05 import arrival
 from tilec.ops.values import EXPR_TYPES, show_shape
-from tilec.records import dataclass
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Call as TileCall, Expr, Load, Region, TileOp, integer
 from tilec.ir.types import INT32, UINT32
@@ -21,7 +20,8 @@ from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet,
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Argument, Call, Parameter, Signature
 from tilec.ops.values import Value, describe
-from tilec.records import dataclass
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 
 WORDS = 4
 """An answer has 16 bytes (PTX ISA, clusterlaunchcontrol.try_cancel)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilec.diag import fail
 from tilec.ir import warp
 from tilec.ir.tile import Const, Expr, TileOp, Unary
 from tilec.ir.types import BOOL
@@ -11,7 +10,8 @@ from tilec.ops.form import Condition, form
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
-from tilec.records import dataclass
+from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 
 
 def _check(call: Call) -> TileOp:

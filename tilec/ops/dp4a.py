@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tilec.diag import fail
 from tilec.ir.affine import add
 from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, Buffer, Expr, Load, Store, integer
 from tilec.ir.types import INT8, INT32, UINT8
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.ops.values import EXPR_TYPES, Access
+from tilec.support.diagnostics import fail
 
 DP4A = Signature("T.dp4a", (Parameter("A"), Parameter("B"), Parameter("C")))
 _LANES = 4

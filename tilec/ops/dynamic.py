@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tilec.diag import fail
 from tilec.ir.tile import Var
 from tilec.ir.types import INT32, INT64
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.ops.values import Value
+from tilec.support.diagnostics import fail
 
 
 def signature(name: str) -> Signature:

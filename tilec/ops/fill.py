@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from functools import reduce
 
-from tilec.diag import fail
 from tilec.ir import warp
 from tilec.ir.affine import add
 from tilec.ir.expr import cast, constant
@@ -16,7 +15,8 @@ from tilec.ops.form import Scalar, attributes, form, of_type
 from tilec.ops.lowering import Context, Demand, demand, sweep
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
-from tilec.records import dataclass
+from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 
 
 def _tile(call: Call) -> Region:

@@ -11,14 +11,14 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
-from tilec import schema
 from tilec.ir.text import show_expr, show_region, show_tile_op
 from tilec.ir.tile import Kernel, Load, Region, Scope, Stmt, TileOp, walk
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import registry
 from tilec.ops.values import EXPR_TYPES
-from tilec.records import dataclass
-from tilec.source import Span
+from tilec.support import schema
+from tilec.support.records import dataclass
+from tilec.support.source import Span
 
 T = TypeVar("T")
 Scopes = tuple[Scope, ...]

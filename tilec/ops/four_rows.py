@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NoReturn
 
-from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.expr import cast
@@ -22,7 +21,8 @@ from tilec.ops.lowering import Context, Demand, demand, tensor_map_of
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, describe, show_shape
-from tilec.records import dataclass
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 
 ROWS = 4
 NAMES = ("gather4", "scatter4")

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tilec import schema
-from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.affine import add, row_divisor, scale
 from tilec.ir.expr import cast, constant
@@ -32,7 +30,9 @@ from tilec.ops.lowering import TMA_ALIGNMENT, VECTOR_BYTES, Context, Demand, dem
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.values import show_shape
-from tilec.records import dataclass
+from tilec.support import schema
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

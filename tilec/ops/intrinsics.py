@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilec.diag import fail
 from tilec.ir.expr import cast
 from tilec.ir.tile import Call, Expr
 from tilec.ir.types import FLOAT32, DType
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Call as Arguments, Parameter, Signature, as_expr
 from tilec.ops.values import Value
+from tilec.support.diagnostics import fail
 
 ROUNDINGS = ("rn", "rz", "ru", "rd")
 """To nearest even, towards 0, up, down."""

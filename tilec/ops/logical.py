@@ -7,7 +7,6 @@ from itertools import product
 from math import prod
 from typing import Literal
 
-from tilec.diag import Label, fail
 from tilec.ir.affine import add
 from tilec.ir.expr import constant
 from tilec.ir.tile import Binary, Expr, Load, Region, integer
@@ -15,6 +14,7 @@ from tilec.ir.types import BOOL
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.ops.values import Value
+from tilec.support.diagnostics import Label, fail
 
 Op = Literal["and", "or"]
 

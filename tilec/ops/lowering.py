@@ -10,8 +10,8 @@ from tilec.ir.affine import add
 from tilec.ir.layout import Fragment, SharedLayout, row_major
 from tilec.ir.tile import Atomic, Buffer, Cast, Expr, Load, Order, Parallel, Region, Store, TileOp, Var
 from tilec.ir.warp import PART_ROWS, BulkWait, Corners, Cursor, Elementwise, Operation, TensorMap, TmaStore
-from tilec.records import dataclass
-from tilec.source import Span
+from tilec.support.records import dataclass
+from tilec.support.source import Span
 
 VECTOR_BYTES = 16  # the widest access of one thread
 TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)

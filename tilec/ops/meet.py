@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, TypeGuard
 
-from tilec import schema
 from tilec.ir import warp
 from tilec.ir.tile import TileOp
 from tilec.ops.form import attributes, form
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Signature
-from tilec.records import dataclass
+from tilec.support import schema
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.diag import CompileError, Diagnostic, Label
-from tilec.source import Span
+from tilec.support.diagnostics import CompileError, Diagnostic, Label
+from tilec.support.source import Span
 
 
 def _rows(text: str, because: Diagnostic) -> dict[str, Diagnostic]:

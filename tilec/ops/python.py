@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tilec.diag import fail
 from tilec.ir.tile import Buffer
 from tilec.ir.types import DType
 from tilec.ops.arithmetic import LARGEST_BITS, LONGEST, equal, is_runtime
 from tilec.ops.scalar import FUNCTIONS
 from tilec.ops.signature import Argument, nearest
 from tilec.ops.values import Dictionary, Entry, Function, Member, Value, describe
-from tilec.source import Span
+from tilec.support.diagnostics import fail
+from tilec.support.source import Span
 
 _LARGEST_ARGUMENT = 1000
 """Of functions whose result grows faster than its argument: factorials and binomials."""

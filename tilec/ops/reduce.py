@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any, Literal, cast
 
-from tilec import schema
-from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.groups import WARP_THREADS
@@ -19,7 +17,9 @@ from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import show_shape
-from tilec.records import dataclass
+from tilec.support import schema
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 
 Kind = Literal["sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"]
 KINDS: dict[Kind, str] = {

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.expr import SMALL_FLOATS, constant, integer_range
 from tilec.ir.layout import Fragment
@@ -23,7 +22,8 @@ from tilec.ops.reduce import BITS, crossing_warps
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
-from tilec.records import dataclass
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 
 Kind = Literal["sum", "max", "min", "bitand", "bitor", "bitxor"]
 ATOMICS: dict[str, Atomic] = {

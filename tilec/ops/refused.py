@@ -4,13 +4,13 @@ does, and asks for nothing. No kernel has a name for it, and none that has one i
 
 from __future__ import annotations
 
-from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Stmt, TileOp
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, facet, register, tile_op
 from tilec.ops.sync import everything
-from tilec.source import Span
+from tilec.support.diagnostics import InternalError
+from tilec.support.source import Span
 
 
 def refused(reads: tuple[Buffer, ...], writes: tuple[Buffer, ...], span: Span) -> TileOp:

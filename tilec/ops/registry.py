@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from tilec.diag import InternalError
 from tilec.ir.tile import Attr, Expr, Region, Store, TileOp
 from tilec.ops.signature import Call, Signature
-from tilec.source import Span
+from tilec.support.diagnostics import InternalError
+from tilec.support.source import Span
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Callable
 
-from tilec.diag import fail
 from tilec.ir.expr import SMALL_FLOATS, cast, constant, integer_range
 from tilec.ir.tile import Binary, Call as MathCall, Expr
 from tilec.ir.types import BOOL, FLOAT8_E8M0, FLOAT32, DType
@@ -14,7 +13,8 @@ from tilec.ops import dynamic, vectors
 from tilec.ops.arithmetic import Operator, binary, invert, negate, select
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_element, as_expr
 from tilec.ops.values import Lanes, Value, VectorType
-from tilec.records import dataclass
+from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from tilec import schema
-from tilec.diag import InternalError, Label, fail
 from tilec.ir import warp
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import (
@@ -36,7 +34,9 @@ from tilec.ops.reduce import kept_extents
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Value, show_shape
-from tilec.records import dataclass
+from tilec.support import schema
+from tilec.support.diagnostics import InternalError, Label, fail
+from tilec.support.records import dataclass
 
 
 def _check(kind: str, call: Call) -> TileOp:

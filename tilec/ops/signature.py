@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tilec.diag import Diagnostic, Label, fail, instead, warning
 from tilec.ir.expr import as_size, cast, constant
 from tilec.ir.tile import Buffer, Expr, Extent, Load, Region, integer
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
 from tilec.ops.names import refuse
 from tilec.ops.values import EXPR_TYPES, Access, Member, Range, Value, VectorType, WarpPolicy, describe, show_shape
-from tilec.records import dataclass
-from tilec.source import Span
+from tilec.support.diagnostics import Diagnostic, Label, fail, instead, warning
+from tilec.support.records import dataclass
+from tilec.support.source import Span
 
 
 @dataclass(frozen=True, slots=True)

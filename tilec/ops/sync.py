@@ -1,25 +1,24 @@
 """The statements that only order others: T.sync_threads, T.fence_proxy_async, T.ptx_commit_group and T.ptx_wait_group.
 
-Everything that a kernel needs of this is derived (`code.sync`), so a kernel is right without them. Those that are
-written stand where they are written: they are statements of the schedule, nothing that they order moves across them
+Everything that a kernel needs of this is derived (`lower.insert_sync`), so a kernel is right without them. Those that
+are written stand where they are written: they are statements of the schedule, nothing that they order moves across them
 (`analysis.ordering`), and what they wait for has completed there. Their regions are the tiles that they wait for, found
-from the text around them (`reading.awaits`); to the rest of the compiler they read these.
-"""
+from the text around them (`sema.awaits`); to the rest of the compiler they read these."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, TypeGuard
 
-from tilec import schema
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Region, Stmt, TileOp, integer
 from tilec.ops.form import Nothing, Scopes, Whole, attributes, form
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature
-from tilec.records import dataclass
-from tilec.source import Span
+from tilec.support import schema
+from tilec.support.records import dataclass
+from tilec.support.source import Span
 
 BARRIERS = ("barrier", "fence", "meet")
 """Operations that part what touches shared memory into before and after."""
@@ -181,7 +180,7 @@ def lower_barrier(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
         threads = op.attr("threads")
         assert isinstance(threads, int)
         return *lower_wait(op, context), warp.NamedBarrier(number, threads, True, span=op.span)
-    # The number of the barrier is the role's (`code.sync`).
+    # The number of the barrier is the role's (`lower.insert_sync`).
     return *lower_wait(op, context), warp.BarSync(0, context.threads, span=op.span)
 
 

@@ -9,7 +9,7 @@ from tilec.ops.form import Barrier, Leader, Yes, form
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 
 def is_committing(op: TileOp) -> bool:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import ACCUMULATED, Axis, Fragment, accumulated_order, column_major
@@ -18,6 +17,7 @@ from tilec.ops.lowering import VECTOR_BYTES, Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import show_shape
+from tilec.support.diagnostics import Label, fail
 
 
 def _check(call: Call) -> TileOp:

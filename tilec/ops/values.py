@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Literal, Union
 
-from tilec.diag import Diagnostic
+from tilec.frontend.syntax.ast import Function as FunctionNode, Lambda
 from tilec.ir.text import show_extent
 from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Extent, Load, LoopLayout, Select, Unary, Var
 from tilec.ir.types import DType
-from tilec.records import dataclass
-from tilec.source import Span
-from tilec.syntax.ast import Function as FunctionNode, Lambda
+from tilec.support.diagnostics import Diagnostic
+from tilec.support.records import dataclass
+from tilec.support.source import Span
 
 Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
 """The members of `T.GemmWarpPolicy`, and what the IR calls them."""

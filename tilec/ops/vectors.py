@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from tilec.diag import fail
 from tilec.ir.expr import cast, constant
 from tilec.ir.tile import Binary, BinaryOp, Call as TileCall, Expr
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, UINT8, UINT16, UINT32, UINT64, DType
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_element, as_expr
 from tilec.ops.values import Lanes, Value, VectorType, describe
-from tilec.records import dataclass
+from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 
 _BITS: dict[int, DType] = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}
 VECTOR_TYPES = tuple(

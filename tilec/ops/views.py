@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilec.ops.signature import Parameter, Signature
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What the threads of a warp, or of the block, find out together: shuffles, reductions, votes. One row each.
 
-Every thread computes every call (`reading.threads`), so that a warp is always whole: masks are the full one. Under a
+Every thread computes every call (`sema.per_thread`), so that a warp is always whole: masks are the full one. Under a
 condition on the thread, votes count the threads for which it holds. Inside T.Parallel the lanes are 32 neighbours of
 the last dimension.
 """
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tilec.diag import fail
 from tilec.ir.expr import cast, constant
 from tilec.ir.groups import WARP_THREADS
 from tilec.ir.tile import Binary, Call, Const, Expr, Unary, integer
 from tilec.ir.types import BOOL, INT32, UINT16, UINT32, UINT64, DType
 from tilec.ops import arithmetic
 from tilec.ops.signature import Argument, Call as Arguments, Parameter, Signature, as_expr
-from tilec.records import dataclass
+from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from tilec import schema
 from tilec.ir import warp
 from tilec.ir.tile import TileOp
 from tilec.ops.form import Whole, form
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature
-from tilec.records import dataclass
+from tilec.support import schema
+from tilec.support.records import dataclass
 
 FEWEST_REGISTERS, MOST_REGISTERS = 24, 256
 """What setmaxnreg takes, in steps of eight (PTX ISA)."""

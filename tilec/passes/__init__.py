@@ -1,10 +1,13 @@
-"""Tile IR to warp IR. Folders from the ground up, each importing its own and those before it:
+"""Tile IR to warp IR: one transformation or analysis a file. Folders from the ground up, each importing its own and
+those before it:
 
-analysis     what holds for tile IR, asked everywhere
-layouts      where tiles lie, and what moves them
-reading      from the syntax tree to tile IR
-pipelining   from a loop to a scheduling problem
-grid         which blocks run when, and what they do together
-hand         kernels that share their work out themselves
-code         from verified schedules to warp IR
+analysis         what holds for tile IR, asked everywhere
+layout           where tiles lie, and what moves them
+memory           what loads and stores tiles, and who shares them
+loop             from a loop to a scheduling problem
+grid             which blocks run when, and what they do together
+explicit_roles   kernels that share their work out themselves
+cost             how many cycles a kernel takes
+choices          what the compiler decides by that
+lower            from verified schedules to warp IR
 """

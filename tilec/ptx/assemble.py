@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from tilec.diag import InternalError
-from tilec.records import dataclass
+from tilec.support.diagnostics import InternalError
+from tilec.support.records import dataclass
 
 RemarkKind = Literal["register-spill", "wgmma-serialised", "injected-wait", "setmaxnreg-ignored", "assembler-warning"]
 

@@ -23,7 +23,7 @@ from tilec.ptx.module import (
     TensorAddress,
     Vector,
 )
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

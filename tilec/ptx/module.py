@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from typing import Any
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedInput, VisitError
 
-from tilec import resources
 from tilec.ptx.module import (
     Address,
     Arguments,
@@ -45,8 +44,9 @@ from tilec.ptx.module import (
     Vector,
 )
 from tilec.ptx.plain import instruction
-from tilec.readers import DEEPEST
-from tilec.records import dataclass
+from tilec.support import resources
+from tilec.support.readers import DEEPEST
+from tilec.support.records import dataclass
 
 
 class PtxSyntaxError(Exception):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from tilec.records import dataclass
 from tilec.sched.paths import Arc, arcs, distances, earliest, edge_arcs, reach, relax
 from tilec.sched.problem import Op, Problem, Use
+from tilec.support.records import dataclass
 
 BoundKind = Literal["slot", "role", "recurrence", "ring", "density", "pool", "stages"]
 

@@ -15,7 +15,6 @@ from hashlib import sha256
 from pathlib import Path
 from threading import get_ident
 
-from tilec import readers
 from tilec.sched import text
 from tilec.sched.bounds import bounds
 from tilec.sched.budget import Budget
@@ -23,6 +22,7 @@ from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve
 from tilec.sched.verify import violations
+from tilec.support import readers
 
 # Raise the first whenever the same problem may get another answer; the second is the version that pyproject.toml pins.
 SOLVER = 10

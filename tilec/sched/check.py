@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec import schema
 from tilec.sched.problem import MOST_CYCLES, Problem
+from tilec.support import schema
 
 
 def faults(problem: Problem) -> Iterator[str]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from tilec.records import dataclass
 from tilec.sched.problem import UNLIMITED
 from tilec.sched.trace import TraceError, member, parsed
+from tilec.support.records import dataclass
 
 Kind = Literal[
     "kernel", "target", "calibration", "constant", "option", "threads", "tile", "decision", "loop", "statement",

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from math import ceil, inf
 from typing import Any, Literal
 
-from tilec.records import dataclass
 from tilec.sched.budget import WORK_PER_EFFORT, Budget
+from tilec.support.records import dataclass
 
 Outcome = Literal["found", "refuted", "unknown"]
 

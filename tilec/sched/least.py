@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from tilec.records import dataclass
 from tilec.sched.bounds import depth_limits
 from tilec.sched.budget import Budget
 from tilec.sched.cp import Program, Run
 from tilec.sched.paths import Arc, arcs, distances, edge_arcs, has_positive_cycle, lag_arcs
 from tilec.sched.problem import Problem
 from tilec.sched.windows import held_once, separations
+from tilec.support.records import dataclass
 
 # More ops than these, and more turns, are nothing that one program should decide.
 _MOST_OPS = 48

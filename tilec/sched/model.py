@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from tilec.records import dataclass
 from tilec.sched.bounds import depth_limits
 from tilec.sched.budget import Budget
 from tilec.sched.cp import Outcome, Program
@@ -22,6 +21,7 @@ from tilec.sched.paths import arcs, distances, earliest
 from tilec.sched.problem import Edge, Problem, Value
 from tilec.sched.stages import enough_stages
 from tilec.sched.windows import held_once, separations
+from tilec.support.records import dataclass
 
 REGISTER_STEP = 8
 """What setmaxnreg counts in."""

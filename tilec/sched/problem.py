@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from tilec.records import dataclass
-from tilec.schema import Range
+from tilec.support.records import dataclass
+from tilec.support.schema import Range
 
 UNLIMITED = (1 << 31) - 1
 """The capacity of a pool that has no limit."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tilec.records import dataclass
 from tilec.sched.objective import topological
 from tilec.sched.problem import Problem
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 Status = Literal["optimal", "feasible", "serial", "given"]
 """`optimal`: no smaller II exists. `feasible`: one may. `serial`: one op after the other, as was asked for, so that no

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from tilec.records import dataclass
 from tilec.sched.bounds import Bounds
 from tilec.sched.schedule import Schedule
+from tilec.support.records import dataclass
 
 LEVELS = (
     "stages",

@@ -16,7 +16,6 @@ from dataclasses import replace
 from math import inf
 from typing import Literal
 
-from tilec.records import dataclass
 from tilec.sched.anchor import begin
 from tilec.sched.bounds import Bounds, Unschedulable, bounds, depth_limits, serial_ii
 from tilec.sched.budget import Budget
@@ -34,6 +33,7 @@ from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution
 from tilec.sched.verify import violations
 from tilec.sched.windows import needed, refutation
+from tilec.support.records import dataclass
 
 __all__ = ["Scheduler", "Solution", "evaluate", "given", "justify", "make", "solve"]
 

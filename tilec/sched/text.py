@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-from tilec import schema
-from tilec.records import dataclass
 from tilec.sched.check import faults
 from tilec.sched.problem import UNLIMITED, Cycles, Distance, Edge, Latency, Op, Problem, Slot, Use
 from tilec.sched.solution import Solution
+from tilec.support import schema
+from tilec.support.records import dataclass
 
 SCHEMA = 1
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
-from tilec import readers, schema
-from tilec.records import dataclass
 from tilec.sched import text
 from tilec.sched.decision import Decision
 from tilec.sched.lags import observed
@@ -23,6 +21,8 @@ from tilec.sched.roles import resolve
 from tilec.sched.roofline import roofline
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Attempt, Solution
+from tilec.support import readers, schema
+from tilec.support.records import dataclass
 
 SCHEMA = 1
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from tilec.diag import fail
-from tilec.syntax import ast
+from tilec.frontend.syntax import ast
+from tilec.support.diagnostics import fail
 from tilec.tune.space import Space, Value, space
 
 Role = Literal["tile", "stages", "threads"]

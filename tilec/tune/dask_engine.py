@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tilec.diag import CompileError, fail
+from tilec.support.diagnostics import CompileError, fail
 from tilec.tune.engines import Answer, Asked, Lost, check_version
 
 PATIENCE_SECONDS = 10

@@ -11,8 +11,8 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol, TypeVar
 
 from tilec import __version__
-from tilec.diag import fail
-from tilec.processes import end_with_parent
+from tilec.support.diagnostics import fail
+from tilec.support.processes import end_with_parent
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tilec import readers
-from tilec.diag import fail
+from tilec.support import readers
+from tilec.support.diagnostics import fail
 from tilec.tune.outcome import Outcome, from_json, to_json
 from tilec.tune.space import Point
 

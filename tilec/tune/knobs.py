@@ -7,9 +7,9 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from tilec import options as words
-from tilec.diag import CompileError, fail
-from tilec.options import CompileOptions
+from tilec.support import options as words
+from tilec.support.diagnostics import CompileError, fail
+from tilec.support.options import CompileOptions
 from tilec.tune.space import Point, Space, Value
 
 DASHES = "--"

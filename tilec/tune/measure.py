@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tilec.target import Target
+from tilec.target.table import Target
 
 REPEATS = 30
 WARM_UPS = 3
@@ -45,8 +45,8 @@ def measured(cubin: bytes) -> tuple[float, str]:
 
 def gpu_for(target: Target) -> str:
     """The name of the GPU of this machine, if it runs code for the target; else nothing."""
-    from tilec import runtime
     from tilec.calibrate.measure import runs_code
+    from tilec.host import runtime
 
     if not runtime.has_gpu() or not runs_code(runtime.compute_capability(), target):
         return ""
@@ -59,7 +59,7 @@ def gpu_for(target: Target) -> str:
 def main(path: str) -> None:
     from contextlib import closing
 
-    from tilec import runtime
+    from tilec.host import runtime
 
     with runtime.context(), closing(runtime.Kernel(Path(path).read_bytes())) as kernel:
         launches = _launches(kernel)
@@ -69,8 +69,8 @@ def main(path: str) -> None:
 
 def _launches(kernel: Any) -> list[Any]:
     """The same launch on as many sets of tensors as the L2 cache cannot hold."""
-    from tilec.runtime import on_gpu
-    from tilec.sizes import shape_of
+    from tilec.host.runtime import on_gpu
+    from tilec.support.sizes import shape_of
 
     sizes = kernel.manifest.sizes({}, {})  # which fails where one is known at launch only
     scalars = {scalar.name: 1 for scalar in kernel.manifest.scalars} | sizes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from tilec import readers
-from tilec.records import dataclass
+from tilec.support import readers
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 from tilec.tune.space import Point
-
-
-class Refused(Exception):
-    """Raised by a predictor for a variant that cannot be built; says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 from tilec.tune.engines import Engine, Lost
 from tilec.tune.journal import Journal
 from tilec.tune.outcome import Outcome

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 Value = int | float | bool | str
 Point = tuple[tuple[str, Value], ...]

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any
 
-from tilec import readers
-from tilec.diag import fail
+from tilec.support import readers
+from tilec.support.diagnostics import fail
 from tilec.tune import knobs
 from tilec.tune.space import Space, SpaceError, Value, space
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tilec import readers
-from tilec.diag import fail
-from tilec.options import CompileOptions
-from tilec.records import dataclass
+from tilec.support import readers
+from tilec.support.diagnostics import fail
+from tilec.support.options import CompileOptions
+from tilec.support.records import dataclass
 from tilec.tune import knobs
 from tilec.tune.space import Point, Value
 

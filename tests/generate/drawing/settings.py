@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tilec.options import ARRIVALS, NO_SWITCHES, SCHEDULERS, STRATEGIES, TILE_SCHEDULERS, CompileOptions
+from tilec.support.options import ARRIVALS, NO_SWITCHES, SCHEDULERS, STRATEGIES, TILE_SCHEDULERS, CompileOptions
 
 TARGETS = ("sm_80", "sm_90a", "sm_100a")
 VALUES: dict[str, tuple[Any, ...]] = {

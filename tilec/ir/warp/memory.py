@@ -7,9 +7,9 @@ from dataclasses import field
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import SharedLayout
 from tilec.ir.tile import Buffer, Expr
-from tilec.options import Arrivals
-from tilec.records import dataclass
-from tilec.source import NOWHERE, Span
+from tilec.support.options import Arrivals
+from tilec.support.records import dataclass
+from tilec.support.source import NOWHERE, Span
 
 MBARRIER_BYTES = 8
 

@@ -8,8 +8,8 @@ from typing import Literal
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Expr, Parallel, Region, Var
 from tilec.ir.warp.memory import Barrier, Cursor, TensorMap
-from tilec.records import dataclass
-from tilec.source import NOWHERE, Span
+from tilec.support.records import dataclass
+from tilec.support.source import NOWHERE, Span
 
 
 @dataclass(frozen=True, slots=True)

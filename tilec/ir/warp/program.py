@@ -11,9 +11,9 @@ from tilec.ir.warp.memory import MBARRIER_BYTES, Barriers, Ring, SharedTile, Ten
 from tilec.ir.warp.operations import Operation, TensorMma
 from tilec.ir.warp.waits import Arrive, NamedBarrier
 from tilec.ir.warp.walk import walk
-from tilec.options import Arrivals
-from tilec.records import dataclass
-from tilec.source import NOWHERE, Span
+from tilec.support.options import Arrivals
+from tilec.support.records import dataclass
+from tilec.support.source import NOWHERE, Span
 
 
 @dataclass(frozen=True, slots=True)

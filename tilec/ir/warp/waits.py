@@ -7,7 +7,7 @@ from typing import Literal
 from tilec.ir.tile import Buffer, Expr
 from tilec.ir.warp.memory import Barrier, Cursor
 from tilec.ir.warp.operations import Operation
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 # ---- synchronisation: placed by code.sync, except the ring protocol, which follows from the roles, and what a kernel
 # ---- asks for itself -------------------------------------------------------------------------------------------------

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal, NoReturn
 
-from tilec import schema
-from tilec.diag import Label, fail
 from tilec.ir.tile import Attr, Region, TileOp, with_attr
 from tilec.ops.barriers import as_barrier
 from tilec.ops.form import MEMORY, Barrier, Leader, Whole, Yes, attributes, form, same_shape
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Access, show_shape
-from tilec.records import dataclass
+from tilec.support import schema
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 
 _OWN_CHOICE = "tilec chooses by what is copied"
 

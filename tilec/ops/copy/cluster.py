@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilec.diag import Label, fail
 from tilec.ir.tile import TileOp, with_attr
 from tilec.ir.warp import Operation as WarpOperation
 from tilec.ops.copy import regions_of
@@ -14,7 +13,8 @@ from tilec.ops.form import Scalar, attributes, form, same_shape
 from tilec.ops.lowering import Context, Demand, demand, sweep
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
-from tilec.records import dataclass
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 
 _OWN_CHOICE = "tilec chooses by what is copied"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilec.diag import InternalError
 from tilec.ir.affine import affine, row_divisor
 from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.multicast import number, sliced_dimension
@@ -15,6 +14,7 @@ from tilec.ops.barriers import barrier_of, block_of, is_signalling
 from tilec.ops.copy.by_matrix import loads_by_matrix
 from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of, tma_store
 from tilec.ops.registry import facet
+from tilec.support.diagnostics import InternalError
 
 
 @facet("copy", "lower")
@@ -95,7 +95,8 @@ def _cp_async(op: TileOp, context: Context) -> CpAsync:
 
 
 def _chunk(source: Region, destination: Region, layout: SharedLayout) -> int:
-    """The bytes one cp.async moves: 16 where everything is aligned to it, else 8 or 4 (see `layouts.select`)."""
+    """The bytes one cp.async moves: 16 where everything is aligned to it, else 8 or 4 (see
+    `layout.select_mechanisms`)."""
     size = source.buffer.dtype.bytes
     edge = row_divisor(source.buffer) * size
     first = math.gcd(affine(source.start[-1]).divisor, affine(destination.start[-1]).divisor) * size

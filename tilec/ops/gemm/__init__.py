@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
-from tilec.diag import Label, fail
 from tilec.ir.layout import accumulated_order
 from tilec.ir.tile import Buffer, Region, TileOp, with_attr
 from tilec.ir.types import (
@@ -33,7 +32,8 @@ from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.tcgen05 import PAIRED, is_of_pair
 from tilec.ops.transpose import AS_ACCUMULATED
 from tilec.ops.values import Access, WarpPolicy, show_shape
-from tilec.records import dataclass
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

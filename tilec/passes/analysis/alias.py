@@ -14,7 +14,7 @@ from tilec.ir.tile import Buffer, For, If, Kernel, Load, Stmt, While, bodies, wa
 from tilec.passes.analysis.rings import is_pipelined, rings
 from tilec.passes.analysis.tensor_order import ordered_tensors
 from tilec.passes.analysis.usage import expressions, reads, writes
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

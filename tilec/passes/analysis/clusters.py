@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilec.diag import Label, fail
 from tilec.ir.affine import add, scale
 from tilec.ir.tile import (
     ALONE,
@@ -36,11 +35,12 @@ from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.meet import MEETINGS
 from tilec.ops.signature import Argument, Call
 from tilec.ops.tcgen05 import reaches_blocks
-from tilec.passes.analysis.fold import fold_expr
+from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.unique_names import UniqueNames
 from tilec.passes.analysis.usage import expressions
-from tilec.source import Span
-from tilec.target import Target
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+from tilec.target.table import Target
 
 MOST_BLOCKS = 8
 """That every GPU with clusters runs; 16 take a promise of the launch (CUDA programming guide, block clusters)."""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 
 from tilec.ir.tile import For, If, Stmt, While, bodies
 from tilec.passes.analysis.rings import pipelined_loops
-from tilec.passes.analysis.trips import static_trips
-from tilec.records import dataclass
+from tilec.passes.analysis.trip_count import static_trips
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
+from tilec.support.records import dataclass
 
 PRICED_TRIPS = 8
 """Of loops that run longer, and of those whose trips are known only at run time. What overlaps them is the same however

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from tilec.ir.tile import Break, Buffer, Const, Expr, For, If, Parallel, Stmt, Store, TileOp, Var, walk
 from tilec.ops import registry
-from tilec.passes.analysis.nests import covers
-from tilec.passes.analysis.trips import static_trips
+from tilec.passes.analysis.copy_nests import covers
+from tilec.passes.analysis.trip_count import static_trips
 from tilec.passes.analysis.usage import reads
 
 Fill = tuple[Buffer, tuple[Expr, ...]]

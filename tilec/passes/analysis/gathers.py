@@ -25,8 +25,8 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.analysis.fold import fold_expr
-from tilec.records import dataclass
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.support.records import dataclass
 
 CHUNKS = (16, 8, 4)
 """Bytes of one cp.async."""

@@ -4,7 +4,7 @@ and of the tiles of one ring, which are waited for together.
 A barrier or a fence parts what touches memory that threads share. Within an iteration everything keeps to its side of
 it; from one iteration to the next only what has no versions does, since versions of other iterations are other memory.
 Waits and commits keep their places among the asynchronous copies, and what is waited for is touched only behind the
-wait. What a barrier or a wait has itself to wait for is what it reads (`reading.awaits`).
+wait. What a barrier or a wait has itself to wait for is what it reads (`sema.awaits`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilec.ir.tile import Stmt, TileOp, walk
 from tilec.ops.sync import BARRIERS, is_explicit, meets, spelled
 from tilec.passes.analysis.rings import RingPlan, accesses
 from tilec.passes.analysis.usage import reads, writes
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

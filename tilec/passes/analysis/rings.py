@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.tile import Buffer, For, Kernel, Load, Stmt, TileOp, bodies, walk, walk_expr
-from tilec.passes.analysis.ahead import is_loaded_ahead, last_use_of
-from tilec.passes.analysis.binds import scheduled
 from tilec.passes.analysis.fills import filled
+from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead, last_use_of
+from tilec.passes.analysis.scalar_definitions import scheduled
 from tilec.passes.analysis.usage import expressions, reads, writes
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 LOADS = ("copy", "im2col")
 """The operations that bring what a tensor holds to a tile as it is."""

@@ -29,7 +29,7 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.passes.analysis.usage import reads, writes
-from tilec.records import dataclass
+from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilec.ir.affine import Affine, add, affine
 from tilec.ir.tile import COMPARISONS, Binary, BinaryOp, Expr, Load, Var, integer, walk_expr
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.analysis.fold import fold_expr
+from tilec.passes.analysis.fold_constants import fold_expr
 
 REFUTES: dict[str, BinaryOp] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 

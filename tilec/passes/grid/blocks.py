@@ -1,8 +1,8 @@
 """Which blocks run, in which clusters and in which order.
 
 What the kernel or the command line says of it is done. What both leave open is decided: whether blocks run in pairs
-that load or multiply together (`grid.pairs`), whether as many as run at once walk over all (`grid.persistent`), and
-in which order (`grid.panels`). The first and the last are decisions of -O3.
+that load or multiply together (`grid.cta_pairs`), whether as many as run at once walk over all (`grid.persistent`), and
+in which order (`grid.rasterisation_order`). The first and the last are decisions of -O3.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.tile import ALONE, Cluster, Kernel, Raster
-from tilec.options import MAY_DECIDE, CompileOptions
-from tilec.passes.analysis.cluster_launch import asks_for_blocks
-from tilec.passes.grid.pairs import best_pairs
-from tilec.passes.grid.panels import best_raster, fits_cache, in_blocks, is_ordered_by_hand, walk_of
+from tilec.passes.analysis.cluster_launch_control import asks_for_blocks
+from tilec.passes.grid.cta_pairs import best_pairs
 from tilec.passes.grid.persistent import (
     blocks_at_once,
     handed_out,
@@ -21,11 +19,13 @@ from tilec.passes.grid.persistent import (
     why_not_handed_out,
     why_not_persistent,
 )
+from tilec.passes.grid.rasterisation_order import best_raster, fits_cache, in_blocks, is_ordered_by_hand, walk_of
 from tilec.passes.grid.rasterise import AS_NUMBERED, in_clusters, ordered
-from tilec.passes.layouts.layout import Laid
-from tilec.passes.pipelining.strips import Strip, strips
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.memory.load_footprints import Strip, strips
 from tilec.sched.decision import Decision
-from tilec.target import Target
+from tilec.support.options import MAY_DECIDE, CompileOptions
+from tilec.target.table import Target
 
 
 def arranged(

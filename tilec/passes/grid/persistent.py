@@ -8,7 +8,7 @@ Clusters stay what they are. As many of them as run at once walk over the cluste
 numbers are its own plus a multiple of how many walk; so the blocks of one always run blocks of one, all equally many.
 
 Where the machine can be asked for the work of clusters that have not begun, the grid is all of them instead, and those
-that run are handed out the others (`pipelining.handed_out`).
+that run are handed out the others (`loop.dynamic_tile_scheduler`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dataclasses import replace
 from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, Kernel, TileOp, Var, integer, walk
 from tilec.ir.types import INT32
 from tilec.ops.sync import is_explicit
-from tilec.passes.analysis.fold import fold_expr
-from tilec.passes.grid.panels import is_ordered_by_hand
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.grid.rasterisation_order import is_ordered_by_hand
 from tilec.passes.grid.rasterise import AS_NUMBERED, bound, clusters, in_clusters, tile_at
-from tilec.target import Target
+from tilec.target.table import Target
 
 MOST_STEP = 2**31 - 1
 """The step of a loop that has one trip, unless the machine hands out more; and the most blocks that a grid can have

@@ -9,8 +9,8 @@ from dataclasses import replace
 from tilec.ir.affine import add, scale
 from tilec.ir.tile import Binary, BinaryOp, Bind, Const, Expr, Extent, Kernel, Raster, Select, Var, extent_expr, integer
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.analysis.fold import fold_expr
-from tilec.source import Span
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.support.source import Span
 
 AS_NUMBERED = Raster(0)
 

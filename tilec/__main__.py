@@ -1,0 +1,7 @@
+"""`python -m tilec`: the command, from wherever the package lies."""
+
+import sys
+
+from tilec.cli import main
+
+sys.exit(main())

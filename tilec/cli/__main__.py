@@ -1,7 +1,0 @@
-"""`python -m tilec.cli`: the command, from wherever the package lies."""
-
-import sys
-
-from tilec.cli import main
-
-sys.exit(main())

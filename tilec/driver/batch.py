@@ -1,0 +1,156 @@
+"""Compiles several kernel files for several targets, in processes of their own where that is asked for."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilec import __version__
+from tilec.driver import build as driver
+from tilec.driver.observer import Observer, Stopped
+from tilec.ir.manifest import Manifest
+from tilec.ptx.assemble import EntryReport
+from tilec.support import files, progress, resources
+from tilec.support.diagnostics import CompileError, Diagnostic, fail
+from tilec.support.options import STAGES, CompileOptions, Stage
+from tilec.support.processes import end_with_parent
+from tilec.support.records import dataclass
+from tilec.support.source import SourceFile
+
+if TYPE_CHECKING:
+    from tilec.passes.cost.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One kernel file for one target: the stages to `keep`, where to stop (None: nowhere), and whether the model is to
+    say how long the kernels take."""
+
+    source: SourceFile
+    options: CompileOptions
+    keep: tuple[Stage, ...] = ()
+    stop_after: Stage | None = None
+    dump_dir: str | None = None
+    only_check: bool = False
+    report: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What came of a job: the texts of the stages that were kept, how to launch what is in the cubin, what there was to
+    say (the errors, if it `failed`), and the source with the files that it imports."""
+
+    source: SourceFile
+    texts: dict[Stage, bytes]
+    manifests: tuple[Manifest, ...]
+    entries: tuple[EntryReport, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    seconds: tuple[tuple[Stage, float], ...]
+    failed: bool
+    reports: tuple[Report, ...] = ()
+
+
+def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
+    """What comes of each job, in the order of the jobs. Mistakes in a kernel do not end the others' compilation. A bug
+    does; a note of its exception names the folder with what is to be seen of it."""
+    if processes <= 1 or len(jobs) <= 1:
+        yield from map(_with_evidence, jobs)
+        return
+    from concurrent.futures import ProcessPoolExecutor  # slow to import, and a single kernel needs none
+    from concurrent.futures.process import BrokenProcessPool
+
+    with ProcessPoolExecutor(min(processes, len(jobs)), initializer=_begin, initargs=(os.getpid(),)) as pool:
+        try:
+            for job, made in zip(jobs, pool.map(_with_evidence, jobs), strict=True):
+                # What was read in the other process.
+                files.note(str(resources.target_file(job.options.target)))
+                for imported in made.source.imported.values():
+                    files.note(imported.path)
+                yield made
+        except BrokenProcessPool:
+            fail(
+                "process-ended",
+                "a process that compiled was ended by something else",
+                notes=("the system ends processes where memory runs out",),
+                help="compile fewer at a time: a smaller -j",
+            )
+        except BaseException:
+            # What is under way is of no interest any more.
+            for process in (pool._processes or {}).values():
+                process.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _begin(parent: int) -> None:
+    """Ctrl-C reaches every process of a terminal: the first one ends the others, which end with it in any case."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_parent(parent)
+
+
+def _with_evidence(job: Job) -> Made:
+    try:
+        return carry_out(job)
+    except MemoryError:
+        raise
+    except Exception as bug:
+        with suppress(OSError):
+            bug.add_note(_evidence(job, bug))
+        raise
+
+
+def _evidence(job: Job, bug: Exception) -> str:
+    """The folder with the traceback, and every stage up to the one that fails: they are made once more where nobody
+    wanted them."""
+    import tempfile
+    import traceback
+
+    folder = job.dump_dir or tempfile.mkdtemp(prefix="tilec-bug-")
+    said = "".join(traceback.format_exception(bug))
+    (Path(folder) / "traceback.txt").write_text(f"tilec {__version__}\n{said}", encoding="utf-8", errors="replace")
+    if job.dump_dir is None:
+        again = replace(job, dump_dir=folder)
+        with suppress(Exception):
+            _carried_out(again, Observer(keep=job.keep, dump_dir=folder, stop_after=job.stop_after))
+    return folder
+
+
+def carry_out(job: Job) -> Made:
+    """What came of one job. Who listens hears what it is at."""
+    what = f"{Path(job.source.path).name} for {job.options.target}"
+    observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=what)
+    progress.say(f"stage {STAGES[0]} of {what}")
+    try:
+        return _carried_out(job, observer)
+    finally:
+        progress.say("")
+
+
+def _carried_out(job: Job, observer: Observer) -> Made:
+    result: driver.Library | None = None
+    errors: tuple[Diagnostic, ...] = ()
+    try:
+        with suppress(Stopped):
+            if job.only_check:
+                driver.legal(job.source, job.options, observer)
+            else:
+                result = driver.build_all(job.source, job.options, observer)
+    except CompileError as error:
+        errors = error.diagnostics
+    return Made(
+        source=job.source,
+        texts=observer.texts,
+        manifests=result.manifests if result is not None else (),
+        entries=result.entries if result is not None else (),
+        # Warnings of a kernel that is wrong are of no interest yet.
+        diagnostics=errors or tuple(observer.warnings),
+        seconds=tuple(observer.seconds),
+        failed=bool(errors),
+        reports=driver.reports(result) if job.report and result is not None else (),
+    )

@@ -1,0 +1,359 @@
+"""Runs a built kernel in the emulator: arrays in, arrays out, and a comparison with the tile-level reference.
+
+In `.npz` files and here, a tensor is an array under its parameter's name. bfloat16 travels as its raw bits (uint16), an
+8-bit float as its own (uint8);
+arrays of ml_dtypes, which numpy stores as void of the same size, are taken as raw bits too. A scalar is a 0-d array.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tilec.driver import emulate_compare
+from tilec.driver.emulate_compare import Comparison
+from tilec.emu import Columns, Fault, Report, TensorMap, launch
+from tilec.interp import run as interp
+from tilec.ir.elements import apart, is_raw, largest, poison, storage_shape, storage_type, stored
+from tilec.ir.expr import as_size, integer_range
+from tilec.ir.manifest import Im2col, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
+from tilec.ir.tile import (
+    Buffer,
+    Kernel,
+    Var,
+)
+from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, DType
+from tilec.ops.gemm.sparse import metadata_tensors, random_metadata
+from tilec.support.diagnostics import Diagnostic, Label, fail
+from tilec.support.records import dataclass
+from tilec.support.sizes import SizeError, UnknownSize, evaluate, shape_of
+from tilec.support.source import SourceFile
+
+if TYPE_CHECKING:
+    from tilec.driver.build import Build
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """One array per tensor parameter, written in place by a run, and one number per scalar parameter."""
+
+    tensors: dict[str, Array]
+    scalars: dict[str, int | float]
+
+    def copy(self) -> Arguments:
+        return Arguments({name: array.copy() for name, array in self.tensors.items()}, dict(self.scalars))
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def random_arguments(
+    kernel: Kernel, manifest: Manifest, seed: int, sizes: Mapping[str, int] | None = None
+) -> Arguments:
+    """Normal floats and small integers, and of sparse products metadata that is legal; the same for the same seed. Pure
+    outputs are poisoned. `sizes` are those that the kernel learns at launch."""
+    generator = np.random.default_rng(seed)
+    known = {**(sizes or {}), **_sizes(manifest, {}, sizes or {})}
+    sparse = metadata_tensors(kernel.body)
+    arguments = Arguments({}, {})
+    for param in kernel.params:
+        if isinstance(param, Var) and param.name in known:
+            arguments.scalars[param.name] = known[param.name]
+        elif isinstance(param, Var):
+            drawn = generator.normal() if param.dtype.is_float else generator.integers(1, 5)
+            arguments.scalars[param.name] = drawn.item() if isinstance(drawn, np.generic) else drawn
+        elif manifest.tensor(param.name).role == "out":
+            arguments.tensors[param.name] = poisoned(param, known)
+        elif param.name in sparse:
+            drawn_shape, places = _shape(param, known), sparse[param.name]
+            arguments.tensors[param.name] = random_metadata(drawn_shape, param.dtype, places, generator)
+        else:
+            arguments.tensors[param.name] = _random(param.dtype, _shape(param, known), generator)
+    return arguments
+
+
+def _sizes(
+    manifest: Manifest, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float], path: str = ""
+) -> dict[str, int]:
+    """The sizes that the kernel learns at launch."""
+    where = f"{path}: " if path else ""
+    for name in given:
+        if name not in {s.name for s in manifest.scalars}:
+            known = ", ".join(manifest.made_of())
+            fail("bad-inputs", f"{manifest.entry} has no size {name}", help=f"it has {known}" if known else None)
+    try:
+        values = manifest.sizes(arrays, given)
+        manifest.blocks(values)
+        return values
+    except UnknownSize as error:
+        fail("missing-input", f"{where}{error}", help=f"give --size {error.name}=N")
+    except SizeError as error:
+        fail("wrong-input", f"{where}{error}")
+
+
+def _shape(param: Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    extents = (as_size(e) for e in param.extents)
+    return tuple(max(evaluate(e, sizes), 0) for e in extents if e is not None)
+
+
+def _random(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
+    if dtype.is_float:
+        drawn = generator.standard_normal(shape, dtype=np.float32)
+        return stored(drawn, dtype)
+    low, high = (0, 2) if dtype == BOOL else (-4, 5) if dtype.kind == "int" else (0, 9)
+    return stored(generator.integers(low, high, shape), dtype)
+
+
+def poisoned(param: Buffer, sizes: Mapping[str, int] | None = None) -> Array:
+    """An array whose elements no correct kernel would write."""
+    array = np.empty(storage_shape(_shape(param, sizes or {}), param.dtype), storage_type(param.dtype))
+    poison(array, param.dtype)
+    return array
+
+
+def read_arguments(
+    data: bytes, path: str, kernel: Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None
+) -> Arguments:
+    """The arguments in an `.npz` file; a pure output that is not in it is poisoned. Sizes that the kernel learns at
+    launch follow from the arrays; what does not, is in the file or in `sizes`."""
+    given = _read_npz(data, path)
+    unknown = sorted(given.keys() - {p.name for p in kernel.params})
+    if unknown:
+        names = ", ".join(p.name for p in kernel.params)
+        fail("bad-inputs", f"{path} has '{unknown[0]}', which is no parameter of {kernel.name}",
+             help=f"its parameters are {names}")  # fmt: skip
+    scalars = [p for p in kernel.params if isinstance(p, Var)]
+    numbers: dict[str, int | float] = {**(sizes or {})}
+    numbers |= {p.name: _scalar(p, given, path) for p in scalars if p.name in given}
+    shapes = {t.name: given[t.name].shape for t in manifest.tensors if t.name in given}
+    known = _sizes(manifest, shapes, numbers, path)
+    arguments = Arguments({}, {})
+    for param in kernel.params:
+        if isinstance(param, Var) and param.name in known:
+            arguments.scalars[param.name] = known[param.name]
+        elif isinstance(param, Var):
+            arguments.scalars[param.name] = _scalar(param, given, path)
+        elif param.name in given:
+            arguments.tensors[param.name] = _tensor(param, _shape(param, known), given[param.name], path)
+        elif manifest.tensor(param.name).role == "out" or param.name in manifest.outputs:
+            arguments.tensors[param.name] = poisoned(param, known)
+        else:
+            fail("missing-input", f"{path} has no array '{param.name}', which the kernel reads")
+    return arguments
+
+
+def _read_npz(data: bytes, path: str) -> dict[str, Array]:
+    what = f"{path} is not an .npz file of arrays"
+    if data.startswith(b"\x93NUMPY"):
+        fail("bad-inputs", f"{what}: it is a single .npy array", help="numpy.savez(file, A=…, B=…) gives arrays names")
+    if not zipfile.is_zipfile(io.BytesIO(data)):
+        fail("bad-inputs", f"{what}: it is no zip archive, or not a whole one")
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            given = {name: file[name] for name in file.files}
+    except Exception as error:  # damage surfaces in numpy, zipfile or a decompressor, each with errors of its own
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        fail("bad-inputs", f"{what}: {reason}")
+    if strays := [name for name, array in given.items() if not isinstance(array, np.ndarray)]:
+        fail("bad-inputs", f"{what}: its member '{strays[0]}' is none")
+    return given
+
+
+def _tensor(param: Buffer, shape: tuple[int, ...], array: Array, path: str) -> Array:
+    wanted, shape = storage_type(param.dtype), storage_shape(shape, param.dtype)
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        array = array.view(wanted)
+    if array.shape != shape or array.dtype != wanted:
+        found = f"{array.dtype} {list(array.shape)}"
+        note = f" (the raw bits of {param.dtype})" if is_raw(param.dtype) else ""
+        fail("wrong-input", f"{path}: {param.name} is {found}, expected {wanted} {list(shape)}{note}")
+    return np.array(array, order="C")
+
+
+def _scalar(param: Var, given: Mapping[str, Array], path: str) -> int | float:
+    if param.name not in given:
+        fail("missing-input", f"{path} has no value for the scalar '{param.name}'")
+    array = given[param.name]
+    if array.size != 1 or array.dtype.kind not in "iufb" or (array.dtype.kind == "f" and not param.dtype.is_float):
+        fail("wrong-input", f"{path}: {param.name} is {array.dtype} {list(array.shape)}, expected one {param.dtype}")
+    value = array.reshape(())
+    if param.dtype.is_float:
+        with np.errstate(over="ignore"):
+            number = float(interp.convert(value, param.dtype))
+        if np.isfinite(value) and not math.isfinite(number):
+            limit = f"{param.dtype}: at most {largest(param.dtype):.6g} in size"
+            fail("wrong-input", f"{path}: {param.name} is {value.item():.6g}, expected {limit}")
+        return number
+    low, high = integer_range(param.dtype)
+    if not low <= int(value) <= high:
+        fail("wrong-input", f"{path}: {param.name} is {int(value)}, expected {param.dtype}: {low} to {high}")
+    return int(value)
+
+
+def write_arguments(arguments: Arguments) -> bytes:
+    """Every tensor by name, as an `.npz` file."""
+    out = io.BytesIO()
+    np.savez(out, allow_pickle=False, **arguments.tensors)
+    return out.getvalue()
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How the emulated machine behaves: `launch` says what each means. `sample` is a number of blocks, 0 for all."""
+
+    adversary: int | None = None
+    sample: int = 0
+    seed: int = 0
+    jobs: int = 1
+    timeline: bool = False
+    step_limit: int | None = None
+    on_fault: Literal["raise", "report"] = "raise"
+    allow: tuple[str, ...] = ()
+
+    def of_launch(self) -> dict[str, Any]:
+        """As keyword arguments of `launch`."""
+        limit = {} if self.step_limit is None else {"step_limit": self.step_limit}
+        return {
+            "adversary": self.adversary,
+            "jobs": self.jobs,
+            "sample": (self.sample, self.seed) if self.sample else None,
+            "timeline": self.timeline,
+            "on_fault": self.on_fault,
+            "allow": self.allow,
+            **limit,
+        }
+
+
+def run(
+    build: Build,
+    arguments: Arguments,
+    progress: Callable[[int, int], None] | None = None,
+    options: RunOptions | None = None,
+) -> Report:
+    """Run the PTX on the CPU; tensors are written in place. A fault is a `Fault`."""
+    manifest = build.manifest
+    shapes = {name: array.shape for name, array in arguments.tensors.items()}
+    sizes = _sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
+    arguments = with_workspaces(manifest, Arguments(arguments.tensors, {**arguments.scalars, **sizes}))
+    grid = manifest.blocks(sizes)
+    if 0 in grid:
+        return Report({}, 0, (), tuple(None for _ in manifest.params), ())
+    dense = {t.name: arguments.tensors[t.name] for t in manifest.tensors if t.strides is not None}
+    strided = {t.name: _apart(t, dense[t.name], sizes) for t in manifest.tensors if t.strides is not None}
+    arguments = Arguments({**arguments.tensors, **strided}, arguments.scalars)
+    report = launch(
+        build.ptx,
+        manifest.entry,
+        grid,
+        manifest.block,
+        launch_arguments(manifest, arguments),
+        cluster=manifest.cluster,
+        dynamic_smem=manifest.dynamic_smem,
+        begins_early=build.program.begins_early,
+        progress=progress,
+        **(options or RunOptions()).of_launch(),
+    )
+    for name, array in dense.items():
+        array[...] = strided[name]
+    return report
+
+
+def _apart(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
+    """The array as the kernel wants it in memory: its elements as far apart as the tensor's strides say."""
+    try:
+        return apart(array, shape_of(tensor.strides or (), sizes))
+    except ValueError as error:
+        fail("wrong-input", f"{tensor.name} {error}")
+
+
+def with_workspaces(manifest: Manifest, arguments: Arguments) -> Arguments:
+    """The arguments and what a launcher adds to them."""
+    return Arguments({**arguments.tensors, **_workspaces(manifest)}, arguments.scalars)
+
+
+def _workspaces(manifest: Manifest) -> dict[str, Array]:
+    """What a launcher allocates, full of what nobody has written, or of zeros."""
+    tensors = (t for t in manifest.tensors if t.role == "workspace")
+    zeroed = {
+        t.name: np.zeros(shape_of(t.shape, {}), storage_type(BY_NAME[t.dtype]))
+        for t in manifest.tensors
+        if t.role == "zeroed"
+    }
+    return zeroed | {
+        t.name: poisoned(Buffer(t.name, shape_of(t.shape, {}), BY_NAME[t.dtype], "global"), {}) for t in tensors
+    }
+
+
+def blocks(manifest: Manifest, arguments: Arguments) -> tuple[int, int, int]:
+    """The grid that these arguments are launched with."""
+    return manifest.blocks({name: int(arguments.scalars[name]) for name in manifest.made_of()})
+
+
+def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
+    """The kernel's parameters in order."""
+    made: list[object] = []
+    for param in manifest.params:
+        match param:
+            case PointerParam(tensor=name):
+                made.append(arguments.tensors[name])
+            case TensorMapParam(tensor=name, dtype=dtype, box=box, swizzle=swizzle, im2col=None):
+                made.append(TensorMap(_not_empty(arguments.tensors[name]), box, swizzle, dtype))
+            case TensorMapParam(
+                tensor=name, dtype=dtype, box=(pixels, channels), swizzle=swizzle, im2col=Im2col() as at
+            ):
+                array = arguments.tensors[name]
+                sides = array.ndim - 2
+                columns = Columns((at.lower,) * sides, (at.upper,) * sides, channels, pixels)
+                steps = (1, *(at.stride,) * sides, 1)
+                made.append(TensorMap(array, (), swizzle, dtype, element_strides=steps, im2col=columns))
+            case ScalarParam(name=name, dtype=dtype):
+                value = arguments.scalars[name]
+                # The emulator takes a bfloat16 as its bits.
+                made.append(stored(np.array(value, np.float32), BFLOAT16).item() if dtype == "bfloat16" else value)
+    return made
+
+
+def _not_empty(array: Array) -> Array:
+    """A tensor map has no extent of 0: an empty tensor is a row of zeros, as in `runtime.encode`."""
+    return array if array.size else np.zeros((*(1 for _ in array.shape[1:]), 16 // array.itemsize), array.dtype)
+
+
+def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:
+    """The fault, at the kernel's line where the PTX names one."""
+    primary = None
+    if fault.source is not None and (place := source.whole_line(fault.source.line, fault.source.file)) is not None:
+        primary = Label(place, fault.kind)
+    notes = [f"PTX line {fault.line}: {fault.text.strip()}"] if fault.line else []
+    if fault.where:
+        notes.append(f"in {fault.where}")
+    return Diagnostic("emulation-fault", f"the emulated kernel faults: {fault.message}", primary, (), tuple(notes))
+
+
+def reference(kernel: Kernel, arguments: Arguments) -> None:
+    """Run the tile-level reference; tensors are written in place."""
+    interp.run(kernel, arguments.tensors, arguments.scalars)
+
+
+def compare(
+    kernel: Kernel,
+    manifest: Manifest,
+    found: Arguments,
+    expected: Arguments,
+    written: Mapping[str, Array] | None = None,
+    *,
+    are_inputs_finite: bool = False,
+) -> list[Comparison]:
+    """Every tensor that the kernel writes, as a run left it and as the reference has it. Where all inputs are finite,
+    results of which most are not do not match."""
+    finite = are_inputs_finite
+    return emulate_compare.compare(kernel, manifest, found.tensors, expected.tensors, written, are_inputs_finite=finite)

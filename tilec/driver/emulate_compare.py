@@ -1,0 +1,293 @@
+"""Compares what a run left in a kernel's tensors with what the tile-level reference computes, and says what may differ:
+roundings, and the order of sums.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, assert_never
+
+import numpy as np
+
+from tilec.emu import Report
+from tilec.ir.elements import Array, is_poison, values_of
+from tilec.ir.manifest import Manifest, ScalarParam
+from tilec.ir.tile import (
+    Bind,
+    Break,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Print,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    While,
+    bodies,
+    walk,
+    walk_expr,
+)
+from tilec.ir.types import DType
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.support.records import dataclass
+
+# Rounding of a result, relative to it: two of the format's steps, and for float32 what fast functions may lose.
+_RELATIVE = {
+    "float4_e2m1fn": 2.0**-1,
+    "float8_e8m0fnu": 1.0,
+    "float8_e4m3fn": 2.0**-2,
+    "float8_e5m2": 2.0**-1,
+    "float16": 2.0**-9,
+    "bfloat16": 2.0**-6,
+    "float32": 1e-5,
+    "float64": 1e-13,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One output against the reference. `worst` is where the error is largest against what is allowed there.
+
+    Of `elements` that the run wrote, `not_finite` are NaN or infinite, the first of them at `first`: `is_meaningless`
+    where these are more than half, although no input holds any. Such an output does not match, whatever the reference
+    has.
+    """
+
+    name: str
+    matches: bool
+    error: float = 0.0
+    allowed: float = 0.0
+    worst: tuple[int, ...] = ()
+    found: float = 0.0
+    expected: float = 0.0
+    elements: int = 0
+    not_finite: int = 0
+    first: tuple[int, ...] = ()
+    is_meaningless: bool = False
+
+
+def written_tensors(manifest: Manifest, report: Report) -> dict[str, Array]:
+    """Which elements of each tensor the blocks of a sample wrote."""
+    masks: dict[str, Array] = {}
+    for param, mask in zip(manifest.params, report.written, strict=True):
+        if not isinstance(param, ScalarParam) and mask is not None:
+            # A tensor may be reached through a pointer and through maps.
+            masks[param.tensor] = masks[param.tensor] | mask if param.tensor in masks else mask
+    return masks
+
+
+def compare(
+    kernel: Kernel,
+    manifest: Manifest,
+    found: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    written: Mapping[str, Array] | None = None,
+    *,
+    are_inputs_finite: bool = False,
+) -> list[Comparison]:
+    """Every tensor that the kernel writes, as the run left it and as the reference has it; with `written`, only the
+    elements marked there. `are_inputs_finite`: see `inputs_are_finite`."""
+    outputs = [p for p in kernel.params if isinstance(p, Buffer) and manifest.tensor(p.name).role != "in"]
+    reordered = summing_error(kernel)
+    seen, summed = roundings(kernel)
+    compared = []
+    for p in outputs:
+        mask = None if written is None else np.repeat(written[p.name], p.dtype.per_byte, axis=-1)
+        known = seen.get(p, 0.0)
+        result = _compare(p, found[p.name], expected[p.name], reordered, known, summed, mask)
+        if p.dtype.is_float and are_inputs_finite:
+            result = _judged(result, p, found[p.name], mask)
+        compared.append(result)
+    return compared
+
+
+def inputs_are_finite(
+    kernel: Kernel, manifest: Manifest, tensors: Mapping[str, Array], scalars: Mapping[str, int | float]
+) -> bool:
+    """Whether nothing that a kernel is given is NaN or infinite, so that results that are so are its own doing."""
+    inputs = [p for p in kernel.params if isinstance(p, Buffer) and manifest.tensor(p.name).role != "out"]
+    floats = (values_of(tensors[p.name], p.dtype) for p in inputs if p.dtype.is_float)
+    return all(map(math.isfinite, scalars.values())) and all(bool(np.isfinite(array).all()) for array in floats)
+
+
+def _judged(result: Comparison, param: Buffer, found: Array, mask: Array | None) -> Comparison:
+    """With the count of what is not finite: where that is most of an output, equal results say nothing."""
+    written = ~is_poison(found, param.dtype)
+    if mask is not None:
+        written &= mask
+    bad = ~np.isfinite(values_of(found, param.dtype)) & written
+    elements, count = int(np.count_nonzero(written)), int(np.count_nonzero(bad))
+    if not count:
+        return replace(result, elements=elements)
+    first = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+    is_meaningless = 2 * count > elements
+    return replace(
+        result,
+        matches=result.matches and not is_meaningless,
+        elements=elements,
+        not_finite=count,
+        first=first,
+        is_meaningless=is_meaningless,
+    )
+
+
+def roundings(kernel: Kernel) -> tuple[dict[Buffer, float], float]:
+    """The coarsest rounding, relative to a value, that what the kernel computes has seen on its way into each buffer,
+    and the coarsest that a gemm or a sum has seen in its terms: where those cancel, it is as large as a term's, not as
+    the sum's. What is only copied from inputs is the same on both sides, and not listed."""
+    flow = _Flow({}, 0.0)
+    flow.body(kernel.body)
+    return flow.seen, flow.summed
+
+
+@dataclasses.dataclass(slots=True)
+class _Flow:
+    """Statements in order, so that a tensor that is read before it is written still counts as an input."""
+
+    seen: dict[Buffer, float]
+    summed: float
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        for stmt in body:
+            match stmt:
+                case For(body=inner) | While(body=inner):
+                    before = None
+                    while before != self.seen:  # what one iteration leaves, the next one reads
+                        before = dict(self.seen)
+                        self.body(inner)
+                case If(then=then, orelse=orelse):
+                    self.body(then)
+                    self.body(orelse)
+                case TileOp() | Parallel() | Store() | Bind():
+                    self._leaf(stmt)
+                case Break() | Print():
+                    pass
+                case _:
+                    assert_never(stmt)
+
+    def _leaf(self, stmt: Stmt) -> None:
+        read = self._coarsest(reads(stmt))
+        if isinstance(stmt, TileOp):
+            if stmt.name == "gemm" or (stmt.name == "reduce" and stmt.attr("kind") == "sum"):
+                self.summed = max(self.summed, self._coarsest(r.buffer for r in stmt.regions[:-1]))
+            if stmt.name in ("copy", "fill") and not read:
+                return
+        computed = max(read, *(_RELATIVE.get(dtype.name, 0.0) for dtype in _computed_types(stmt)), 0.0)
+        for buffer in writes(stmt):
+            own = _RELATIVE.get(buffer.dtype.name, 0.0)
+            self.seen[buffer] = max(self.seen.get(buffer, 0.0), own, computed)
+
+    def _coarsest(self, buffers: Iterable[Buffer]) -> float:
+        return max((self.seen.get(buffer, 0.0) for buffer in buffers), default=0.0)
+
+
+def _computed_types(stmt: Stmt) -> Iterator[DType]:
+    """The types that the statement's expressions compute in."""
+    for inner in walk((stmt,)):
+        for expr in expressions(inner):
+            yield from (part.dtype for part in walk_expr(expr) if not isinstance(part, Const | Var | Load))
+
+
+def _compare(
+    param: Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
+) -> Comparison:
+    # Compared in double precision, except integers, which need every bit.
+    kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
+    left: Any = values_of(found, param.dtype).astype(kind)
+    right: Any = values_of(expected, param.dtype).astype(kind)
+    if not param.dtype.is_float:
+        error = np.abs(left - right).astype(np.float64)
+        allowed: Array = np.zeros(right.shape)
+    else:
+        same = (left == right) | (np.isnan(left) & np.isnan(right))
+        with np.errstate(invalid="ignore"):
+            error = np.where(same, 0.0, np.abs(left - right))
+        error[np.isnan(error)] = np.inf
+        finite = np.abs(right[np.isfinite(right)])
+        # A sum in another order differs by its rounding steps, in units of the largest result.
+        scale = float(finite.max()) if finite.size else 0.0
+        relative = max(_RELATIVE[param.dtype.name], seen)
+        allowed = relative * np.abs(np.where(np.isfinite(right), right, 0.0)) + (reordered + summed) * scale
+    excess = error - allowed
+    if mask is not None:
+        excess = np.where(mask, excess, -np.inf)
+    worst = np.unravel_index(int(np.argmax(excess)), excess.shape) if excess.size else ()
+    index = tuple(int(i) for i in worst)
+    if not excess.size:
+        return Comparison(param.name, True)
+    return Comparison(
+        param.name,
+        bool(excess[index] <= 0),
+        float(error[index]),
+        float(allowed[index]),
+        index,
+        float(left[index]),
+        float(right[index]),
+    )
+
+
+def summing_error(kernel: Kernel) -> float:
+    """An upper bound on what the order of a sum changes, relative to the largest result: how many roundings a result
+    has seen, trip counts times the longest side of what is reduced, in steps of the type that is summed in."""
+    return max(_summing(kernel.body, (), kernel), default=2.0**-24)
+
+
+def _summing(body: tuple[Stmt, ...], loops: tuple[For | While, ...], kernel: Kernel) -> Iterator[float]:
+    trips = math.prod(_trip_count(loop) for loop in loops)
+    for stmt in body:
+        inside = (*loops, stmt) if isinstance(stmt, For | While) else loops
+        yield trips * 2.0**-24
+        match stmt:
+            case TileOp(name="gemm" | "reduce", regions=regions):
+                longest = max(extent for region in regions for extent in region.extent)
+                unit = _step(regions[2].buffer.dtype) if stmt.name == "gemm" else 2.0**-24
+                # The tensor core rounds once for every 16 products.
+                yield trips * (longest if unit == 2.0**-24 else -(-longest // 16)) * unit
+            case TileOp(name="atomic", regions=(_, destination)):
+                yield _meetings(destination.start, loops, kernel) * _step(destination.buffer.dtype)
+            case Parallel(vars=variables, extents=extents):
+                for store in walk(stmt.body):
+                    if isinstance(store, Store) and store.atomic == "add":
+                        still = [e for v, e in zip(variables, extents, strict=True) if not _moves(v, store.indices)]
+                        meetings = _meetings(store.indices, loops, kernel) * math.prod(still)
+                        yield meetings * _step(store.buffer.dtype)
+            case _:
+                pass
+        for nested in bodies(stmt) if not isinstance(stmt, Parallel) else ():
+            yield from _summing(nested, inside, kernel)
+
+
+def _meetings(indices: tuple[Expr, ...], loops: tuple[For | While, ...], kernel: Kernel) -> int:
+    """How often blocks and iterations add to the same place."""
+    grid = zip(kernel.block_vars, kernel.grid, strict=True)
+    blocks = [e if isinstance(e, int) else UNKNOWN_TRIPS for v, e in grid if not _moves(v, indices)]
+    still = (_trip_count(loop) for loop in loops if isinstance(loop, While) or not _moves(loop.var, indices))
+    return math.prod(blocks) * math.prod(still)
+
+
+def _moves(var: Var, indices: tuple[Expr, ...]) -> bool:
+    return any(var in walk_expr(index) for index in indices)
+
+
+def _step(dtype: DType) -> float:
+    """The rounding of one addition, relative to its result."""
+    return {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype.name, 2.0**-24)
+
+
+UNKNOWN_TRIPS = 64
+"""Where a number is known only at run time: a bound for the tolerance, no more."""
+
+
+def _trip_count(loop: For | While) -> int:
+    if isinstance(loop, For) and isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+        return max(math.ceil((int(loop.stop.value) - int(loop.start.value)) / loop.step), 1)
+    return UNKNOWN_TRIPS

@@ -1,0 +1,200 @@
+"""Runs PTX of any origin in the emulator, with arguments that are spelled on a command line.
+
+An argument is one of
+
+    FILE.npz:NAME           an array, written in place; several arguments may name one array
+    zeros:TYPE:SHAPE        a new array of zeros, as in zeros:float32:1024x1024
+    TYPE:VALUE              a number: f16, f32, f64, s8 to s64, u8 to u64
+    null                    a null pointer
+    bytes:HEX               bytes as they are, for a parameter that is a struct
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilec.driver.emulate import RunOptions
+from tilec.emu import Fault, Report, launch
+from tilec.ptx.parse import PtxSyntaxError, parse_module
+from tilec.support import files
+from tilec.support.diagnostics import Diagnostic, Label, fail
+from tilec.support.records import dataclass
+from tilec.support.source import SourceFile, Span
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How a kernel is launched."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_smem: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The kernel's parameters in order, and the arrays among them by the name that they are saved under."""
+
+    values: tuple[object, ...]
+    arrays: dict[str, Array]
+
+
+def extents(text: str) -> tuple[int, int, int]:
+    """`4`, `4,2` or `4,2,1`."""
+    parts = text.split(",")
+    if not 1 <= len(parts) <= 3 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        fail("bad-argument", f"'{text}' is not one to three positive numbers", help="write them as 8,4,1")
+    x, y, z = [*(int(part) for part in parts), 1, 1][:3]
+    return x, y, z
+
+
+def arguments(texts: Sequence[str]) -> Arguments:
+    """Read every argument; arrays of one file and name are one array."""
+    opened: dict[str, dict[str, Array]] = {}
+    values: list[object] = []
+    arrays: dict[str, Array] = {}
+    for position, text in enumerate(texts):
+        kind, _, rest = text.partition(":")
+        if text == "null":
+            values.append(None)
+        elif kind == "bytes":
+            values.append(_hexadecimal(text, rest))
+        elif kind == "zeros":
+            values.append(_zeros(text, rest))
+            arrays[f"arg{position}"] = values[-1]  # type: ignore[assignment]
+        elif _number_type(kind) is not None:
+            values.append(_number(text, kind, rest))
+        else:
+            path, _, name = text.rpartition(":")
+            array = _array(text, path, name, opened)
+            values.append(array)
+            arrays[name] = array
+    return Arguments(tuple(values), arrays)
+
+
+def _number_type(kind: str) -> Any:
+    match = re.fullmatch(r"([fsu])(8|16|32|64)", kind)
+    if match is None or kind == "f8":
+        return None
+    return np.dtype(f"{'i' if match[1] == 's' else match[1]}{int(match[2]) // 8}").type
+
+
+def _number(text: str, kind: str, value: str) -> object:
+    made = _number_type(kind)
+    try:
+        number = float(value) if kind[0] == "f" else int(value, 0)
+        return made(number)
+    except (ValueError, OverflowError) as error:
+        fail("bad-argument", f"'{text}' is not a number of type {kind}: {error}")
+
+
+def _hexadecimal(text: str, digits: str) -> bytes:
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        fail("bad-argument", f"'{text}' is not bytes in hexadecimal", help="write two digits a byte, as bytes:00ff")
+
+
+def _zeros(text: str, rest: str) -> Array:
+    name, _, shape = rest.partition(":")
+    try:
+        made = np.zeros([int(extent) for extent in shape.split("x")], np.dtype(name))
+    except (TypeError, ValueError):
+        fail("bad-argument", f"'{text}' is not an array of zeros", help="write zeros:float32:1024x1024")
+    if made.dtype.hasobject or not made.dtype.itemsize:
+        fail("bad-argument", f"'{text}': arrays of {name} have no bytes of their own")
+    return made
+
+
+def _array(text: str, path: str, name: str, opened: dict[str, dict[str, Array]]) -> Array:
+    if not path.endswith(".npz"):
+        fail(
+            "bad-argument",
+            f"'{text}' is no argument",
+            help="write FILE.npz:NAME, zeros:float32:64x64, f32:1.5, s32:7, null or bytes:00ff",
+        )
+    if path not in opened:
+        try:
+            with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as archive:
+                opened[path] = {key: np.array(archive[key], order="C") for key in archive.files}
+        except (ValueError, OSError, AttributeError, zipfile.BadZipFile) as error:
+            fail("bad-inputs", f"{path} is not an .npz file of arrays: {error}")
+    if name not in opened[path]:
+        fail("missing-input", f"{path} has no array '{name}'", help=f"it has {', '.join(opened[path]) or 'none'}")
+    return opened[path][name]
+
+
+def run(
+    source: SourceFile,
+    entry: str | None,
+    geometry: Geometry,
+    given: Arguments,
+    progress: Callable[[int, int], None] | None = None,
+    options: RunOptions | None = None,
+) -> Report:
+    """Run one kernel of a PTX file. Wrong text and a wrong launch are diagnostics, a fault of the run is a `Fault`."""
+    try:
+        module = parse_module(source.text)
+    except PtxSyntaxError as error:
+        fail("ptx-syntax", error.message, _span(source, error.line), "here")
+    names = [kernel.name for kernel in module.entries]
+    if entry is None and len(names) != 1:
+        fail("which-entry", f"{source.path} has {len(names)} kernels", help=f"choose with --entry: {', '.join(names)}")
+    try:
+        return launch(
+            source.text,
+            entry or names[0],
+            geometry.grid,
+            geometry.block,
+            given.values,
+            cluster=geometry.cluster,
+            dynamic_smem=geometry.dynamic_smem,
+            progress=progress,
+            **(options or RunOptions()).of_launch(),
+        )
+    except ValueError as error:
+        fail("wrong-launch", str(error))
+
+
+def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:
+    """The fault, at its line of the PTX file."""
+    notes = []
+    if fault.source is not None:
+        notes.append(f"compiled from {fault.source.file}:{fault.source.line}")
+    if fault.where:
+        notes.append(f"in {fault.where}")
+    span = _span(source, fault.line)
+    label = None if span is None else Label(span, fault.kind)
+    return Diagnostic("emulation-fault", f"the kernel faults: {fault.message}", label, (), tuple(notes))
+
+
+def _span(source: SourceFile, line: int) -> Span | None:
+    if not 0 < line <= len(source.lines):
+        return None
+    content = source.lines[line - 1].rstrip()
+    start = min(len(content) - len(content.lstrip()) + 1, max(len(content), 1))
+    return Span(line, start, line, len(content) + 1)
+
+
+def summary(report: Report) -> str:
+    """One line: how much ran."""
+    total = sum(report.counts.values())
+    busiest = sorted(report.counts.items(), key=lambda item: -item[1])[:5]
+    parts = ", ".join(f"{stem} {count}" for stem, count in busiest)
+    return f"{report.blocks} blocks, {total} warp instructions ({parts})"
+
+
+def saved(given: Arguments) -> bytes:
+    """Every array by name, as an `.npz` file; arrays of zeros are named after their position: arg0, arg1, …"""
+    out = io.BytesIO()
+    np.savez(out, allow_pickle=False, **given.arrays)
+    return out.getvalue()

@@ -1,0 +1,69 @@
+"""All that can be wrong with a kernel between its front end and the solver, found in one run.
+
+What is wrong is left out, and the rest is looked at as if it had not been there: a mistake is reported once, and so is
+each other one that does not follow from it.
+"""
+
+from __future__ import annotations
+
+from tilec.driver.refusals import footprint, over_ceiling
+from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.ops.refused import is_refused
+from tilec.passes.analysis.usage import writes
+from tilec.passes.explicit_roles.role_layouts import laid_out
+from tilec.passes.layout.legalise_types import widened
+from tilec.passes.layout.register_limits import check_registers
+from tilec.passes.loop.annotate import given_schedule
+from tilec.passes.loop.build_problem import LoopProblem, Scheduled, loops_to_schedule, problems
+from tilec.sched.bounds import Unschedulable, bounds
+from tilec.sched.schedule import Schedule
+from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
+from tilec.support.options import Strategy, Switches
+from tilec.target.table import Target
+
+
+def examine(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches, mistakes: Mistakes) -> None:
+    """Mechanisms, layouts, shared memory, and what its pipelined loops ask for, inner ones first."""
+    laid = laid_out(widened(kernel, mistakes), target, strategy, switches, mistakes)
+    check_registers(laid, mistakes)
+    decided: list[Scheduled] = []
+    loops = loops_to_schedule(laid)
+    while ready := problems(laid, target, decided, unlimited_smem=switches.unlimited_smem, mistakes=mistakes):
+        for loop in ready:
+            check_ceilings(loop, target, mistakes)
+            if not _has_lost_a_tile(loop):
+                given_schedule(loop, mistakes)
+        if len(decided) + len(ready) == len(loops):
+            return
+        # Those around them have a problem once these are decided; anyhow, for what is asked of them by hand.
+        try:
+            decided += [Scheduled(loop, _any_schedule(loop)) for loop in ready]
+        except Unschedulable:
+            return
+
+
+def _has_lost_a_tile(loop: LoopProblem) -> bool:
+    """Whether something wrong fills a shared tile in it: how many versions that has is not known then."""
+    lost = (s for s in walk(loop.loop.body) if isinstance(s, TileOp) and is_refused(s))
+    return any(b.scope == "shared" for s in lost for b in writes(s))
+
+
+def _any_schedule(loop: LoopProblem) -> Schedule:
+    from tilec.sched.heuristic import serial  # of no use to most kernels
+    from tilec.sched.objective import make
+
+    ii, start = serial(loop.problem, bounds(loop.problem).mii)
+    return make(loop.problem, ii, start, "feasible")
+
+
+def check_ceilings(loop: LoopProblem, target: Target, mistakes: Mistakes = AT_ONCE) -> None:
+    """Before anything is solved: a chain of dependences that takes longer than the calibration lets it."""
+    refusal = over_ceiling(loop.problem, target.ceilings)
+    if refusal is None:
+        return
+    ops = loop.problem.ops
+    notes = tuple(f"{ops[op].place}: {ops[op].name} holds {footprint(loop.problem, ops[op])}" for op in refusal.ops)
+    involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
+    title = f"no schedule exists: {refusal.text}"
+    with mistakes.caught():
+        fail("unschedulable", title, loop.loop.span, secondary=involved, notes=notes)

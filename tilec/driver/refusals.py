@@ -1,0 +1,208 @@
+"""Why a placement is refused, for the person who made it: the slot, pool, ring or ceiling that binds, at which II, the
+footprint of the op, the window that its dependences leave it, and its line.
+
+What is said here is worked out from the problem and the start times alone; `sched.verify` decides, this explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from tilec.sched.bounds import Unschedulable
+from tilec.sched.problem import Op, Problem, Value
+from tilec.sched.schedule import Schedule
+from tilec.support.records import dataclass
+from tilec.target.table import Limit
+
+Constraint = Literal["dependence", "slot", "ring", "pool", "ceiling"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`name` of the constraint that binds; `ops` it involves, the refused one first; `text` says the rest."""
+
+    constraint: Constraint
+    name: str
+    ops: tuple[int, ...]
+    text: str
+
+
+def refusals(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    """Every placement of a schedule that does not hold, with what binds it. The schedule has a start for each op."""
+    if len(schedule.start) != len(problem.ops) or len(schedule.depth) != len(problem.rings) or schedule.ii < 1:
+        return
+    yield from _dependences(problem, schedule)
+    yield from _slots(problem, schedule)
+    yield from _rings(problem, schedule)
+    yield from _pools(problem, schedule)
+    yield from _values(problem, schedule)
+
+
+def describe(problem: Problem, schedule: Schedule, op: int) -> str:
+    """Where an op stands, what it holds and between which cycles it could stand, in one line."""
+    low, high = window(problem, schedule, op)
+    spec = problem.ops[op]
+    bounds = f"[{'0' if low is None else max(low, 0)}, {'∞' if high is None else high}]"
+    return (
+        f"{spec.place}: {spec.name} starts in cycle {schedule.start[op]} at II {schedule.ii}; "
+        f"it holds {footprint(problem, spec)}; its dependences leave it cycles {bounds}"
+    )
+
+
+def footprint(problem: Problem, op: Op) -> str:
+    """What an op holds of the reservation table: `tma for 128, tp_smem_wr for 128 from 4 on`."""
+    parts = [
+        f"{problem.slots[use.slot].name} for {use.cycles}" + (f" from {use.offset} on" if use.offset else "")
+        for use in op.uses
+        if use.cycles
+    ]
+    return ", ".join(parts) or "no slot"
+
+
+def window(problem: Problem, schedule: Schedule, op: int) -> tuple[int | None, int | None]:
+    """The first and last cycle in which the op may start, with every other op where it is; None: no such bound."""
+    ii, start = schedule.ii, schedule.start
+    after = [start[e.src] + e.latency - e.distance * ii for e in problem.edges if e.dst == op != e.src]
+    before = [start[e.dst] + e.distance * ii - e.latency for e in problem.edges if e.src == op != e.dst]
+    return max(after, default=None), min(before, default=None)
+
+
+def _dependences(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    for edge in problem.edges:
+        ready = schedule.start[edge.src] + edge.latency
+        issues = schedule.start[edge.dst] + edge.distance * schedule.ii
+        if issues < ready:
+            name = edge.why or f"{problem.ops[edge.src].name} → {problem.ops[edge.dst].name}"
+            text = (
+                f"dependence {name} needs {edge.latency} cycles over {edge.distance} iterations, {ready - issues} more"
+            )
+            yield Refusal("dependence", name, (edge.dst, edge.src), text)
+
+
+def _slots(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    ii = schedule.ii
+    for index, slot in enumerate(problem.slots):
+        uses = [(op, u) for op, spec in enumerate(problem.ops) for u in spec.uses if u.slot == index and u.cycles]
+        # Only where a use begins can a row become too full.
+        for op, use in uses:
+            row = (schedule.start[op] + use.offset) % ii
+            held = [(o, u, (row - schedule.start[o] - u.offset) % ii) for o, u in uses]
+            holders = [o for o, u, since in held for _ in range(u.cycles // ii + (since < u.cycles % ii))]
+            if len(holders) > slot.width:
+                others = tuple(dict.fromkeys(o for o in holders if o != op))
+                names = ", ".join(problem.ops[o].name for o in others) or "itself, an iteration before"
+                text = f"slot {slot.name} of width {slot.width} is full in row {row} of {ii}, held by {names}"
+                yield Refusal("slot", slot.name, (op, *others), text)
+                break
+
+
+def _rings(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    for ring, depth in zip(problem.rings, schedule.depth, strict=True):
+        last = max(ring.consumers, key=lambda op: schedule.start[op] + problem.ops[op].latency, default=None)
+        first = min(ring.producers, key=lambda op: schedule.start[op], default=None)
+        if last is None or first is None:
+            continue
+        life = schedule.start[last] + problem.ops[last].latency - schedule.start[first]
+        if life > depth * schedule.ii:
+            text = f"ring {ring.name} of depth {depth} lasts {depth * schedule.ii} cycles, a version lives {life}"
+            yield Refusal("ring", ring.name, (last, first), text)
+
+
+def _pools(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    for index, pool in enumerate(problem.pools):
+        inside = [(r, d) for r, d in zip(problem.rings, schedule.depth, strict=True) if r.pool == index]
+        held = pool.reserved + sum(ring.bytes * depth for ring, depth in inside)
+        if held > pool.capacity and inside:
+            ring, depth = max(inside, key=lambda part: part[0].bytes * part[1])
+            text = f"pool {pool.name} would hold {held} of {pool.capacity}, {depth} × {ring.bytes} of them {ring.name}"
+            yield Refusal("pool", pool.name, (*ring.producers, *ring.consumers), text)
+
+
+def _values(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    """Pools that values ask too much of: at once, as one of them begins, or from one interval to the next."""
+    ii = schedule.ii
+    for index, pool in enumerate(problem.pools):
+        depths = zip(problem.rings, schedule.depth, strict=True)
+        versions = sum(ring.bytes * depth for ring, depth in depths if ring.pool == index)
+        lives = [(*_life(problem, schedule, value), value) for value in problem.values if value.pool == index]
+        worst: tuple[int, list[tuple[Value, int]]] = (pool.capacity, [])
+        for now, _, _ in lives:
+            alive = [(value, (now - begin) // ii - (now - end) // ii) for begin, end, value in lives]
+            held = pool.reserved + versions + sum(value.amount * copies for value, copies in alive)
+            worst = max(worst, (held, [part for part in alive if part[1]]), key=lambda found: found[0])
+        if worst[1]:
+            parts = ", ".join(_copies(value, copies) for value, copies in worst[1])
+            besides = f" beside {pool.reserved + versions} others" if pool.reserved + versions else ""
+            text = f"pool {pool.name} would hold {worst[0]} of {pool.capacity} at once: {parts}{besides}"
+            yield Refusal("pool", pool.name, _users(value for value, _ in worst[1]), text)
+        crossing = [(value, max(0, (end - 1) // ii - begin // ii)) for begin, end, value in lives]
+        carried = sum(value.amount * copies for value, copies in crossing)
+        if pool.carried is not None and carried > pool.carried:
+            parts = ", ".join(_copies(value, copies) for value, copies in crossing if copies)
+            text = f"pool {pool.name} would carry {carried} of {pool.carried} from one interval to the next: {parts}"
+            yield Refusal("pool", pool.name, _users(value for value, copies in crossing if copies), text)
+
+
+def _life(problem: Problem, schedule: Schedule, value: Value) -> tuple[int, int]:
+    begin = min(schedule.start[op] for op in value.producers)
+    return begin, max([begin, *(schedule.start[op] + problem.ops[op].latency for op in value.consumers)])
+
+
+def _copies(value: Value, copies: int) -> str:
+    return f"{value.amount} {value.name}" if copies == 1 else f"{copies} × {value.amount} {value.name}"
+
+
+def _users(values: Iterable[Value]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(op for value in values for op in (*value.producers, *value.consumers)))
+
+
+# ---- no schedule at all ----------------------------------------------------------------------------------------------
+
+
+def binding(problem: Problem, refusal: Unschedulable) -> tuple[str, ...]:
+    """What an unschedulable loop runs into, as notes: the constraint, and each op with its footprint."""
+    ops = (f"{problem.ops[op].place}: {problem.ops[op].name} holds {_held(problem, op)}" for op in refusal.ops)
+    return (f"binding: {refusal.kind} {refusal.name}, at every II", *ops)
+
+
+def _held(problem: Problem, op: int) -> str:
+    spec = problem.ops[op]
+    rings = [f"{ring.bytes} bytes a version of {ring.name}" for ring in problem.rings if op in ring.producers]
+    values = [
+        f"{value.amount} of pool {problem.pools[value.pool].name} with {value.name}"
+        for value in problem.values
+        if op in value.producers
+    ]
+    return ", ".join([footprint(problem, spec), f"its result is there after {spec.latency} cycles", *rings, *values])
+
+
+def over_ceiling(problem: Problem, ceilings: Sequence[Limit]) -> Refusal | None:
+    """The longest chain of dependences within an iteration, if it takes longer than a ceiling allows."""
+    if not ceilings:
+        return None
+    lowest = min(ceilings, key=lambda ceiling: ceiling.value)
+    chain = _longest_chain(problem)
+    cycles = sum(latency for _, latency in chain)
+    if cycles <= lowest.value:
+        return None
+    names = " → ".join(problem.ops[op].name for op, _ in chain)
+    text = f"ceiling {lowest.name} allows a chain of dependences {lowest.value} cycles, {names} takes {cycles}"
+    return Refusal("ceiling", lowest.name, tuple(op for op, _ in chain), text)
+
+
+def _longest_chain(problem: Problem) -> list[tuple[int, int]]:
+    """Ops with the cycles that each adds, of the longest path within one iteration. Its edges have no cycle."""
+    inside = [edge for edge in problem.edges if edge.distance == 0]
+    longest: dict[int, list[tuple[int, int]]] = {}
+
+    def length(chain: list[tuple[int, int]]) -> int:
+        return sum(latency for _, latency in chain)
+
+    def after(op: int) -> list[tuple[int, int]]:
+        if op not in longest:
+            chains = [[(op, edge.latency), *after(edge.dst)] for edge in inside if edge.src == op]
+            longest[op] = max([[(op, problem.ops[op].latency)], *chains], key=length)
+        return longest[op]
+
+    return max((after(op) for op in range(len(problem.ops))), key=length, default=[])

@@ -1,0 +1,92 @@
+"""Reads the kernel files that a kernel file imports, and those that they import. No other file is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilec.frontend.syntax import ast
+from tilec.frontend.syntax.imports import places, relative_imports
+from tilec.frontend.syntax.parse import parse
+from tilec.support import files
+from tilec.support.diagnostics import CompileError, Label, fail
+from tilec.support.source import SourceFile, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def read_imports(module: ast.Module, source: SourceFile, cache_dir: Path | None = None) -> Mapping[str, ast.Module]:
+    """The imported files by path, seen from the folder of `source`, which learns their text. Spans name the file."""
+    found: dict[str, ast.Module] = {}
+    _follow(module, "", source, cache_dir, found, ())
+    return found
+
+
+def _follow(
+    module: ast.Module,
+    importer: str,
+    source: SourceFile,
+    cache_dir: Path | None,
+    found: dict[str, ast.Module],
+    chain: Sequence[tuple[str, Span]],
+) -> None:
+    """`chain` are the imports that led here, each with the file that it stands in."""
+    for node in relative_imports(module.body):
+        here = (importer, node.span)
+        listed = list(places(node, importer))
+        if not listed:
+            fail(
+                "import-outside",
+                "the import leaves the folder of the kernel",
+                node.span,
+                help="put what is shared beside the kernel, or into a folder there",
+            )
+        for _, file, itself in listed:
+            path = itself if file is None or (itself is not None and _is_folder(file, source)) else file
+            if path is None:
+                fail("bad-import", "`*` needs a file to take its names from", node.span)
+            if path == Path(source.path).name or path in (name for name, _ in (*chain, here)):
+                steps = tuple(Label(span, "this import led here") for _, span in chain)
+                fail("import-cycle", f"{path} is imported while it is being read", node.span, secondary=steps)
+            if path not in found:
+                found[path] = _read(path, node.span, source, cache_dir)
+                _follow(found[path], path, source, cache_dir, found, (*chain, here))
+
+
+def _is_folder(path: str, source: SourceFile) -> bool:
+    """Whether there is a folder of that name, and no such file."""
+    place = Path(source.path).parent / path
+    return not place.exists() and place.with_suffix("").is_dir()
+
+
+def _read(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> ast.Module:
+    place = Path(source.path).parent / path
+    _check_inside(place, at, source)
+    try:
+        if place.exists() and not (place.is_file() or place.is_dir()):
+            fail("not-a-file", f"{place} is a device or a pipe, not a file")
+        read = files.read_source(str(place))
+    except CompileError as error:
+        (only,) = error.diagnostics
+        raise CompileError(replace(only, primary=Label(at, "imported here"))) from error
+    source.imported[path] = read
+    try:
+        module = parse(read, cache_dir)
+    except CompileError as error:
+        raise error.in_file(path) from error
+    for statement in module.body:
+        ast.respan(statement, lambda span: replace(span, file=path))
+    return module
+
+
+def _check_inside(place: Path, at: Span, source: SourceFile) -> None:
+    """No link leads to a file that lies elsewhere than the kernel, whose own place may be a link: builds make such."""
+    with suppress(OSError, RuntimeError):  # links in a circle: reading says so
+        real = place.resolve()
+        kernel = Path(source.path)
+        if not any(real.is_relative_to(folder) for folder in (kernel.parent.resolve(), kernel.resolve().parent)):
+            fail("import-outside", "a link leads out of the folder of the kernel", at, f"{place} lies elsewhere")

@@ -1,0 +1,564 @@
+"""The names of the kernel language, and what each is for: what documents and editors say of them.
+
+Operations and functions have their texts beside their code in tilec/ops; the others stand here, with the functions that
+look at a call of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from inspect import cleandoc
+from typing import Any
+
+from tilec.frontend.sema import (
+    allocations,
+    configs,
+    eager,
+    elaborate,
+    evaluate,
+    explicit_roles as teams,
+    launch,
+    layout_maps,
+    loops,
+    manual_schedules as manual,
+    pipeline_rules,
+    pipelines,
+    pointers,
+    printing,
+    reducers,
+    references,
+    rng,
+    stages,
+    statements,
+    tile_scheduler,
+    vectors,
+    views,
+    vocabulary,
+)
+from tilec.frontend.sema.block_scales import TRANSPOSE
+from tilec.frontend.sema.hints import HINTS
+from tilec.frontend.sema.linear_resources import Ledger
+from tilec.frontend.sema.loop_statements import Loops
+from tilec.frontend.sema.per_thread import PerThread
+from tilec.ir.types import BY_NAME, DType
+from tilec.ops import dp4a, python, reducer, registry, scalar, signature
+from tilec.ops.signature import Required, Signature
+from tilec.ops.threads import PLACES
+from tilec.ops.values import Policy
+from tilec.ops.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE as WIDE_ACCESSES
+from tilec.ops.views import VIEWS
+from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.passes.analysis import clusters
+from tilec.passes.explicit_roles import pipeline_counts, role_races, split_roles as divide
+from tilec.support.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """`checks` are the functions that look at a call of it, and so report what is wrong."""
+
+    names: tuple[str, ...]
+    signature: Signature | str
+    meaning: str
+    checks: tuple[Callable[..., Any], ...] = ()
+
+
+STRUCTURE = (
+    Name(
+        ("T.prim_func",),
+        "@T.prim_func",
+        """Above a function: makes it a kernel. Its parameters are tensors or scalars, each with its type; its body is
+        one `with T.Kernel(…):`, before which constants may be computed. A function that makes a kernel and returns it
+        is as good; its arguments come from `-D` or from their defaults, and `out_idx=` in its `@tilelang.jit(…)` says
+        which parameters are outputs. `--entry` chooses one of several kernels.""",
+        (elaborate._choose, elaborate._called, launch._launch_statement, configs.outputs),
+    ),
+    Name(
+        ("@tilelang.jit",),
+        "@tilelang.jit(pass_configs=None)",
+        """Above a function with a `with T.Kernel(…):` of its own: the eager style. A parameter is a tensor or a scalar
+        where the body says so, as in `A: T.Tensor((M, K), dtype)`, else known at compile time: by `-D`, or its default.
+        Of `pass_configs`, here or above a function that returns a kernel, `tl.enable_fast_math`,
+        `tl.disable_warp_specialized` and `tl.disable_tma_lower` are followed; the command line counts before them.""",
+        (eager.Eager.header, eager.Eager._declare, eager.Eager.check_returned, configs.asked),
+    ),
+    Name(
+        ("T.const",),
+        eager.CONST,
+        'In the eager style, sizes by name: `M, N = T.const("M, N")` are the numbers of `-D M=… -D N=…`.',
+        (eager.Eager._const,),
+    ),
+    Name(
+        ("T.empty",),
+        eager.EMPTY,
+        """In the eager style, `C = T.empty(shape, dtype)` is a tensor that the kernel returns, as its last parameter:
+        `return C` after the launch.""",
+        (eager.Eager._empty, eager.Eager._return),
+    ),
+    Name(
+        ("T.macro", "T.inline"),
+        "@T.macro",
+        """Above a function: its statements become the kernel's wherever it is called, inside T.Parallel too where
+        they are elementwise, with their own names for what they bind. It may return values, from the branches of an
+        `if` too; where a condition is known only at run time, the branches do nothing else.""",
+        (statements.Body.called,),
+    ),
+    Name(
+        ("T.Ref", "T.Var"),
+        "T.Ref",
+        """The type of a macro's parameter that the macro sets: given what T.alloc_var made or an element of a buffer,
+        `x = e` in the macro sets that.""",
+        (references.reference,),
+    ),
+    Name(
+        ("T.SharedBuffer", "T.FragmentBuffer"),
+        "T.SharedBuffer(shape, dtype), T.FragmentBuffer(shape, dtype)",
+        "Types of a macro's parameters, for the reader: a macro takes what it is given.",
+    ),
+    Name(
+        ("T.Tensor", "T.Buffer"),
+        launch.TENSOR,
+        """The type of a parameter that lies in global memory, row by row; also written `T.Tensor[shape, dtype]`. Reads
+        outside it give 0, writes outside it are dropped. A parameter that is a dtype, as in `n: T.int32`, is a scalar
+        that is passed at launch.""",
+        (launch._parameter, launch.tensor, signature.as_shape),
+    ),
+    Name(
+        ("T.StridedTensor",),
+        pointers.STRIDED,
+        """The same with the distances of rows: `strides` says how many elements a step along each dimension is, the
+        last one 1, the others numbers or T.dynamic. TMA moves it where strides are multiples of 16 bytes.""",
+        (pointers.described,),
+    ),
+    Name(
+        ("T.ptr",),
+        pointers.POINTER,
+        "The type of a parameter that is an address, of which T.make_tensor makes a tensor.",
+        (launch._is_pointer,),
+    ),
+    Name(
+        ("T.make_tensor",),
+        pointers.MAKE_TENSOR["T.make_tensor"],
+        """The tensor at an address that the kernel is given: the parameter becomes this tensor, for whoever launches
+        the kernel too. One tensor for each.""",
+        (pointers.make_tensor,),
+    ),
+    Name(
+        ("T.make_tensor_from_addr",),
+        pointers.MAKE_TENSOR["T.make_tensor_from_addr"],
+        "The same, of a parameter of type T.int64 or T.uint64.",
+        (pointers.make_tensor,),
+    ),
+    Name(
+        ("T.Kernel",),
+        launch.KERNEL,
+        """In a `with` statement: the grid, one to three extents for x, y and z, and the number of threads of a block.
+        `as (bx, by):` names the block's place, `as bx:` where there is one extent. `cluster_dims` is that of
+        T.ClusterKernel.""",
+        (launch._grid, launch._grid_extent, launch._threads, launch._block_vars),
+    ),
+    Name(
+        (vocabulary.DIALECT,),
+        vocabulary.DIALECT,
+        'The string "cuda": what the language is spoken for.',
+    ),
+    Name(
+        ("T.ClusterKernel",),
+        launch.CLUSTER_KERNEL,
+        """T.Kernel with clusters: `cluster_dims` are the blocks along x, y and z that run together, at most 8, and the
+        grid is made of whole clusters. They meet at T.cluster_sync and reach each other's tiles by T.copy_cluster. In a
+        warp-specialised pipelined loop, tiles that several of them load alike are loaded once, a slice by each, for all
+        of them (`--no-multicast` switches that off).""",
+        (clusters.cluster_of,),
+    ),
+    Name(
+        ("T.GemmWarpPolicy",),
+        " | ".join(f"T.GemmWarpPolicy.{name}" for name in Policy),
+        "How the warps of a block share the tile of a T.gemm: in both directions, or whole rows or columns for each.",
+        (evaluate.Evaluator._member,),
+    ),
+    Name(
+        ("T.Layout",),
+        layout_maps.LAYOUT,
+        """Where each element of a shared tile lies, for T.annotate_layout: `forward_fn` gives its place, one number or
+        several, of which the last moves fastest. Places may be left out, as by padding. Where the map is no swizzle of
+        32, 64 or 128 bytes, copies go without TMA, T.gemm needs 16 bytes of a row together, and wgmma cannot read
+        it.""",
+        (layout_maps.index_map,),
+    ),
+    Name(
+        ("T.Fragment",),
+        layout_maps.FRAGMENT,
+        """Which thread has each element of a shape, and as its how-manieth: `forward_fn` gives both, the other two one
+        each; without the latter, elements are counted in their order. With `replicate=n` several threads have each
+        element, and the function of the thread takes the copy's number too; `.repeat([r, …])` has the layout several
+        times along the dimensions, in further threads (`repeat_on_thread=True`) or under further numbers, and
+        `.replicate(n)` in further threads. For `loop_layout=` any map that gives no two elements one place, also where
+        threads of the block have none; for T.annotate_layout in regular steps along the dimensions.""",
+        (layout_maps.fragment_layout, layout_maps._applied, layout_maps._repeated, layout_maps._replicated),
+    ),
+)
+
+ALLOCATION = (
+    Name(
+        ("T.alloc_shared",),
+        allocations.SIGNATURES["T.alloc_shared"][1],
+        "A tile in shared memory, which all threads of the block reach.",
+        (allocations.allocate,),
+    ),
+    Name(
+        ("T.alloc_fragment",),
+        allocations.SIGNATURES["T.alloc_fragment"][1],
+        "A tile in registers, spread over the threads as its uses want it.",
+        (allocations.allocate,),
+    ),
+    Name(
+        ("T.alloc_tmem",),
+        allocations.SIGNATURES["T.alloc_tmem"][1],
+        """A tile in the tensor memory of sm_100a, which T.gemm in a T.Pipelined loop adds to, and T.copy loads from; in
+        kernels that share their work out themselves, T.tcgen05_gemm adds to it or multiplies it, and T.copy loads from
+        and stores to it. It is allocated before the roles begin, and given back at the block's end. Without it, tilec
+        puts the sum of a T.gemm there by itself where it can.""",
+        (allocations.allocate,),
+    ),
+    Name(
+        ("T.alloc_var",),
+        allocations.VARIABLE,
+        """A scalar that may change: `x = e` and `x += e` set it, outside T.Parallel; each thread has it, all alike
+        unless what it is set to depends on the thread.""",
+        (allocations.allocate_variable, statements.Body.set_variable),
+    ),
+    Name(
+        ("T.alloc_global",),
+        allocations.SIGNATURES["T.alloc_global"][1],
+        """A tensor of the kernel's own, for what its blocks leave for one another: whoever launches the kernel
+        allocates it. It holds nothing at first.""",
+        (allocations.allocate,),
+    ),
+    Name(
+        ("T.alloc_reducer",),
+        reducer.ALLOCATE,
+        """A result that the threads build together: each adds to parts of its own, and T.finalize_reducer combines them
+        once at the end. `op` is sum, max, min, bitand, bitor or bitxor; with `replication="all"` each thread has a part
+        of every element, else of those that its part of the nests adds to. Begun by T.reducer_init or T.fill.""",
+        (reducer.kind_of, reducers._Parts.not_an_addition, reducers._Parts.read),
+    ),
+    *(Name((name,), v.signature, v.doc[0].upper() + v.doc[1:] + ".", (views.view,)) for name, v in VIEWS.items()),
+    Name(
+        ("T.alloc_local",),
+        allocations.SIGNATURES["T.alloc_local"][1],
+        """An array in registers of which every thread has its own. T.fill, T.clear and T.copy of it, and T.vectorized
+        and serial loops over its elements, are done by each thread for itself.""",
+        (allocations.allocate, statements.Body._check_tile),
+    ),
+)
+
+THREADS = tuple(
+    Name((name,), place.signature, place.doc[0].upper() + place.doc[1:] + ".", (PerThread.place,))
+    for name, place in PLACES.items()
+)
+
+UPDATE = Name(
+    ("T.reducer_update",),
+    reducer.UPDATE,
+    """A statement inside T.Parallel: `target`, an element of what T.alloc_reducer made, is combined with `value`, once
+    for each element of the loop. `acc[i] += value` says the same of a sum, `acc[i] = T.max(acc[i], value)` of a
+    maximum.""",
+    (reducer.update, statements.Body._contribute, reducers._Parts.under_way),
+)
+
+DOT = Name(
+    ("T.dp4a",),
+    dp4a.DP4A,
+    """A statement: `C` becomes `C + A[0] * B[0] + … + A[3] * B[3]`, of int8 or uint8 from the first elements, or those
+    that are given, on.""",
+    (dp4a.dp4a,),
+)
+
+WARPGROUPS = Name(
+    teams.SECTIONS,
+    teams.SECTION,
+    """In a `with` statement: what stands there is done by the warpgroups of 128 threads that it names, `T.ws(0)` or
+    neighbours as `T.ws(0, 1)`. The others go on at once; barriers order them. Tiles are shared out among the threads
+    that come there, and a fragment belongs to them. In a kernel with barriers `if tx < 128:`, with
+    `tx = T.get_thread_binding()`, is the same. Loops run as they are written, T.Pipelined too. Before the first of
+    these blocks all threads of the block do everything together, and wait for each other.""",
+    (teams.section, divide._own, divide._check_fragments, role_races.check_races),
+)
+
+PIPELINES = (
+    Name(
+        ("T.InputTilePipeline",),
+        pipelines.PIPELINES["T.InputTilePipeline"],
+        """`pipe = T.InputTilePipeline((A_shared, B_shared), stages=4)`: hands tiles from roles that load them to roles
+        that use them. It holds `stages` versions of the tiles of `payload`, which is a tile, a tuple of tiles or a
+        dictionary with names for them, and the barriers for it. `pipe.producer()` and `pipe.consumer()` are its sides:
+        `with producer.acquire() as tiles:` waits for the next stage, names its tiles `tiles.A_shared`, and releases it
+        at the end; `stage = producer.acquire_stage()`, or `pipe.acquire_producer()`, is released by `stage.release()`,
+        exactly once on every path. `producer.try_acquire()` says whether the next stage is there, without waiting, and
+        `with producer.acquire_if_needed(ready) as tiles:` takes that answer. `producer.drain()` waits until all stages
+        are released. Of a stage `payload` are the
+        tiles, also taken apart as `A, B = stage`, `stage` is its number, `barrier` or `mbar` the barrier that its
+        release arrives at, and `expect_bytes(n)` announces bytes that the producer copies, which is not needed: T.copy
+        and T.tma_copy into a stage announce their own. docs/pipelines.md tells more.""",
+        (
+            pipelines.pipeline,
+            pipelines.called,
+            stages.acquire,
+            pipelines.on_stages,
+            pipelines.read,
+            pipelines.named,
+            Ledger.use,
+            Ledger.give_back,
+            Ledger._missed,
+            stages.drain,
+            stages.expect,
+            pipeline_rules.settled,
+            pipeline_counts.check_counts,
+        ),
+    ),
+    Name(
+        ("T.OutputTilePipeline",),
+        pipelines.PIPELINES["T.OutputTilePipeline"],
+        """The same for tiles that a role computes and another one stores: what its producer has written is there for
+        the consumer when it is released. What `with results.consumer() as result:` enters is the next stage, or the
+        side itself where the block asks for what a side has, as `result.acquire()`.""",
+        (pipelines.pipeline,),
+    ),
+)
+
+BREAK = Name(
+    ("T.loop_break",),
+    loops.LOOP_BREAK,
+    """A statement: `break`, which leaves the innermost loop.""",
+    (Loops.leave,),
+)
+
+EVALUATE = Name(
+    ("T.evaluate",),
+    statements.EVALUATE,
+    """A statement: the call in it, as if that stood alone.""",
+    (statements.Body._evaluate,),
+)
+
+PRINT = Name(
+    ("T.print",),
+    printing.PRINT,
+    """A statement: prints `msg` with a number or an element, in every thread that runs it; inside T.Parallel where the
+    element is. Of a whole tile or tensor every element, by one thread of the block, the first of a warp; of an array of
+    each thread by all. `tilec emulate` shows the lines, a GPU prints them when the host waits for it.""",
+    (printing.print_,),
+)
+
+VECTOR_TYPES = Name(
+    VECTOR_NAMES,
+    "T.float32x4, T.float16x2, …",
+    """A dtype and how many neighbours of it are one element: 2, 4, 8, 16 or 32. The elements of tensors and tiles may
+    be such vectors, which for the host are a last dimension. `x = A[i]` reads one, `A[i] = x` and
+    `B[4 * i : 4 * i + 4] = x` store it, `+` and the like compute lane by lane; T.cast and T.float32x4(x) convert, also
+    a number to all lanes.""",
+    (vectors.stored, vectors.kept),
+)
+
+WIDE = tuple(
+    Name(
+        (name,),
+        wide.signature,
+        f"{wide.doc[0].upper()}{wide.doc[1:]}. Where the place is not known to be aligned, in several accesses.",
+        (vectors.wide_store if wide.stores else vectors.wide_load,),
+    )
+    for name, wide in WIDE_ACCESSES.items()
+)
+
+READ_ONLY = Name(
+    ("T.__ldg",),
+    LDG,
+    "An element of a tensor. Tensors that the kernel does not write are always read as read-only ones.",
+    (vectors.read_only,),
+)
+
+RANDOM = (
+    Name(
+        ("T.rng_init",),
+        rng.INIT,
+        """A statement: every thread gets a generator of random numbers, cuRAND's Philox 4x32-10, which with a seed, a
+        sequence (by default the number of the thread in the grid) and an offset gives the same numbers as curand().""",
+        (rng.initialise,),
+    ),
+    Name(
+        ("T.rng_rand",),
+        rng.RAND,
+        """The thread's next number, a uint32. Inside T.Parallel each thread draws for the elements that it has, one
+        after the other; as a statement of its own it leaves one out.""",
+        (rng.draw,),
+    ),
+    Name(
+        ("T.rng_rand_float",),
+        rng.RAND_FLOAT,
+        """A random float32, or float64 with `bit=64`: `uniform` above 0 and up to 1, or `normal`, of float32 only: as
+        cuRAND makes them, normal ones to a few units in the last place.""",
+        (rng.draw,),
+    ),
+)
+
+_LOOP = (Loops._sequential, loops.header)
+LOOPS = (
+    Name(
+        ("range", "T.serial", "T.Serial"),
+        loops.SEQUENTIAL["T.serial"][1],
+        "One trip after another. Bounds may be known at run time only, the step not; it may be negative.",
+        _LOOP,
+    ),
+    Name(
+        ("T.unroll", "T.Unroll"),
+        loops.SEQUENTIAL["T.unroll"][1],
+        "The same, several trips at once: `unroll_factor` many, all with `explicit`, else as pays.",
+        (*_LOOP, loops.unroll_factor),
+    ),
+    Name(
+        ("T.Pipelined",),
+        loops.SEQUENTIAL["T.Pipelined"][1],
+        """The same, with the statements of several trips in flight: as a solved schedule says, or as `stage` and
+        `order` do. `num_stages` is the most versions of a tile there may be.""",
+        (*_LOOP, manual.asked, manual.manual_schedule),
+    ),
+    Name(
+        ("T.Parallel",),
+        loops.NESTS["T.Parallel"],
+        """All elements of a box at once, shared out among the threads. Fragments are indexed with its variables, if its
+        extents are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a
+        T.Fragment; `prefer_async`: a nest that fills a box of a shared tile is an asynchronous copy, also of
+        elements that are no box of the tensor, and with T.if_then_else(condition, element, 0).""",
+        (Loops._parallel, Loops._nest, loops.nest_header, loops.parallel_extents),
+    ),
+    Name(
+        ("T.vectorized", "T.Vectorized"),
+        loops.NESTS["T.vectorized"],
+        """A T.Parallel of one dimension whose elements one thread moves together; most often inside one. Where the body
+        names the thread, or an array of its own, each thread runs all of it.""",
+        (Loops._parallel, Loops._nest, loops.nest_header),
+    ),
+    Name(
+        ("T.Persistent",),
+        loops.PERSISTENT,
+        """The tiles of a domain, in waves of `wave_size` blocks of which this one is `index`: `group_size` neighbours
+        along the last dimension in all rows, then the next ones.""",
+        (Loops._persistent, loops.persistent),
+    ),
+    Name(
+        ("T.PersistentTileScheduler",),
+        tile_scheduler.SCHEDULER,
+        """The tiles of a matrix, shared out among `num_workers` blocks that stay, by default one for each
+        multiprocessor: `s.init(block)`, then `while s.valid():` around what is done for tile `s.m_idx`, `s.n_idx`, with
+        `s.next_tile()` at its end. `s.linear_idx` counts tiles, `s.current_iter` those of this block. Tiles come column
+        by column, or row by row, in panels of `swizzle_size`; `cluster_size` rows are one to it. With stateful=False it
+        has `s.coord(i)` alone, the row and column of tile `i`.""",
+        (tile_scheduler.tile_scheduler, tile_scheduler.called, tile_scheduler.loop, tile_scheduler.attribute),
+    ),
+)
+
+STATEMENTS: dict[str, str] = {
+    "Assign": "`x = e` names a value; `A[i, j] = e` stores an element; `a, b = …` takes a tuple apart. A name that a "
+    "loop binds ends with it.",
+    "AugmentedAssign": "`x += e`, with any operator, of a variable or an element.",
+    "AnnotatedAssign": "`x: T.int32 = e` converts.",
+    "If": "`if`, `elif`, `else`: decided while compiling where the condition is known, else at run time.",
+    "For": "`for i in …:`, over one of the loops above, or over a sequence known at compile time, whose body is then "
+    "repeated for each item.",
+    "While": "`while condition:`, known at run time only, or left by `break`.",
+    "Break": "`break` leaves the innermost serial loop.",
+    "Continue": "`continue` goes on with the next trip.",
+    "Assert": "`assert condition, message`: known at compile time, or in a kernel as T.device_assert.",
+    "Evaluate": "a call of an operation or of a macro. A string is a comment.",
+    "Pass": "`pass` does nothing.",
+    "With": "`with T.Kernel(…) as …:`, once in a kernel; `with T.ws(…):` and `with pipe.producer().acquire() as …:` in "
+    "it.",
+    "Function": "`def`: a kernel under `@T.prim_func`, statements to repeat in kernels under `@T.macro`, else a "
+    "function of values known at compile time, which may hold a kernel and return it.",
+    "Import": "`import`, `from … import`: at the top of the file, of `tilelang.language`, `tilelang` and `math`; and "
+    "of other kernel files in the same folder or below, as in `from .common import helper`.",
+    "Return": "`return e` in functions and macros, and of tensors that T.empty made; in other kernels it is refused: "
+    "their results are the tensors they write.",
+    "Raise": "`raise E(message)` in functions of values known at compile time.",
+    "Foreign": "Python that no kernel needs, such as classes, or calls of torch at the top of the file: refused only "
+    "where it is used.",
+}
+
+EXPRESSIONS: dict[str, str] = {
+    "Number": "integers and floats",
+    "String": "strings, as names of dtypes and the like",
+    "JoinedString": '`f"block_{M}"`, of values known at compile time',
+    "Constant": "`True`, `False`, `None`",
+    "Name": "names",
+    "Tuple": "tuples",
+    "List": "lists, which are tuples here",
+    "Dict": "dictionaries",
+    "Comprehension": "`[f(i) for i in range(4) if i != 2]`, of tuples and of dictionaries, at compile time",
+    "Starred": "`*items` in calls, tuples and targets",
+    "Attribute": "`tile.shape`, `tile.dtype`, and the names of modules",
+    "Call": "calls",
+    "Subscript": "`A[i, j]`, `A[0:16, :]`, `shape[0]`; the extent of a slice is known at compile time",
+    "Unary": "`-x`, `+x`, `~x`, `not x`",
+    "Binary": "`+ - * / // % ** << >> & | ^`; `/` of integers is refused at run time, `//` and `%` round down",
+    "Compare": "`< <= > >= == !=`, also chained; `in`, `not in`, `is`, `is not` at compile time",
+    "Boolean": "`and`, `or`",
+    "Conditional": "`a if condition else b`; the side that is not taken may read outside a tile",
+    "Lambda": "`lambda i, j, by=2: …`",
+}
+
+
+# ---- all of them -----------------------------------------------------------------------------------------------------
+
+
+def written(spelled: Signature) -> str:
+    """`T.copy(src, dst)` with the defaults of what may be left out."""
+    shown = ["*args"] if spelled.variadic else []
+    for parameter in spelled.parameters:
+        if not parameter.supported:
+            continue
+        if parameter.keyword_only and not spelled.variadic and "*" not in shown:
+            shown.append("*")
+        shown.append(written_parameter(parameter))
+    return f"{spelled.name}({', '.join(shown)})"
+
+
+def written_parameter(parameter: signature.Parameter) -> str:
+    """`clear_accum=False`, or the name alone where it has no default."""
+    value = parameter.default
+    if isinstance(value, Required):
+        return parameter.name
+    policy = getattr(value, "name", None)
+    shown = next((f"T.GemmWarpPolicy.{k}" for k, v in Policy.items() if v == policy), repr(value))
+    return f"{parameter.name}={value.name if isinstance(value, DType) else shown}"
+
+
+KINDS = {"int": "signed integer", "uint": "unsigned integer", "float": "float", "bool": "truth value"}
+
+
+@cache
+def documented() -> dict[str, Name]:
+    """Every `T.*` name, and each of Python's that kernels may use, with what there is to say about it."""
+    return {name: entry for entry in _entries() for name in entry.names}
+
+
+def _entries() -> Iterator[Name]:
+    yield from (*STRUCTURE, *ALLOCATION, *THREADS, UPDATE, WARPGROUPS, *PIPELINES, DOT, EVALUATE, PRINT, *LOOPS, BREAK)
+    yield from (VECTOR_TYPES, *WIDE, READ_ONLY, *RANDOM)
+    yield Name((TRANSPOSE.name,), TRANSPOSE, "A statement: lines of scale factors into the order of lanes.")
+    for operation in registry.operations():
+        for spelling in operation.spellings:
+            yield Name((spelling.signature.name,), spelling.signature, spelling.doc)
+    for table in (scalar.FUNCTIONS, WARP_FUNCTIONS, HINTS):
+        yield from (Name((name,), row.signature, row.doc) for name, row in table.items())
+    for name, dtype in BY_NAME.items():
+        also = "" if name == dtype.name else f", {dtype.name}"
+        told = f"The {KINDS[dtype.kind]} of {dtype.bits} bits{also}; as a function it converts to it."
+        yield Name((f"T.{name}",), f"T.{name}(x)", told)
+    for name in (*python.NAMES, *python.MATH_CONSTANTS):
+        yield Name((name,), name, "Python's own, on values known at compile time.")
+
+
+def meaning(name: Name) -> str:
+    """Its text, as one paragraph."""
+    return " ".join(cleandoc(name.meaning).split())

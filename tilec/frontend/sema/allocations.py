@@ -1,0 +1,134 @@
+"""What a kernel allocates: tiles, arrays, variables, reducers and barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilec.frontend.sema import explicit_roles as teams, pipelines
+from tilec.frontend.syntax import ast
+from tilec.ir.tile import Buffer, Scope
+from tilec.ir.types import DType
+from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER, Reducer, kind_of
+from tilec.ops.signature import Call, Parameter, Signature, as_dtype, as_element, as_shape, bind
+from tilec.ops.values import Pipeline
+from tilec.support.diagnostics import fail
+
+if TYPE_CHECKING:
+    from tilec.frontend.sema.assignments import Assignments
+
+SIGNATURES: dict[str, tuple[Scope, Signature]] = {
+    "T.alloc_shared": (
+        "shared",
+        Signature("T.alloc_shared", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "shared.dyn"))),
+    ),
+    "T.alloc_fragment": (
+        "fragment",
+        Signature(
+            "T.alloc_fragment",
+            (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local.fragment", supported=False)),
+        ),
+    ),
+    "T.alloc_tmem": ("tmem", Signature("T.alloc_tmem", (Parameter("shape"), Parameter("dtype")))),
+    "T.alloc_global": (
+        "global",
+        Signature("T.alloc_global", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "global"))),
+    ),
+    "T.alloc_local": (
+        "local",
+        Signature("T.alloc_local", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local"))),
+    ),
+}
+VARIABLE = Signature("T.alloc_var", (Parameter("dtype"), Parameter("init", None), Parameter("scope", "local.var")))
+
+
+def _reducer(body: Assignments, name: str, node: ast.Call) -> Buffer:
+    call = bind(ALLOCATE_REDUCER, *body.arguments(node), node.span)
+    shape, dtype = as_shape(call["shape"], f"the shape of {name}"), as_dtype(call["dtype"])
+    kind, everywhere = kind_of(call, dtype)
+    result = Buffer(body.unique.take(name), shape, dtype, "fragment", node.span)
+    parts = replace(result, name=body.unique.take(f"{name}_parts"), scope="reducer")
+    body.buffers.append(result)
+    body.reducers[result.name] = Reducer(result, parts, kind, everywhere)
+    return result
+
+
+def allocate_variable(body: Assignments, name: str, node: ast.Call) -> Buffer:
+    positional, keywords = body.arguments(node)
+    if len(positional) == 2 and isinstance(positional[1].value, str):
+        keywords["scope"] = positional.pop()
+    call = bind(VARIABLE, positional, keywords, node.span)
+    if call["scope"].value != "local.var":
+        call.refuse("scope", '"local.var"')
+    scope: Scope = "local" if node.span in body.differing else "fragment"
+    buffer = Buffer(body.unique.take(name), (1,), as_dtype(call["dtype"]), scope, node.span)
+    body.buffers.append(buffer)
+    body.mutable.add(buffer.name)
+    if call["init"].value is not None:
+        body.set_variable(buffer, call["init"], node.span)
+    return buffer
+
+
+_OTHERS: dict[str, Callable[[Assignments, str, ast.Call], Buffer | Pipeline]] = {
+    "T.alloc_var": allocate_variable,
+    ALLOCATE_REDUCER.name: _reducer,
+    **dict.fromkeys(teams.BARRIERS, teams.barriers),
+    **dict.fromkeys(pipelines.PIPELINES, pipelines.pipeline),
+}
+"""By name: what is no tile or array with a shape and a dtype."""
+
+
+def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call: Call) -> None:
+    """It has lanes and columns of 32 bits each, of which elements are all or a power of two."""
+    if dtype.bits not in (8, 16, 32):
+        fail(
+            "unsupported-type",
+            f"tensor memory has no elements of {dtype}",
+            call["dtype"].span,
+            f"a column has 32 bits, {name} has elements of {dtype.bits}",
+            help="use a type of 8, 16 or 32 bits",
+        )
+    if len(extents) < 2:
+        fail(
+            "wrong-shape",
+            f"{name} needs two dimensions",
+            call["shape"].span,
+            "tensor memory has rows and columns",
+            help="write (rows, columns), or allocate it in shared memory",
+        )
+
+
+def allocate(body: Assignments, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
+    """`name = T.alloc_…(…)`"""
+    if body.is_parallel:
+        fail(
+            "tile-op-in-parallel",
+            f"{path} cannot stand inside {body.nest_name}",
+            node.span,
+            help="allocate before the loop",
+        )
+    if path in _OTHERS:
+        return _OTHERS[path](body, name, node)
+    scope, signature = SIGNATURES[path]
+    call = bind(signature, *body.arguments(node), node.span)
+    if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
+        call.refuse("scope", '"shared" or "shared.dyn"')
+    if scope in ("local", "global") and call["scope"].value != scope:
+        call.refuse("scope", f'"{scope}"')
+    shape = as_shape(call["shape"], f"the shape of {name}")
+    if scope == "tmem" and len(shape) < 2:
+        fail(
+            "wrong-shape",
+            f"{path} needs rows and columns",
+            call["shape"].span,
+            f"{len(shape)} dimension",
+            help=f"write ({shape[0]}, 1), or allocate it with T.alloc_shared",
+        )
+    dtype, lanes = as_element(call["dtype"])
+    extents = (*shape, lanes) if lanes > 1 else shape
+    if scope == "tmem":
+        _check_tensor_memory(name, extents, dtype, call)
+    buffer = Buffer(body.unique.take(name), extents, dtype, scope, node.span, lanes)
+    body.buffers.append(buffer)
+    return buffer

@@ -1,0 +1,155 @@
+"""What the explicit waits and barriers of a kernel wait for.
+
+`T.ptx_wait_group(n)` counts groups of asynchronous copies in the order of the text, and a schedule changes that order.
+So a wait is resolved here, where the text is all there is, to the tiles whose copies it waits for: those that older
+groups fill than the newest n. From there on it is a statement that needs these tiles, in its own iteration, and the
+number of groups to wait for follows from the schedule like that of any other wait. A barrier needs the tiles that the
+statements above it in its block of text touch.
+
+A tile that one of the newest groups fills too is not waited for: in a loop, that is the copy of the next iteration into
+the same tile. Whoever touches a tile waits for it anyway; where no wait in the text has done that, a warning says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import zip_longest
+
+from tilec.ir.tile import Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr
+from tilec.ops.sync import everything, is_explicit
+from tilec.passes.analysis.ordering import is_asynchronous_copy
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, Warn, fail, unheard, warning
+from tilec.support.source import Span
+
+Groups = list[dict[Buffer, Span]]
+"""Of each group of copies that may be under way, the newest last, the tiles that it fills, each with where."""
+
+
+def with_awaited(kernel: Kernel, warn: Warn = unheard, mistakes: Mistakes = AT_ONCE) -> Kernel:
+    """The kernel, each explicit wait and barrier with the tiles that it waits for as its regions."""
+    explicit = [s for s in walk(kernel.body) if isinstance(s, TileOp) and is_explicit(s)]
+    if not explicit and not any(is_asynchronous_copy(s) for s in walk(kernel.body)):
+        return kernel
+    for op in explicit:
+        with mistakes.caught():
+            _check_count(kernel, op)
+    counts = [pending for op in explicit if isinstance(pending := dict(op.attrs).get("pending"), int)]
+    walker = _Walker(warn, max(counts, default=0) + 1)
+    return replace(kernel, body=walker.body(kernel.body, []))
+
+
+def _check_count(kernel: Kernel, op: TileOp) -> None:
+    threads = dict(op.attrs).get("threads")
+    if "id" in dict(op.attrs):
+        return  # threads of several roles (`sema.explicit_roles`)
+    if threads not in (None, kernel.threads):
+        fail(
+            "part-of-a-block",
+            "T.sync_threads is for all threads of the block",
+            op.span,
+            f"{threads} of {kernel.threads}",
+            help="leave out arrive_count",
+        )
+
+
+class _Walker:
+    """Follows the text with the groups that may be under way; more than `most` are not counted apart."""
+
+    def __init__(self, warn: Warn, most: int) -> None:
+        self.warn, self.most = warn, most
+        self.warned: set[Span] = set()
+
+    def body(self, stmts: tuple[Stmt, ...], groups: Groups) -> tuple[Stmt, ...]:
+        """The statements with what they wait for; `groups` are those under way before them, and then after them."""
+        above: dict[Buffer, None] = {}  # the shared tiles that statements of this list have touched since a barrier
+        new: list[Stmt] = []
+        for stmt in stmts:
+            if isinstance(stmt, TileOp) and stmt.name in ("barrier", "meet"):
+                under_way = {tile for group in groups for tile in group}
+                new.append(_waiting(stmt, [tile for tile in above if tile not in under_way]))
+                above.clear()
+                continue
+            new.append(self.statement(stmt, groups))
+            if not isinstance(stmt, For | While | If):
+                above |= dict.fromkeys(b for b in (*reads(stmt), *writes(stmt)) if b.scope == "shared")
+        return tuple(new)
+
+    def statement(self, stmt: Stmt, groups: Groups) -> Stmt:
+        match stmt:
+            case TileOp(name="wait"):
+                pending = stmt.attr("pending")
+                assert isinstance(pending, int)
+                newest = groups[len(groups) - pending :] if pending else []
+                left = {tile for group in newest for tile in group}
+                older = groups[: len(groups) - len(newest)]
+                groups[:] = newest
+                return _waiting(stmt, list(dict.fromkeys(t for group in older for t in group if t not in left)))
+            case TileOp(name="cp_async_arrive"):
+                groups.clear()  # whoever touches the tiles waits for the barrier
+            case TileOp(name="commit"):
+                self.begin(groups, {})
+            case TileOp() if is_asynchronous_copy(stmt):
+                self.begin(groups, {stmt.regions[1].buffer: stmt.span})
+            case For() | While():
+                self.touched(stmt, _steering(stmt), groups)
+                return self.loop(stmt, groups)
+            case If():
+                self.touched(stmt, _steering(stmt), groups)
+                other = [dict(group) for group in groups]
+                then, orelse = self.body(stmt.then, groups), self.body(stmt.orelse, other)
+                groups[:] = _joined(groups, other)
+                return replace(stmt, then=then, orelse=orelse)
+            case _:
+                self.touched(stmt, (*reads(stmt), *writes(stmt)), groups)
+        return stmt
+
+    def loop(self, loop: For | While, groups: Groups) -> For | While:
+        """Any number of trips, until no further one adds anything."""
+        while True:
+            before = [dict(group) for group in groups]
+            body = self.body(loop.body, groups)
+            groups[:] = _joined(before, groups)
+            if [set(group) for group in groups] == [set(group) for group in before]:
+                return replace(loop, body=body)
+
+    def begin(self, groups: Groups, group: dict[Buffer, Span]) -> None:
+        groups.append(group)
+        while len(groups) > self.most:
+            groups[:2] = [groups[0] | groups[1]]
+
+    def touched(self, stmt: Stmt, buffers: tuple[Buffer, ...], groups: Groups) -> None:
+        """A statement waits for what it touches."""
+        for group in groups:
+            for tile in [tile for tile in group if tile in buffers]:
+                self.warn_of(group.pop(tile), tile, stmt)
+
+    def warn_of(self, copy: Span, tile: Buffer, stmt: Stmt) -> None:
+        if copy in self.warned:
+            return
+        self.warned.add(copy)
+        self.warn(
+            warning(
+                "unwaited-copy",
+                f"no T.ptx_wait_group stands between this copy and what touches {tile.name}",
+                copy,
+                "may still be under way there",
+                secondary=(Label(stmt.span, f"waits for {tile.name} all the same"),),
+                help="put T.ptx_wait_group(0) before that, or write T.copy, which is waited for by itself",
+            )
+        )
+
+
+def _waiting(op: TileOp, tiles: list[Buffer]) -> TileOp:
+    return replace(op, regions=tuple(everything(tile, op.span) for tile in tiles))
+
+
+def _steering(stmt: For | While | If) -> tuple[Buffer, ...]:
+    """What the statement itself reads, without those inside it."""
+    return tuple(e.buffer for expr in expressions(stmt) for e in walk_expr(expr) if isinstance(e, Load))
+
+
+def _joined(one: Groups, other: Groups) -> Groups:
+    """What may be under way where two paths meet: groups that as many newer ones follow may be one."""
+    nothing: dict[Buffer, Span] = {}
+    return [a | b for a, b in zip_longest(reversed(one), reversed(other), fillvalue=nothing)][::-1]

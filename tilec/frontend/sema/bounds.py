@@ -1,0 +1,62 @@
+"""Indices of tiles, held against the values that block indices and loop variables take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilec.ir.affine import Affine, affine
+from tilec.ir.tile import Buffer, Expr, Region, Var
+from tilec.ops.values import Range, show_shape
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+Ranges = Mapping[str, tuple[int, int]]
+"""The smallest and largest value of variables, by name."""
+
+
+def check_element(buffer: Buffer, indices: tuple[Expr | Range, ...], span: Span, ranges: Ranges) -> None:
+    """Errors: `out-of-range`, where some of these values lead out of the tile."""
+    for index, size in zip(indices, buffer.shape, strict=True):
+        if not isinstance(index, Range):
+            _check(buffer, index, 1, size, span, ranges, "index")
+
+
+def check_box(region: Region, ranges: Ranges) -> None:
+    """The same of a box of a tile."""
+    for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
+        _check(region.buffer, start, extent, size, region.span, ranges, "box")
+
+
+def _check(buffer: Buffer, start: Expr, extent: int, size: int, span: Span, ranges: Ranges, what: str) -> None:
+    """A sum of multiples of these variables; of any other expression nothing is known."""
+    form = affine(start)
+    if not all(isinstance(atom, Var) and atom.name in ranges for atom, _ in form.terms):
+        return
+    low, high = _end(form, ranges, 0), _end(form, ranges, 1)
+    if low >= 0 and high + extent <= size:
+        return
+    last = high + extent - 1
+    reach = f"{low}" if low == last else f"{low} to {last}"
+    fail(
+        "out-of-range",
+        f"the {what} leaves {buffer.name}",
+        span,
+        f"reaches {reach} in a dimension of {size}{_where(form, ranges, 0 if low < 0 else 1)}",
+        secondary=(Label(buffer.span, f"shape {show_shape(buffer.shape)}"),),
+    )
+
+
+def _end(form: Affine, ranges: Ranges, upper: int) -> int:
+    return form.constant + sum(factor * _value(atom, factor, ranges, upper) for atom, factor in form.terms)
+
+
+def _value(atom: Expr, factor: int, ranges: Ranges, upper: int) -> int:
+    """That of the variable at which the sum is largest, or smallest."""
+    assert isinstance(atom, Var)
+    return ranges[atom.name][upper if factor > 0 else 1 - upper]
+
+
+def _where(form: Affine, ranges: Ranges, upper: int) -> str:
+    """At which values of the variables."""
+    at = [f"{atom.name} = {_value(atom, f, ranges, upper)}" for atom, f in form.terms if isinstance(atom, Var)]
+    return f", where {' and '.join(at)}" if at else ""

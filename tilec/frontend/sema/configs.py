@@ -1,0 +1,118 @@
+"""What a file asks of the compiler: the keywords of @tilelang.jit, and T.annotate_pass_configs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from tilec.ir.tile import Ask, Buffer, For, If, Kernel, Parallel, Stmt, TileOp, While, with_attr
+from tilec.ops.signature import Argument, nearest
+from tilec.ops.values import Dictionary, Entry, Member, describe
+from tilec.support.diagnostics import Warn, fail, warning
+
+_FOLLOWED: Mapping[str, Ask] = {
+    "enable_fast_math": "fast-math",
+    "disable_warp_specialized": "unspecialised",
+    "disable_tma_lower": "without-tma",
+}
+"""By the key without its `tl.` or `PassConfigKey.TL_`: what it asks for where it is true."""
+
+_DECIDED_HERE = {
+    "disable_wgmma": "tilec takes the instructions that suit the tile",
+    "enable_auto_warp_specialization": "tilec schedules every pipelined loop",
+    "ptxas_register_usage_level": "tilec shares registers out from what each role holds",
+    "device_compile_flags": "there is no CUDA compiler",
+    "config_index_bitwidth": "indices are as wide as their tensor needs",
+}
+_WITHOUT_MEANING = (
+    "simplify", "disable_buffer_init_check", "disable_data_race_check", "disable_prelower_semantic_check",
+    "enable_auto_schedule", "emit_line_directives", "enable_reducer_plan_verbose", "layout_cost_model",
+    "reducer_force_baseline", "disable_safe_memory_access", "disable_safe_memory_legalize", "disable_vectorize_256",
+    "enable_fp32x2_reduction", "enable_async_copy", "enable_lower_ldgstg", "enable_lower_ldgstg_predicated",
+    "enable_vectorize_planner_verbose", "debug_merge_shared_memory_allocations",
+    "enable_aggressive_shared_memory_merge", "disable_shared_memory_reuse", "disable_shuffle_elect",
+    "disable_loop_unswitching", "loop_unswitching_allow_non_trivial_else", "if_stmt_binding_inline_replayable_binds",
+    "disable_thread_storage_sync", "force_let_inline", "ast_print_enable", "layout_visualization_enable",
+    "layout_visualization_formats", "storage_rewrite_detect_inplace", "disable_dynamic_tail_split",
+    "dynamic_alignment", "disable_rdna_wmma", "disable_fast_math", "enable_ptxas_verbose_output",
+    "enable_equiv_terms_in_cse_tir", "disable_cse_tir", "disable_storage_rewrite", "disable_vectorize",
+    "use_async_copy", "enable_debug", "merge_static_smem", "add_lower_pass", "noalias",
+    "disable_out_of_bound_warning", "enable_dump_ir", "dump_ir_path", "dump_ir_dir", "pass_profile",
+    "pass_profile_threshold_ms",
+)  # fmt: skip
+"""Of passes that tilec has not, or of what it always does right: barriers stand where they are needed."""
+
+
+def asked(configs: Argument, warn: Warn) -> Iterator[Ask]:
+    """What a dictionary of pass configs asks for."""
+    if not isinstance(configs.value, Dictionary):
+        if configs.value is not None:
+            found = describe(configs.value)
+            fail("wrong-argument", "pass_configs needs a dictionary", configs.span, f"this is {found}")
+        return
+    for entry in configs.value.entries:
+        key = _key(entry)
+        if key in _FOLLOWED:
+            if entry.value:
+                yield _FOLLOWED[key]
+        elif key in _DECIDED_HERE:
+            warn(warning("hint-not-used", f"{key} has no effect", entry.span, _DECIDED_HERE[key]))
+        elif key not in _WITHOUT_MEANING:
+            near = nearest(key, [*_FOLLOWED, *_DECIDED_HERE, *_WITHOUT_MEANING])
+            help_text = f"did you mean tl.{near}?" if near else None
+            warn(warning("unknown-pass-config", f"there is no pass config `{key}`", entry.span, help=help_text))
+
+
+def _key(entry: Entry) -> str:
+    match entry.key:
+        case str() as text:
+            name = text.rpartition(".")[2]
+        case Member(path=path):
+            name = path.rpartition(".")[2]
+        case other:
+            fail("wrong-argument", "a pass config has a name", entry.span, f"this is {describe(other)}")
+    for prefix in ("tl_", "tir_"):
+        name = name.lower().removeprefix(prefix)
+    return name
+
+
+def outputs(kernel: Kernel, out_idx: Argument) -> tuple[str, ...]:
+    """The tensors that `out_idx` counts, from the front, or from the back, where scalars behind the last tensor do not
+    count."""
+    params = list(kernel.params)
+    while params and not isinstance(params[-1], Buffer):
+        params.pop()
+    value = out_idx.value
+    indices = value if isinstance(value, tuple) else () if value is None else (value,)
+    names = []
+    for index in indices:
+        if not isinstance(index, int) or isinstance(index, bool):
+            fail("wrong-argument", "out_idx counts parameters", out_idx.span, f"this is {describe(index)}")
+        if not -len(params) <= index < len(kernel.params):
+            count = f"{kernel.name} has {len(kernel.params)} parameters"
+            fail("out-of-range", f"there is no parameter {index}", out_idx.span, count)
+        param = params[index] if index < 0 else kernel.params[index]
+        if not isinstance(param, Buffer):
+            fail("wrong-argument", "only tensors are returned", out_idx.span, f"{param.name} is a scalar")
+        names.append(param.name)
+    return tuple(dict.fromkeys(names))
+
+
+def following(kernel: Kernel, asks: Iterable[Ask]) -> Kernel:
+    """The kernel that asks for this. That no copy is to go by TMA is said to each of them."""
+    wanted = set(asks)
+    if "without-tma" in wanted:
+        kernel = replace(kernel, body=tuple(map(_without_tma, kernel.body)))
+    return replace(kernel, asks=tuple(sorted(wanted - {"without-tma"})))
+
+
+def _without_tma(stmt: Stmt) -> Stmt:
+    match stmt:
+        case TileOp(name="copy" | "im2col"):
+            return with_attr(stmt, "tma", False)
+        case For(body=body) | While(body=body) | Parallel(body=body):
+            return replace(stmt, body=tuple(map(_without_tma, body)))
+        case If(then=then, orelse=orelse):
+            return replace(stmt, then=tuple(map(_without_tma, then)), orelse=tuple(map(_without_tma, orelse)))
+        case _:
+            return stmt

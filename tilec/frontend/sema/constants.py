@@ -1,0 +1,244 @@
+"""The top of a kernel file, carried out: imports, constants (which -D replaces), functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from tilec.frontend.sema.evaluate import Evaluator
+from tilec.frontend.sema.functions import check_assert, kind, run, unpack
+from tilec.frontend.sema.recover import bound_names, poison
+from tilec.frontend.sema.scope import Binding, Bound, Scope
+from tilec.frontend.syntax import ast
+from tilec.frontend.syntax.imports import is_relative, places
+from tilec.frontend.syntax.parse import mistake_of
+from tilec.ir.types import DType
+from tilec.ops.python import NAMES
+from tilec.ops.signature import Argument, as_dtype, nearest
+from tilec.ops.values import Foreign, Function, Member, Namespace, Value, describe
+from tilec.support.diagnostics import CompileError, Label, Mistakes, fail
+from tilec.support.source import NOWHERE, Span
+
+Define = int | float | bool | str
+
+_NO_FILES: dict[str, ast.Module] = {}
+
+
+def _builtins() -> Scope:
+    names = ["T", "tilelang", "math", *(n for n in NAMES if "." not in n)]
+    return Scope(None, "the language", names={name: Binding(Member(name), NOWHERE) for name in names})
+
+
+@dataclass(slots=True)
+class Defines:
+    """What -D gives. `known` are the names that it could give a value, as they are met; `parameters` those that a
+    kernel's function has."""
+
+    given: Mapping[str, Define]
+    known: dict[str, None] = field(default_factory=dict)
+    parameters: set[str] = field(default_factory=set)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.given
+
+    def replaced(self, name: str, written: Value, span: Span) -> Value:
+        """The value for a name that the file gives one: of the same sort."""
+        given: Value = self.given[name]
+        if isinstance(written, DType):
+            return as_dtype(Argument(given, span))
+        number_for_text = isinstance(written, str) and not isinstance(given, str)
+        text_for_number = isinstance(written, int | float) and isinstance(given, str)
+        if number_for_text or text_for_number:
+            fail(
+                "bad-define",
+                f"-D {name}={given} has the wrong type",
+                span,
+                f"the file has {describe(written)} here",
+            )
+        return given
+
+    def argument(self, evaluator: Evaluator, function: str, node: ast.Parameter) -> Value:
+        """The value of a parameter that is known at compile time: what -D gives it, or its default."""
+        if node.kind:
+            fail("unsupported-syntax", "the parameters of a kernel's function have names", node.span)
+        self.known[node.name] = None
+        if node.default is not None:
+            value = evaluator.value(node.default)
+            return self.replaced(node.name, value, node.span) if node.name in self else value
+        if node.name not in self:
+            fail(
+                "missing-define",
+                f"{function} needs a value for `{node.name}`",
+                node.span,
+                help=f"compile with -D {node.name}=…, or give it a default",
+            )
+        return self.given[node.name]
+
+    def check_all_used(self) -> None:
+        for name in self.given:
+            if name in self.known:
+                continue
+            near = nearest(name, list(self.known))
+            listed = ", ".join(self.known)
+            fail(
+                "unknown-define",
+                f"-D {name} names no constant of the file",
+                help=f"did you mean {near}?" if near else f"the constants are {listed}" if listed else None,
+            )
+
+
+class Constants:
+    """Runs the statements of a file. `files` are all that it may import; those that ran are in `ran`."""
+
+    def __init__(
+        self,
+        defines: Defines,
+        files: Mapping[str, ast.Module] = _NO_FILES,
+        path: str = "",
+        mistakes: Mistakes | None = None,
+        ran: dict[str, Scope] | None = None,
+        bound: Bound | None = None,
+    ) -> None:
+        self.defines, self.files, self.path = defines, files, path
+        self.ran: dict[str, Scope] = {} if ran is None else ran
+        self.scope = Scope(_builtins(), bound=bound)
+        self.evaluator = Evaluator(self.scope, mistakes=mistakes or Mistakes())
+        self.defined: dict[str, Span] = {}
+
+    def run(self, module: ast.Module) -> Scope:
+        self._all(module.body)
+        return self.scope
+
+    def _all(self, statements: tuple[ast.Stmt, ...]) -> None:
+        for statement in statements:
+            try:
+                self._statement(statement)
+            except CompileError as error:
+                if not self._set_aside(statement, error):
+                    self.evaluator.mistakes.add(error)
+                    poison(self.scope, statement)
+
+    def _set_aside(self, node: ast.Stmt, error: CompileError) -> bool:
+        """Whether the statement is what a program does with the kernels, as a call of torch: it is not carried out, and
+        what it would have defined is a mistake only where a kernel uses it."""
+        is_foreign = [d.code in ("foreign-call", "foreign-definition") for d in error.diagnostics]
+        if not is_foreign or not all(is_foreign):
+            return False
+        for name, span in bound_names(node):
+            self.scope.names[name] = Binding(Foreign(lambda: error.diagnostics[0]), span)
+        return True
+
+    def _statement(self, node: ast.Stmt) -> None:
+        match node:
+            case ast.Import():
+                self._import(node)
+            case ast.Assign(targets=targets, value=value):
+                argument = self.evaluator.argument(value)
+                for target in targets:
+                    self._define(target, argument)
+            case ast.AnnotatedAssign(target=target, value=value) if value is not None:
+                self._define(target, self.evaluator.argument(value))
+            case ast.Function():
+                self._claim(node.name, node.name_span)
+                self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
+            case ast.Foreign(name=name):
+                self.scope.bind(name, Foreign(partial(mistake_of, node)), node.span)
+            case ast.Evaluate(value=ast.String()) | ast.Pass():
+                return
+            case ast.Evaluate(value=ast.Call() as call) if not self._is_language(call):
+                self._carry_out(call)
+            case ast.Assert():
+                check_assert(self.evaluator, node)
+            case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
+                # What a Python run would do with the file is not part of it here.
+                return
+            case ast.If(condition=condition, then=then, orelse=orelse):
+                self._all(then if self.evaluator.decided(condition) else orelse)
+            case ast.For() | ast.AugmentedAssign() | ast.Raise():
+                run(self.evaluator, node)
+            case _:
+                fail(
+                    "misplaced-statement",
+                    "only constants and functions stand at the top of the file",
+                    node.span.first_line(),
+                )
+
+    def _is_language(self, call: ast.Call) -> bool:
+        callee = self.evaluator.value(call.function)
+        return isinstance(callee, Member) and callee.path.startswith("T.")
+
+    def _carry_out(self, call: ast.Call) -> None:
+        """A call that stands alone: of a function of the file, which may assert something. Anything else does something
+        to the world, as `print(…)` or `tilelang.disable_cache()`."""
+        if isinstance(self.evaluator.value(call.function), Function):
+            self.evaluator.value(call)
+
+    def _claim(self, name: str, span: Span) -> None:
+        if name in self.defined:
+            first = Label(self.defined[name], "first here")
+            fail("duplicate-definition", f"`{name}` is defined twice", span, secondary=(first,))
+        self.defined[name] = span
+
+    def _define(self, target: ast.Expr, argument: Argument) -> None:
+        match target:
+            case ast.Name(id=name):
+                self._claim(name, target.span)
+                self.scope.bind(name, self._constant(name, argument.value, target.span), target.span)
+            case ast.Tuple(items=items) | ast.List(items=items):
+                for item, value in zip(items, unpack(items, argument, target.span), strict=True):
+                    if isinstance(item, ast.Starred):
+                        fail("bad-target", "this cannot be assigned to", item.span)
+                    self._define(item, Argument(value, argument.span))
+            case _:
+                fail("bad-target", "this cannot be assigned to", target.span, "a constant has a plain name")
+
+    def _constant(self, name: str, written: Value, span: Span) -> Value:
+        """Only the constants of the file that is compiled are anybody's to replace."""
+        if self.path:
+            return written
+        self.defines.known[name] = None
+        if name in self.defines and name not in self.defines.parameters:
+            return self.defines.replaced(name, written, span)
+        return written
+
+    # ---- imports -----------------------------------------------------------------------------------------------------
+
+    def _import(self, node: ast.Import) -> None:
+        if is_relative(node):
+            self._import_files(node)
+            return
+        for name in node.names:
+            full = f"{node.module}.{name.name}" if node.module else name.name
+            local = name.alias or (name.name if node.module else name.name.split(".")[0])
+            meaning = {"tilelang.language": "T", "tilelang": "tilelang", "math": "math"}.get(full, full)
+            if not name.alias and not node.module:
+                meaning = local
+            if full.startswith("tilelang.language."):
+                meaning = f"T.{full.removeprefix('tilelang.language.')}"
+            self.scope.bind(local, Member(meaning), name.span)
+
+    def _import_files(self, node: ast.Import) -> None:
+        """`from .file import name`, or `from . import file`."""
+        for name, file, itself in places(node, self.path):
+            local = name.alias or name.name
+            if file is not None and file in self.files:
+                there = self._ran(file)
+                if name.name != "*":
+                    self.scope.bind(local, there.attribute(file, name.name, name.span), name.span)
+                    continue
+                for public in [n for n in there.names if not n.startswith("_")]:
+                    self.scope.bind(public, there.names[public].value, name.span)
+            elif itself is not None and itself in self.files:
+                self.scope.bind(local, Namespace(itself, self._ran(itself)), name.span)
+            else:
+                raise CompileError  # whoever read the files has said why not
+
+    def _ran(self, path: str) -> Scope:
+        """The names of a file that is imported: it runs once."""
+        if path not in self.ran:
+            file = Constants(self.defines, self.files, path, self.evaluator.mistakes, self.ran, self.scope.bound)
+            file.evaluator.budget = self.evaluator.budget
+            self.ran[path] = file.scope
+            file.run(self.files[path])
+        return self.ran[path]

@@ -1,0 +1,84 @@
+"""The sizes that T.dynamic names, as parameters of the kernel: after those written, in order of appearance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.frontend.sema.scope import Scope
+from tilec.ir.tile import (
+    THREAD,
+    WARPGROUP,
+    Bind,
+    Buffer,
+    Expr,
+    For,
+    Kernel,
+    Parallel,
+    Stmt,
+    Store,
+    Var,
+    walk,
+    walk_expr,
+)
+from tilec.ops.values import EXPR_TYPES, Value
+from tilec.passes.analysis.usage import expressions
+from tilec.support.diagnostics import fail
+
+
+def names(scope: Scope) -> Iterator[str]:
+    """What the sizes in sight are called: names that no variable of the kernel may take."""
+    for name in scope.visible():
+        binding = scope.find(name)
+        yield from (v.name for v in _variables(binding.value if binding else None))
+
+
+def _variables(value: Value) -> Iterator[Var]:
+    level = [value]
+    while level:
+        for one in level:
+            if isinstance(one, EXPR_TYPES):
+                yield from (part for part in walk_expr(one) if isinstance(part, Var))
+        # What stands in many places of a list is one object, and looked at once.
+        inner = (item for one in level if isinstance(one, tuple) for item in one)
+        level = list({id(item): item for item in inner if isinstance(item, (tuple, *EXPR_TYPES))}.values())
+
+
+def with_sizes(kernel: Kernel) -> Kernel:
+    """The kernel with a parameter for every size that it uses and nobody has declared."""
+    declared = {p for p in (*kernel.params, *kernel.block_vars, THREAD, WARPGROUP) if isinstance(p, Var)}
+    for stmt in walk(kernel.body):
+        declared |= _declared(stmt)
+    sizes = tuple(v for v in dict.fromkeys(_used(kernel)) if v not in declared)
+    if not sizes:
+        return kernel
+    taken = {p.name: p for p in kernel.params}
+    for size in sizes:
+        if size.name in taken:
+            fail(
+                "duplicate-definition",
+                f"a parameter and a size are both called {size.name}",
+                getattr(taken[size.name], "span", kernel.span),
+                help="give the size another name in T.dynamic",
+            )
+    return replace(kernel, params=(*kernel.params, *sizes))
+
+
+def _declared(stmt: Stmt) -> set[Var]:
+    match stmt:
+        case For(var=var) | Bind(var=var):
+            return {var}
+        case Parallel(vars=variables, layout=layout):
+            return {*variables, *(layout.vars if layout else ())}
+        case Store(previous=Var() as previous):
+            return {previous}
+        case _:
+            return set()
+
+
+def _used(kernel: Kernel) -> Iterator[Var]:
+    extents = (e for p in kernel.params if isinstance(p, Buffer) for e in (*p.extents, *(p.strides or ())))
+    exprs: list[Expr] = [e for e in (*extents, *kernel.grid) if not isinstance(e, int)]
+    for stmt in walk(kernel.body):
+        exprs += expressions(stmt)
+    yield from (part for expr in exprs for part in walk_expr(expr) if isinstance(part, Var))

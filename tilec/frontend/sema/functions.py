@@ -1,0 +1,247 @@
+"""Functions of a kernel file that run at compile time: their parameters bound, their statements carried out.
+
+Everything in them is known then, so that nothing of it is left in the kernel. What they may do is bounded in steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from tilec.frontend.sema.recover import poison
+from tilec.frontend.sema.scope import Scope
+from tilec.frontend.syntax import ast
+from tilec.ops import arithmetic, python
+from tilec.ops.signature import Argument, nearest
+from tilec.ops.values import Function, Value, describe
+from tilec.support.diagnostics import CompileError, Label, fail, instead
+from tilec.support.source import Span
+
+if TYPE_CHECKING:
+    from tilec.frontend.sema.evaluate import Evaluator
+
+
+def bound(
+    evaluator: Evaluator, function: Function, positional: Sequence[Argument], keywords: dict[str, Argument], span: Span
+) -> Scope:
+    """The scope of a call: the parameters with their arguments, or their defaults."""
+    node, name = function.node, function.name
+    scope = Scope(function.scope, name, is_function=True)
+    parameters = node.params
+    rest, left, only_keywords = list(positional), dict(keywords), False
+    for p in parameters:
+        if p.kind == "**":
+            fail("unsupported-syntax", "`**` cannot collect arguments here", p.span, help="name the parameters")
+        if p.kind == "*":
+            only_keywords = True
+            if p.name:
+                collected = tuple(a.value for a in rest)
+                evaluator.budget.look(collected, p.span)
+                scope.bind(p.name, collected, p.span)
+                rest = []
+        elif rest and not only_keywords:
+            if p.name in left:
+                fail("duplicate-argument", f"{name} is given `{p.name}` twice", left[p.name].span)
+            scope.bind(p.name, rest.pop(0).value, p.span)
+        elif p.name in left:
+            scope.bind(p.name, left.pop(p.name).value, p.span)
+        elif p.default is not None:
+            scope.bind(p.name, _default(evaluator, function, p.default), p.span)
+        else:
+            fail("missing-argument", f"{name} needs `{p.name}`", span, secondary=(Label(p.span, "declared here"),))
+    if rest:
+        fail("too-many-arguments", f"{name} takes {len(parameters)} arguments", rest[0].span)
+    for key, argument in left.items():
+        near = nearest(key, [p.name for p in parameters])
+        help_text = f"did you mean {near}?" if near else None
+        title = f"{name} has no parameter `{key}`"
+        fail("unknown-keyword", title, argument.span, help=help_text, fix=instead(key, near))
+    return scope
+
+
+def _default(evaluator: Evaluator, function: Function, node: ast.Expr) -> Value:
+    outer, evaluator.scope = evaluator.scope, function.scope
+    try:
+        return evaluator.value(node)
+    finally:
+        evaluator.scope = outer
+
+
+class _Left(Exception):
+    """A `break` or `continue`, on its way to the loop."""
+
+    def __init__(self, is_break: bool) -> None:
+        self.is_break = is_break
+
+
+class _Returned(Exception):
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+def run_function(evaluator: Evaluator, node: ast.Function) -> Value:
+    """What the body of a function returns. What calls it is wrong where one of its statements is; of a function that
+    nothing calls, all of them are tried."""
+    is_outermost = evaluator.budget.calls == 0
+    try:
+        for statement in node.body:
+            try:
+                run(evaluator, statement)
+            except CompileError as error:
+                if not is_outermost or isinstance(statement, ast.Return):
+                    raise
+                evaluator.mistakes.add(error)
+                poison(evaluator.scope, statement)
+    except _Returned as returned:
+        return returned.value
+    return None
+
+
+def run(evaluator: Evaluator, node: ast.Stmt) -> None:
+    """Carry out one statement at compile time."""
+    evaluator.budget.step(node.span)
+    match node:
+        case ast.Return(value=value):
+            raise _Returned(None if value is None else evaluator.value(value))
+        case ast.Assign(targets=targets, value=value):
+            argument = evaluator.operand(value)
+            for target in targets:
+                bind_target(evaluator.scope, target, argument)
+        case ast.AnnotatedAssign(target=target, value=value) if value is not None:
+            bind_target(evaluator.scope, target, evaluator.operand(value))
+        case ast.AugmentedAssign(target=target, op=op, value=value):
+            made = arithmetic.binary(op, evaluator.operand(target), evaluator.operand(value), node.span)
+            bind_target(evaluator.scope, target, Argument(made, node.span))
+        case ast.If(condition=condition, then=then, orelse=orelse):
+            for statement in then if evaluator.decided(condition) else orelse:
+                run(evaluator, statement)
+        case ast.For(target=target, iterable=iterable, body=body):
+            given = evaluator.operand(iterable)
+            for item in python.items(given.value, given.span):
+                bind_target(evaluator.scope, target, Argument(item, given.span))
+                if not _trip(evaluator, body):
+                    break
+        case ast.While(condition=condition, body=body):
+            while evaluator.decided(condition) and _trip(evaluator, body):
+                pass
+        case ast.Break() | ast.Continue():
+            raise _Left(isinstance(node, ast.Break))
+        case ast.Assert():
+            check_assert(evaluator, node)
+        case ast.Raise():
+            refuse_raise(evaluator, node)
+        case ast.Function():
+            evaluator.scope.bind(node.name, Function(node, evaluator.scope, kind(node)), node.name_span)
+        case ast.Evaluate(value=ast.Call() as call):
+            evaluator.value(call)
+        case ast.Evaluate(value=ast.String() | ast.Constant(name="...")) | ast.Pass():
+            return
+        case _:
+            fail(
+                "misplaced-statement",
+                "this cannot be carried out at compile time",
+                node.span.first_line(),
+                help="what a kernel does stands in a function with @T.prim_func or @T.macro",
+            )
+
+
+def _trip(evaluator: Evaluator, body: tuple[ast.Stmt, ...]) -> bool:
+    """One trip of a loop; whether there may be another."""
+    try:
+        for statement in body:
+            run(evaluator, statement)
+    except _Left as left:
+        return not left.is_break
+    return True
+
+
+def bind_target(scope: Scope, target: ast.Expr, argument: Argument) -> None:
+    """`target = value`, where names are all that is assigned to."""
+    match target:
+        case ast.Name(id=name):
+            scope.bind(name, argument.value, target.span)
+        case ast.Tuple(items=items) | ast.List(items=items):
+            for item, value in zip(items, unpack(items, argument, target.span), strict=True):
+                if isinstance(item, ast.Starred):
+                    fail("bad-target", "this cannot be assigned to", item.span)
+                bind_target(scope, item, Argument(value, argument.span))
+        case _:
+            fail("bad-target", "this cannot be assigned to", target.span, "at compile time, only names can")
+
+
+def unpack(items: Sequence[ast.Expr | ast.Starred], argument: Argument, span: Span) -> tuple[Value, ...]:
+    """The values of `a, b = value`."""
+    value = argument.value
+    if not isinstance(value, tuple):
+        fail(
+            "bad-target", f"one value for {len(items)} names", span, secondary=(Label(argument.span, describe(value)),)
+        )
+    if len(value) != len(items):
+        fail("bad-target", f"{len(value)} values for {len(items)} names", span)
+    return value
+
+
+def check_assert(evaluator: Evaluator, node: ast.Assert) -> None:
+    """`assert condition, message` on values known at compile time."""
+    condition = arithmetic.condition(evaluator.argument(node.condition))
+    if not isinstance(condition, bool):
+        fail("runtime-argument", "an assertion must be decidable at compile time", node.condition.span)
+    if not condition:
+        message = None if node.message is None else evaluator.value(node.message)
+        note = (str(message),) if isinstance(message, str) else ()
+        fail("assertion-failed", "the assertion does not hold", node.condition.span, notes=note)
+
+
+def refuse_raise(evaluator: Evaluator, node: ast.Raise) -> NoReturn:
+    """`raise ValueError(text)`: the file itself says what is wrong."""
+    notes: tuple[str, ...] = ()
+    match node.error:
+        case ast.Call(args=(said,)) if not isinstance(said, ast.Starred):
+            text = evaluator.value(said)
+            notes = (text,) if isinstance(text, str) else ()
+        case _:
+            pass
+    fail("assertion-failed", "the file refuses these values", node.span, notes=notes)
+
+
+def kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
+    """What the decorators make of a function."""
+    if any(_names(d, "prim_func") for d in node.decorators):
+        return "kernel"
+    return "macro" if any(_names(d, word) for d in node.decorators for word in ("macro", "inline")) else "function"
+
+
+def is_launch(node: ast.Node) -> bool:
+    """Whether this is a `with T.Kernel(…)`, going by its looks."""
+    match node:
+        case ast.With(context=ast.Call(function=ast.Attribute(name=name) | ast.Name(id=name))):
+            return name in ("Kernel", "ClusterKernel")
+        case _:
+            return False
+
+
+def launches(function: ast.Function) -> bool:
+    """Whether a launch stands in the function itself, not in one that it makes."""
+    within = (s for s in function.body if not isinstance(s, ast.Function))
+    return any(is_launch(node) for statement in within for node in ast.walk(statement))
+
+
+def named(node: ast.Function) -> tuple[ast.Parameter, ...]:
+    """The parameters of a function, without a `*` that only keeps those behind it from being positional."""
+    return tuple(p for p in node.params if p.name or p.kind != "*")
+
+
+def is_eager(node: ast.Function) -> bool:
+    """Whether the function is a kernel in the eager style: under @tilelang.jit, by any of its names, and launching."""
+    is_jit = any(_names(d, word) for d in node.decorators for word in ("jit", "lazy_jit", "eager_jit"))
+    return is_jit and launches(node)
+
+
+def _names(decorator: ast.Expr, word: str) -> bool:
+    match decorator:
+        case ast.Attribute(name=name) | ast.Name(id=name):
+            return name == word
+        case ast.Call(function=function):
+            return _names(function, word)
+        case _:
+            return False

@@ -1,0 +1,298 @@
+"""Statements that say how rather than what: the order of blocks, layouts of tiles, budgets, promises.
+
+What tilec can follow it keeps for the kernel; of the rest it says that it decides by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from tilec.frontend.sema.configs import asked
+from tilec.ir.expr import cast
+from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Placement, Raster, Subtile
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, Value, describe, show_shape
+from tilec.passes.layout.atoms import swizzles
+from tilec.passes.layout.loop_layout import why_irregular
+from tilec.passes.layout.placements import placement_of, tensor_places
+from tilec.passes.loop.requested_stages import Asked
+from tilec.support.diagnostics import Label, Warn, fail, warning
+from tilec.support.source import Span
+
+
+@dataclass(slots=True)
+class Hints:
+    """What a kernel's hints have said so far. `raster` is the order of the blocks; `tensors` has where the elements of
+    tensors lie that are given a layout, `outside` what they are where a tensor ends; `subtiles` are tiles in
+    parts; `asks` is of the compiler, and `stages` of the loops that load tiles."""
+
+    raster: Raster | None = None
+    layouts: dict[Buffer, Pinned] = field(default_factory=dict)
+    tensors: dict[str, IndexMap] = field(default_factory=dict)
+    outside: dict[Buffer, Expr] = field(default_factory=dict)
+    subtiles: dict[Buffer, Subtile] = field(default_factory=dict)
+    asks: list[Ask] = field(default_factory=list)
+    stages: list[Asked] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    signature: Signature
+    doc: str
+    keep: Callable[[Hints, Call, Warn], None]
+
+
+def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
+    size, order = call.integer("panel_size"), call["order"].value
+    if size < 1:
+        call.refuse("panel_size", "at least 1")
+    if order not in ("row", "column", "col"):
+        call.refuse("order", '"row" or "column"')
+    if hints.raster is not None:
+        first = Label(hints.raster.span, "first here")
+        fail("duplicate-argument", "T.use_swizzle stands twice", call.span, secondary=(first,))
+    hints.raster = Raster(size if call.boolean("enable") else 0, order == "row", call.span)
+
+
+def entries(call: Call, name: str) -> Iterator[tuple[Buffer, Entry]]:
+    """A dictionary from buffers."""
+    value = call[name].value
+    if not isinstance(value, Dictionary):
+        call.refuse(name, "a dictionary from buffers, as in {A_shared: …}")
+    assert isinstance(value, Dictionary)
+    for entry in value.entries:
+        if not isinstance(entry.key, Buffer):
+            fail(
+                "wrong-argument", f"{call.name}: a buffer is needed here", entry.span, f"this is {describe(entry.key)}"
+            )
+        yield entry.key, entry
+
+
+def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
+    for buffer, entry in entries(call, "layout_map"):
+        if buffer in hints.layouts:
+            first = Label(hints.layouts[buffer].span, "first here")
+            fail("duplicate-argument", f"{buffer.name} is given two layouts", entry.span, secondary=(first,))
+        layout = _layout(hints, buffer, entry, warn)
+        if layout is not None:
+            hints.layouts[buffer] = Pinned(buffer, layout, entry.span)
+
+
+def _layout(hints: Hints, buffer: Buffer, entry: Entry, warn: Warn) -> LoopLayout | Placement | int | None:
+    """What the entry gives the tile, or None where tilec cannot follow it, or follows it by indices alone."""
+    given = entry.value
+    if buffer.scope == "fragment" and isinstance(given, LoopLayout):
+        if given.shape != buffer.shape:
+            _mismatch(buffer, given.shape, entry)
+        if (reason := why_irregular(given)) is not None:
+            title = f"{buffer.name} does not get this layout"
+            way_out = "leave the layout to tilec; no result depends on it"
+            warn(warning("hint-not-used", title, entry.span, reason, help=way_out))
+            return None
+        return given
+    if buffer.scope == "global" and isinstance(given, IndexMap) and not buffer.is_dynamic:
+        if given.shape != buffer.shape:
+            _mismatch(buffer, given.shape, entry)
+        hints.tensors[buffer.name] = tensor_places(buffer, given, entry.span)
+        return None
+    if buffer.scope == "shared" and isinstance(given, Swizzle):
+        return _width(buffer, given, entry)
+    if buffer.scope == "shared" and isinstance(given, IndexMap):
+        if given.shape != buffer.shape:
+            _mismatch(buffer, given.shape, entry)
+        return placement_of(buffer, given, entry.span)
+    return _refuse(buffer, entry)
+
+
+def _refuse(buffer: Buffer, entry: Entry) -> NoReturn:
+    wanted = {
+        "fragment": "T.Fragment(shape, forward_fn=lambda i, j: (thread, index))",
+        "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
+        "global": "T.Layout(shape, lambda i, j: place)",
+    }
+    way = wanted.get(buffer.scope)
+    fail(
+        "wrong-argument",
+        f"T.annotate_layout: this is no layout for {buffer.name}",
+        entry.span,
+        f"{describe(entry.value)} for {describe(buffer)}",
+        secondary=(Label(buffer.span, "from here"),),
+        help=f"write {way}"
+        if way is not None and not buffer.is_dynamic
+        else "give layouts to shared tiles and fragments",
+    )
+
+
+def _mismatch(buffer: Buffer, shape: tuple[int, ...], entry: Entry) -> None:
+    fail(
+        "shape-mismatch",
+        f"the layout of {buffer.name} is of another shape",
+        entry.span,
+        f"{show_shape(shape)} for {show_shape(buffer.shape)}",
+        secondary=(Label(buffer.span, "from here"),),
+    )
+
+
+def _width(buffer: Buffer, given: Swizzle, entry: Entry) -> int:
+    possible = (*swizzles(buffer), 0)
+    if given.width is None:
+        return possible[0]
+    if given.width not in possible:
+        row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
+        fail(
+            "wrong-argument",
+            f"{buffer.name} cannot be swizzled by {given.width} bytes",
+            entry.span,
+            f"a row has {row} bytes, which are no multiple",
+            secondary=(Label(buffer.span, "from here"),),
+            help="use tilelang.layout.make_swizzled_layout, which takes the widest that fits",
+        )
+    return given.width
+
+
+def _outside(hints: Hints, call: Call, warn: Warn) -> None:
+    for buffer, entry in entries(call, "values"):
+        if buffer.scope != "global":
+            fail(
+                "wrong-scope",
+                f"{call.name} is for tensors",
+                entry.span,
+                f"{buffer.name} is a tile, which has nothing outside",
+                secondary=(Label(buffer.span, "from here"),),
+            )
+        hints.outside[buffer] = cast(as_expr(Argument(entry.value, entry.span)), buffer.dtype)
+
+
+def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
+    for buffer, entry in entries(call, "subtile_map"):
+        given = entry.value
+        parts = given if isinstance(given, tuple) else (given,)
+        if buffer.scope == "global" or len(parts) != len(buffer.extents):
+            fail(
+                "wrong-argument",
+                f"{call.name}: this does not say in how many parts {buffer.name} is",
+                entry.span,
+                f"{describe(given)} for {describe(buffer)}",
+                secondary=(Label(buffer.span, "from here"),),
+                help="give a tile a number for each of its dimensions, as in {scores: (1, 2)}",
+            )
+        numbers = tuple(n for n in parts if isinstance(n, int) and not isinstance(n, bool) and n >= 1)
+        if len(numbers) != len(parts) or sum(n != 1 for n in numbers) > 1:
+            fail(
+                "wrong-argument",
+                f"{call.name}: a tile is cut along one dimension",
+                entry.span,
+                f"this is {describe(given)}",
+                help="give 1 for the other dimensions, and for all to keep the tile whole",
+            )
+        hints.subtiles[buffer] = Subtile(buffer, numbers, entry.span)
+
+
+def _assume(hints: Hints, call: Call, warn: Warn) -> None:
+    """A promise allows more; nothing tilec does needs it. That it is a condition is worth a look."""
+    value = call["condition"].value
+    if value is False:
+        fail("assertion-failed", "this is promised and does not hold", call["condition"].span)
+    if not isinstance(value, bool | int):
+        as_expr(call["condition"])
+
+
+def _pass_configs(hints: Hints, call: Call, warn: Warn) -> None:
+    hints.asks += asked(call["configs"], warn)
+
+
+PIPELINE = Signature(".pipeline", (Parameter("stage"),))
+"""`tile.pipeline(stage=3)`."""
+
+
+def staged(hints: Hints, tile: Buffer, call: Call) -> None:
+    """A tile is asked to have stages by its method."""
+    _stages(hints, tile, call["stage"].value, call.span, ".pipeline")
+
+
+def _annotate_pipeline(hints: Hints, call: Call, warn: Warn) -> None:
+    for buffer, entry in entries(call, "stages"):
+        _stages(hints, buffer, entry.value, entry.span, call.name)
+
+
+def _stages(hints: Hints, tile: Buffer, stages: Value, span: Span, name: str) -> None:
+    if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
+        title = f"{name}: a tile has a number of stages, at least 1, known at compile time"
+        fail("wrong-argument", title, span, f"this is {describe(stages)}", help="give a number, such as 3")
+    for before in hints.stages:
+        if before.tile == tile:
+            first = Label(before.span, "first here")
+            fail("duplicate-argument", f"{tile.name} is given stages twice", span, secondary=(first,))
+    hints.stages.append(Asked(tile, stages, span))
+
+
+def _nothing(instead: str) -> Callable[[Hints, Call, Warn], None]:
+    """A hint that tilec does not follow."""
+
+    def keep(hints: Hints, call: Call, warn: Warn) -> None:
+        warn(warning("hint-not-used", f"{call.name} has no effect", call.span, instead))
+
+    return keep
+
+
+def _hint(name: str, parameters: tuple[Parameter, ...], doc: str, keep: Callable[[Hints, Call, Warn], None]) -> Hint:
+    return Hint(Signature(f"T.{name}", parameters), doc, keep)
+
+
+_P = Parameter
+_REGISTERS = _nothing("tilec shares registers out from what each role holds")
+_ROLES = _nothing("tilec schedules the statements and makes the roles itself")
+
+HINTS: dict[str, Hint] = {
+    hint.signature.name: hint
+    for hint in (
+        _hint("use_swizzle", (_P("panel_size"), _P("order", "row"), _P("enable", True)),
+              "Run the blocks of the grid in panels, which share rows and columns in the L2 cache; with enable=False "
+              "in the order of their numbers. Without this the compiler chooses.", _use_swizzle),
+        _hint("annotate_layout", (_P("layout_map"), _P("allow_reannotation", False), _P("allow_buffer_region", False)),
+              "Give layouts: a T.Fragment to a fragment, a swizzle or T.Layout to a shared tile, and a T.Layout to a "
+              "tensor, whose elements then lie at other indices, for whoever launches the kernel too.",
+              _annotate_layout),
+        _hint("annotate_pipeline", (_P("stages"),),
+              "Give shared tiles stages, as in {A_shared: 3}: the loops that load them are pipelined, with as many "
+              "versions of them. Fragments that an inner loop loads from these have their own, {A_reg: 2}. "
+              "tile.pipeline(stage=3) is the same for one tile.", _annotate_pipeline),
+        _hint("annotate_subtile", (_P("subtile_map"),),
+              "In how many parts a tile is along each dimension, {scores: (1, 2)} for two halves of its columns; the "
+              "tiles that go with it are cut too. Parts overlap: one computes while another multiplies. (1, 1) keeps "
+              "it whole. Without this the compiler chooses.", _subtile),
+        _hint("annotate_safe_value", (_P("values"),),
+              "What an element of a tensor reads as outside of it, instead of 0.", _outside),
+        _hint("annotate_padding", (_P("values"),),
+              "The same as T.annotate_safe_value.", _outside),
+        _hint("assume", (_P("condition"),),
+              "Promise that a condition holds.", _assume),
+        _hint("annotate_l2_hit_ratio", (_P("l2_hit_ratio_map"),),
+              "How much of a tensor should stay in the L2 cache.", _nothing("who launches the kernel sets that")),
+        _hint("annotate_min_blocks_per_sm", (_P("n"),),
+              "How many blocks should fit a multiprocessor.",
+              _nothing("registers are given out as the schedule needs")),
+        _hint("annotate_restrict_buffers", (_P("buffers"),),
+              "Tensors that may overlap.", _nothing("tilec takes a tensor that is written not to overlap others")),
+        _hint("annotate_compile_flags", (_P("flags"),),
+              "Options of the CUDA compiler.", _nothing("there is no CUDA compiler; see tilec --help")),
+        _hint("annotate_pass_configs", (_P("configs"),),
+              "Options of TileLang's passes: fast math, no warp specialisation, no TMA.", _pass_configs),
+        _hint("func_attr", (_P("attrs"),),
+              "Attributes of the function.", _nothing("tilec reads no attributes")),
+        _hint("sync_warp", (_P("mask", None),),
+              "Barriers stand where threads meet, those of a warp too: nothing is added.", lambda *_: None),
+        _hint("tma_store_arrive", (), "A store by TMA is a group of its own: nothing is added.", lambda *_: None),
+        _hint("tma_store_wait", (_P("count", 0), _P("read", True)),
+              "Stores by TMA are waited for where their tile is needed again or handed on: nothing is added.",
+              lambda *_: None),
+        _hint("disable_warp_group_reg_alloc", (), "Leave registers as they are shared out.", _REGISTERS),
+        _hint("no_set_max_nreg", (), "Leave registers as they are shared out.", _REGISTERS),
+        _hint("annotate_producer_reg_dealloc", (_P("n", 24),), "Registers of a producer's thread.", _REGISTERS),
+        _hint("annotate_consumer_reg_alloc", (_P("n", 240),), "Registers of a consumer's thread.", _REGISTERS),
+        _hint("annotate_ws_schedule", (_P("schedule"),), "A schedule with roles.", _ROLES),
+    )
+}  # fmt: skip
+"""By path. They stand as statements, and before or after what they are about."""

@@ -1,0 +1,72 @@
+"""An `if` on whose condition threads do not agree becomes several statements, each of which some threads skip. A
+schedule by hand counts it as the one statement that was written: what its entry says holds for all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from tilec.ir.tile import Const, If, Stmt, Wishes
+from tilec.ir.types import BOOL
+from tilec.passes.analysis.scalar_definitions import replayable
+from tilec.passes.analysis.usage import writes
+from tilec.support.source import Span
+
+T = TypeVar("T")
+
+Whole = tuple[Span, tuple[Stmt, ...]]
+"""Where such an `if` stands, and what has become of it."""
+
+
+def gathered(body: tuple[Stmt, ...], wholes: list[Whole]) -> tuple[tuple[Stmt, ...], dict[int, tuple[Stmt, ...]]]:
+    """The body with one statement in place of the scheduled statements of each `if`, where the last of them stands; and
+    the parts of these by identity. Of nested ones the outermost counts, which is the last in `wholes`."""
+    whole_of = {id(part): number for number, (_, parts) in enumerate(wholes) for part in parts}
+    parts: dict[int, list[Stmt]] = {}
+    for stmt, again in zip(body, replayable(body), strict=True):
+        if not again and id(stmt) in whole_of:
+            parts.setdefault(whole_of[id(stmt)], []).append(stmt)
+    found: list[Stmt] = []
+    made: dict[int, tuple[Stmt, ...]] = {}
+    apart = {id(s): number for number, several in parts.items() if len(several) > 1 for s in several}
+    for stmt in body:
+        if id(stmt) not in apart:
+            found.append(stmt)
+            continue
+        several = parts[apart[id(stmt)]]
+        if stmt is several[-1]:
+            whole = If(Const(True, BOOL), tuple(several), (), wholes[apart[id(stmt)]][0])
+            made[id(whole)] = whole.then
+            found.append(whole)
+    return tuple(found), made
+
+
+def spread(
+    stage: tuple[int, ...], order: tuple[int, ...], wishes: Wishes, parts: tuple[tuple[Stmt, ...], ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], Wishes]:
+    """The lists for the parts of each statement: all in its stage and, one after another, at its place."""
+    first = [sum(len(p) for p in parts[:i]) for i in range(len(parts))]
+    before = [sum(len(parts[j]) for j in range(len(parts)) if order[j] < o) for o in order]
+
+    def each(entries: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple(e for e, several in zip(entries, parts, strict=True) for _ in several)
+
+    def numbers(awaited: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(
+            first[i] + k
+            for i in awaited
+            for k, part in enumerate(parts[i])
+            if len(parts[i]) == 1 or any(True for _ in writes(part))
+        )
+
+    return (
+        each(stage),
+        tuple(b + k for b, several in zip(before, parts, strict=True) for k in range(len(several))),
+        replace(
+            wishes,
+            asynchronous=None if wishes.asynchronous is None else each(wishes.asynchronous),
+            groups=None if wishes.groups is None else each(wishes.groups),
+            sync=None if wishes.sync is None else each(tuple(numbers(awaited) for awaited in wishes.sync)),
+        ),
+    )

@@ -1,0 +1,367 @@
+"""A kernel's function to tile IR: parameters, the launch, its body."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import replace
+
+from tilec.frontend.sema import dynamic
+from tilec.frontend.sema.awaits import with_awaited
+from tilec.frontend.sema.explicit_roles import without_effect
+from tilec.frontend.sema.functions import is_launch
+from tilec.frontend.sema.out_of_bounds_fill import with_values
+from tilec.frontend.sema.pipeline_rules import settled
+from tilec.frontend.sema.pointers import POINTER, STRIDED, described, pointer, resolved
+from tilec.frontend.sema.recover import poison
+from tilec.frontend.sema.reducers import with_parts
+from tilec.frontend.sema.statements import Body
+from tilec.frontend.sema.views import without_views
+from tilec.frontend.sema.vocabulary import refuse_name
+from tilec.frontend.syntax import ast
+from tilec.ir.expr import SMALL_FLOATS, as_size, cast
+from tilec.ir.groups import WARP_THREADS
+from tilec.ir.tile import THREAD, Buffer, Extent, Kernel, Var
+from tilec.ir.types import BOOL, INT32, NARROW, DType
+from tilec.ops.refused import refused
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, bind
+from tilec.ops.values import EXPR_TYPES, Member, describe
+from tilec.passes.analysis.clusters import cluster_of, rank, uses_rank, with_counter, with_masks, with_rank
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.loop.register_stages import with_register_stages
+from tilec.passes.loop.requested_stages import with_stages
+from tilec.support.diagnostics import CompileError, Label, fail
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+_THREADS = Parameter("threads", 128, keyword_only=True)
+_PRELUDE = Parameter("prelude", None, supported=False, keyword_only=True)
+KERNEL = Signature("T.Kernel", (_THREADS, Parameter("cluster_dims", None, keyword_only=True), _PRELUDE), variadic=True)
+CLUSTER_KERNEL = Signature(
+    "T.ClusterKernel", (Parameter("cluster_dims", keyword_only=True), _THREADS, _PRELUDE), variadic=True
+)
+LAUNCHES = {"T.Kernel": KERNEL, "T.ClusterKernel": CLUSTER_KERNEL}
+TENSOR = Signature("T.Tensor", (Parameter("shape"), Parameter("dtype", "float32")))
+_TENSORS = {"T.Tensor": TENSOR, "T.Buffer": TENSOR, STRIDED.name: STRIDED}
+
+_MAX_THREADS = 1024
+# y and z; x may be larger than any program needs (CUDA programming guide, technical specifications).
+_MAX_GRID_YZ = 65535
+_MAX_GRID_X = 2**31 - 1
+
+
+Param = Buffer | Var
+
+
+class Incomplete(CompileError):
+    """All that is wrong with the statements of a kernel; `kernel` is what they leave of it."""
+
+    def __init__(self, kernel: Kernel, mistakes: CompileError) -> None:
+        super().__init__(*mistakes.diagnostics)
+        self.kernel = kernel
+
+
+def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param, ...]]) -> Kernel:
+    """The kernel, or all that is wrong with it. `params` are asked for once its statements have run."""
+    launch = None
+    with body.mistakes.caught():
+        launch = _launch_statement(body, function)
+    body.unique.taken.update(dynamic.names(body.scope))
+    if launch is not None:
+        shape = _launched(body, launch)
+    if launch is None or body.mistakes.met:
+        if launch is not None:
+            body.block(launch.body)
+        body.mistakes.join(body.asides)
+        body.mistakes.end()
+    assert launch is not None
+    body.block(launch.body)
+    made = _made(function, body, shape, params)
+    if body.mistakes.met:
+        body.mistakes.join(body.asides)
+        try:
+            body.mistakes.end()
+        except CompileError as error:
+            raise Incomplete(_without_layouts(made), error) from None
+    return made
+
+
+def _without_layouts(kernel: Kernel) -> Kernel:
+    """A kernel of which statements are missing: they would have had a say in how its fragments lie."""
+    fragments = tuple(b for b in kernel.buffers if b.scope == "fragment")
+    return replace(kernel, body=(refused((), fragments, kernel.span), *kernel.body))
+
+
+def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[], tuple[Param, ...]]) -> Kernel:
+    body.out[:] = settled(body.out, body.pipelines, body.cluster, body.mistakes)
+    body.out[:] = with_masks(tuple(body.out), shape.block_vars, body.cluster)
+    body.out[:] = with_counter(tuple(body.out), body.unique, body.buffers)
+    statements, copies = without_views(tuple(body.out), body.views, body.hints.tensors, body.unique)
+    statements, buffers = with_parts(statements, body.reducers, [*body.buffers, *copies])
+    statements = with_values(statements, body.hints.outside, body.unique.take)
+    if uses_rank(statements):
+        statements = with_rank(statements, rank(shape.block_vars, body.cluster), function.name_span)
+    made = Kernel(
+        function.name,
+        resolved(body, params()),
+        shape.grid,
+        shape.block_vars,
+        body.threads,
+        buffers,
+        statements,
+        function.name_span,
+        tuple(body.hints.layouts.values()),
+        cluster=body.cluster,
+        raster=body.hints.raster,
+        subtiles=tuple(body.hints.subtiles.values()),
+    )
+    without_effect(made, body.by_hand, body.warn)
+    if not body.mistakes.met:  # what is missing may have been a load
+        made = with_stages(made, body.hints.stages, body.asides)
+        made = with_register_stages(made, body.hints.stages, body.asides)
+    return dynamic.with_sizes(with_awaited(made, body.warn, body.asides))
+
+
+# ---- the launch ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """What the with statement says."""
+
+    grid: tuple[Extent, ...]
+    block_vars: tuple[Var, ...]
+
+
+def _launch_statement(body: Body, function: ast.Function) -> ast.With:
+    """The `with T.Kernel(…)`; before it, constants may be computed."""
+    launch: ast.With | None = None
+    for statement in _decided(body, function.body):
+        with body.mistakes.caught():
+            if isinstance(statement, ast.With) and _is_launch(body, statement):
+                if launch is not None:
+                    first = Label(launch.context.span, "the first")
+                    fail("misplaced-statement", "a second T.Kernel", statement.context.span, secondary=(first,))
+                launch = statement
+            elif launch is not None and not isinstance(statement, ast.Pass | ast.Return):
+                fail("misplaced-statement", "nothing may follow the T.Kernel block", statement.span.first_line())
+            else:
+                _before(body, statement)
+    if launch is None:
+        fail(
+            "missing-kernel",
+            f"{function.name} launches nothing",
+            function.name_span,
+            help="write `with T.Kernel(grid, threads=128) as bx:` around the body",
+        )
+    return launch
+
+
+def _is_launch(body: Body, statement: ast.With) -> bool:
+    return isinstance(statement.context, ast.Call) and body.callee(statement.context) in LAUNCHES
+
+
+def _before(body: Body, statement: ast.Stmt) -> None:
+    body.block((statement,))
+    if body.out or any(b.scope != "global" for b in body.buffers):
+        body.out.clear()
+        body.buffers.clear()
+        poison(body.scope, statement)
+        fail(
+            "misplaced-statement",
+            "this belongs inside `with T.Kernel(…):`",
+            statement.span.first_line(),
+            "before the launch, only constants can be computed",
+        )
+
+
+def _decided(body: Body, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
+    """The statements of a function up to its `return`, with those under each `if` that decides about a launch or a
+    return; gives back whether there was one."""
+    for statement in statements:
+        ends = (is_launch(n) or isinstance(n, ast.Return) for n in ast.walk(statement))
+        if isinstance(statement, ast.If) and any(ends):
+            chosen = statement.then if body.decided(statement.condition) else statement.orelse
+            if (yield from _decided(body, chosen)):
+                return True
+        else:
+            yield statement
+            if isinstance(statement, ast.Return):
+                return True
+    return False
+
+
+def _launched(body: Body, launch: ast.With) -> _Launch:
+    assert isinstance(launch.context, ast.Call)
+    grid: tuple[Extent, ...] = ()
+    body.is_launched, body.thread_extents = True, (WARP_THREADS, 1, 1)
+    block_vars: tuple[Var, ...] = ()
+    try:
+        signature = LAUNCHES[body.callee(launch.context) or "T.Kernel"]
+        call = bind(signature, *body.arguments(launch.context), launch.context.span)
+        with body.mistakes.caught():
+            body.thread_extents = _threads(call)
+            body.has_threads = True
+        grid = _grid(call)
+        with body.mistakes.caught():
+            body.cluster = cluster_of(call, grid, body.usual_cluster)
+        block_vars = _block_vars(body, launch, len(grid))
+    except CompileError as error:
+        body.mistakes.add(error)
+        poison(body.scope, replace(launch, body=()))
+        body.scope.is_incomplete = True
+    body.blocks = tuple(zip(block_vars, grid, strict=False))
+    body.ranges[THREAD.name] = (0, body.threads - 1)
+    for var, extent in body.blocks:
+        if isinstance(extent, int):
+            body.ranges[var.name] = (0, extent - 1)
+    return _Launch(grid, block_vars)
+
+
+# ---- parameters ------------------------------------------------------------------------------------------------------
+
+
+def header(body: Body, function: ast.Function) -> tuple[Param, ...]:
+    """The parameters of a function that has a type for each."""
+    params: list[Param] = []
+    for node in function.params:
+        try:
+            params.append(_parameter(body, node))
+        except CompileError as error:
+            body.mistakes.add(error)
+            body.scope.poison(node.name, node.span)
+    return tuple(params)
+
+
+def _parameter(body: Body, node: ast.Parameter) -> Param:
+    if node.name in body.scope.names:
+        fail("duplicate-definition", f"parameter `{node.name}` appears twice", node.span)
+    if node.annotation is None:
+        fail(
+            "missing-type",
+            f"parameter `{node.name}` has no type",
+            node.span,
+            help=f"write `{node.name}: T.Tensor((M, N), dtype)` or `{node.name}: T.float32`",
+        )
+    if node.default is not None:
+        fail("unsupported-syntax", "kernel parameters have no defaults", node.default.span)
+    return parameter(body, node.name, node.annotation, node.span)
+
+
+def parameter(body: Body, name: str, annotation: ast.Expr, span: Span) -> Param:
+    """A tensor or a scalar, as its type says, under its name."""
+    found = tensor(body, annotation, name, span)
+    if found is not None:
+        param: Param = replace(found, name=body.unique.take(name))
+    elif _is_pointer(body, annotation):
+        param = pointer(body, name, span)
+    else:
+        param = Var(body.unique.take(name), _scalar_type(body, annotation))
+        body.scalars.add(param)
+    body.scope.bind(name, param, span)
+    return param
+
+
+def tensor(body: Body, annotation: ast.Expr, name: str, span: Span) -> Buffer | None:
+    """What `T.Tensor((M, K), dtype)`, `T.Tensor[(M, K), dtype]` or the same of T.StridedTensor describes."""
+    match annotation:
+        case ast.Call() if (signature := _TENSORS.get(body.callee(annotation) or "")) is not None:
+            return described(bind(signature, *body.arguments(annotation), annotation.span), name, span)
+        case ast.Subscript(value=value, indices=indices) if (signature := _tensor_type(body, value)) is not None:
+            items = [i for i in indices if not isinstance(i, ast.Slice)]
+            return described(bind(signature, [body.argument(i) for i in items], {}, annotation.span), name, span)
+        case _:
+            return None
+
+
+def _is_pointer(body: Body, annotation: ast.Expr) -> bool:
+    """Whether it is T.ptr, or T.ptr(dtype)."""
+    if isinstance(annotation, ast.Call) and body.callee(annotation) == POINTER.name:
+        bind(POINTER, *body.arguments(annotation), annotation.span)
+        return True
+    return isinstance(annotation, ast.Attribute | ast.Name) and body.value(annotation) == Member(POINTER.name)
+
+
+def folded(extent: Extent) -> Extent:
+    return extent if isinstance(extent, int) else fold_expr(extent)
+
+
+def _tensor_type(body: Body, node: ast.Expr) -> Signature | None:
+    value = body.value(node)
+    return _TENSORS.get(value.path) if isinstance(value, Member) else None
+
+
+def _scalar_type(body: Body, annotation: ast.Expr) -> DType:
+    argument = body.argument(annotation)
+    if isinstance(argument.value, Member) and argument.value.path.startswith("T."):
+        refuse_name(argument.value.path, annotation.span)
+    if not isinstance(argument.value, DType | str):
+        fail(
+            "wrong-argument",
+            "a parameter is a tensor or a scalar",
+            annotation.span,
+            f"this is {describe(argument.value)}",
+            help="write T.Tensor((M, N), dtype) or T.float32",
+        )
+    dtype = as_dtype(argument)
+    if dtype == BOOL or dtype in SMALL_FLOATS or dtype in NARROW:
+        help_text = "pass T.int32" if dtype == BOOL else "pass T.float32"
+        fail("wrong-dtype", f"a scalar parameter cannot be a {dtype}", annotation.span, help=help_text)
+    return dtype
+
+
+def _grid(call: Call) -> tuple[Extent, ...]:
+    if not 1 <= len(call.variadic) <= 3:
+        fail("wrong-argument", f"a grid has one to three dimensions, not {len(call.variadic)}", call.span)
+    limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
+    return tuple(_grid_extent(a, limit) for a, limit in zip(call.variadic, limits, strict=False))
+
+
+def _grid_extent(argument: Argument, limit: int) -> Extent:
+    value = argument.value
+    if isinstance(value, EXPR_TYPES):
+        if as_size(value) is None:
+            fail(
+                "runtime-grid",
+                "the grid must be known at launch",
+                argument.span,
+                f"depends on {describe(value)}",
+                help="make it of integers and of integer parameters, with + - * // % T.min and T.max",
+            )
+        return folded(cast(value, INT32))
+    if not isinstance(value, int) or isinstance(value, bool):
+        fail("wrong-argument", "grid extents are integers", argument.span, f"this is {describe(value)}")
+    if not 1 <= value <= limit:
+        fail("wrong-shape", f"a grid extent lies between 1 and {limit}", argument.span, f"this is {value}")
+    return value
+
+
+def _threads(call: Call) -> tuple[int, int, int]:
+    """Along x, y and z."""
+    argument = call["threads"]
+    dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
+    known = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
+    if len(known) < len(dims) or not 1 <= len(dims) <= 3:
+        call.refuse("threads", "an integer, or up to three, known at compile time")
+    threads = math.prod(known)
+    if threads % WARP_THREADS or not WARP_THREADS <= threads <= _MAX_THREADS:
+        fail(
+            "bad-threads",
+            f"a block has {WARP_THREADS} to {_MAX_THREADS} threads, in whole warps of {WARP_THREADS}",
+            argument.span,
+            f"this is {threads}",
+        )
+    x, y, z = (*known, 1, 1)[:3]
+    return x, y, z
+
+
+def _block_vars(body: Body, launch: ast.With, rank: int) -> tuple[Var, ...]:
+    target = launch.target
+    if target is None:
+        # Nobody asks which block it is.
+        return tuple(Var(body.unique.take(name)) for name in ("bx", "by", "bz")[:rank])
+    names = body.target_names(target, rank, "as ({})")
+    variables = tuple(Var(body.unique.take(name.id)) for name in names)
+    for name, var in zip(names, variables, strict=True):
+        body.scope.bind(name.id, var, name.span)
+    return variables

@@ -1,0 +1,161 @@
+"""T.Fragment and T.Layout: their lambdas, applied to variables, become formulas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilec.frontend.syntax import ast
+from tilec.ir.expr import cast
+from tilec.ir.tile import Binary, BinaryOp, Expr, LoopLayout, Var, integer, substitute, walk_expr
+from tilec.ir.types import INT32
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind
+from tilec.ops.values import Function, IndexMap, Method, Value
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.layout.loop_layout import places
+from tilec.support.diagnostics import Label, fail
+
+if TYPE_CHECKING:
+    from tilec.frontend.sema.evaluate import Evaluator
+
+FRAGMENT = Signature(
+    "T.Fragment",
+    (
+        Parameter("shape"),
+        Parameter("forward_fn", None),
+        Parameter("forward_thread_fn", None),
+        Parameter("replicate", 1),
+        Parameter("forward_index_fn", None),
+    ),
+)
+LAYOUT = Signature("T.Layout", (Parameter("shape"), Parameter("forward_fn")))
+
+
+def fragment_layout(evaluator: Evaluator, call: Call) -> LoopLayout:
+    """T.Fragment: which thread has each element of a shape, and as its how-manieth."""
+    shape = as_shape(call["shape"], "the shape of a layout")
+    copies = call.integer("replicate")
+    if copies < 1:
+        call.refuse("replicate", "a number of copies, at least 1")
+    variables = tuple(Var(f"%{d}") for d in range(len(shape)))
+    of_copies = Var(f"%{len(shape)}") if copies > 1 else None
+    given = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call[key].value is not None]
+    values = tuple(_applied(evaluator, call, key, variables, of_copies) for key in given)
+    pair = values[0] if given == ["forward_fn"] else (*values, None) if given == ["forward_thread_fn"] else values
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        fail(
+            "loop-layout",
+            "T.Fragment needs a thread and an index for each element",
+            call.span,
+            help="write forward_fn=lambda i, j: (thread, index), or forward_thread_fn= and forward_index_fn=",
+        )
+    thread, index = (None if v is None else fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in pair)
+    assert thread is not None
+    if of_copies is not None and of_copies not in {*walk_expr(thread), *(() if index is None else walk_expr(index))}:
+        copies, of_copies = 1, None  # all copies are one
+    return LoopLayout(shape, (*variables, *((of_copies,) if of_copies else ())), thread, index, call.span, copies)
+
+
+REPEAT = Signature(
+    ".repeat", (Parameter("repeats"), Parameter("repeat_on_thread", False), Parameter("lower_dim_first", True))
+)
+"""`layout.repeat([4, 1])`."""
+REPLICATE = Signature(".replicate", (Parameter("replicate"),))
+"""`layout.replicate(2)`."""
+METHODS = {"repeat": REPEAT, "replicate": REPLICATE}
+
+
+def called(evaluator: Evaluator, method: Method, node: ast.Call) -> LoopLayout:
+    """A method of a layout."""
+    layout = method.owner
+    assert isinstance(layout, LoopLayout)
+    call = bind(METHODS[method.name], *evaluator.arguments(node), node.span)
+    return _repeated(layout, call) if method.name == "repeat" else _replicated(layout, call)
+
+
+def _repeated(layout: LoopLayout, call: Call) -> LoopLayout:
+    """The layout once after the other along each dimension: further threads have the repetitions, or the same threads
+    under further numbers. The last dimension's follow each other first, or the first one's."""
+    repeats = as_shape(call["repeats"], "the repetitions of a layout")
+    if len(repeats) != len(layout.shape):
+        fail(
+            "loop-layout",
+            "a number of repetitions for each dimension is needed",
+            call["repeats"].span,
+            f"{len(repeats)} for {len(layout.shape)} dimension{'s' * (len(layout.shape) != 1)}",
+        )
+    variables = layout.vars[: len(repeats)]
+    inside = {v: _binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
+    which: Expr = integer(0)
+    stride = 1
+    dims = range(len(repeats))
+    for d in reversed(dims) if call.boolean("lower_dim_first") else dims:
+        part = _binary("mul", _binary("floordiv", variables[d], layout.shape[d]), stride)
+        which, stride = fold_expr(Binary("add", which, part, INT32)), stride * repeats[d]
+    thread, index = substitute(layout.thread, inside), layout.index and substitute(layout.index, inside)
+    threads, numbers = (1 + max(place[side] for place in places(layout)) for side in (0, 1))
+    if call.boolean("repeat_on_thread"):
+        thread = Binary("add", thread, _binary("mul", which, threads), INT32)
+    elif index is not None:
+        index = fold_expr(Binary("add", index, _binary("mul", which, numbers), INT32))
+    shape = tuple(e * r for e, r in zip(layout.shape, repeats, strict=True))
+    return replace(layout, shape=shape, thread=fold_expr(thread), index=index, span=call.span)
+
+
+def _replicated(layout: LoopLayout, call: Call) -> LoopLayout:
+    """Further threads have the same."""
+    times = call.integer("replicate")
+    if times < 1:
+        call.refuse("replicate", "a number of copies, at least 1")
+    if times == 1:
+        return layout
+    threads = 1 + max(thread for thread, _ in places(layout))
+    copy = Var(f"%{len(layout.shape)}")
+    which: Expr = copy
+    thread, index = layout.thread, layout.index
+    if layout.copies > 1:
+        which, inside = _binary("floordiv", copy, layout.copies), {copy: _binary("floormod", copy, layout.copies)}
+        thread, index = substitute(thread, inside), index and substitute(index, inside)
+    thread = fold_expr(Binary("add", thread, _binary("mul", which, threads), INT32))
+    variables = (*layout.vars[: len(layout.shape)], copy)
+    return replace(layout, vars=variables, thread=thread, index=index, copies=layout.copies * times, span=call.span)
+
+
+def _binary(op: BinaryOp, a: Expr, b: int) -> Expr:
+    return fold_expr(Binary(op, a, integer(b), INT32))
+
+
+def index_map(evaluator: Evaluator, call: Call) -> IndexMap:
+    """T.Layout: where each element of a shape lies."""
+    shape = as_shape(call["shape"], "the shape of a layout")
+    variables = tuple(Var(f"%{d}") for d in range(len(shape)))
+    value = _applied(evaluator, call, "forward_fn", variables)
+    places = value if isinstance(value, tuple) else (value,)
+    return IndexMap(shape, variables, tuple(fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in places))
+
+
+def _applied(
+    evaluator: Evaluator, call: Call, key: str, variables: tuple[Var, ...], of_copies: Var | None = None
+) -> Value:
+    """What a lambda gives for these arguments, and the number of a copy, if it takes that too."""
+    function = call[key].value
+    if not isinstance(function, Function):
+        call.refuse(key, "a lambda")
+    assert isinstance(function, Function)
+    node = function.node
+    if not isinstance(node, ast.Lambda):
+        if of_copies is not None and len(node.params) > len(variables):
+            variables = (*variables, of_copies)
+        return evaluator.called(function, [Argument(v, call[key].span) for v in variables], {}, call[key].span)
+    needed = [p for p in node.params if p.default is None]
+    if of_copies is not None and len(needed) == len(variables) + 1:
+        variables = (*variables, of_copies)
+    if len(needed) != len(variables):
+        count = f"{len(needed)} parameter{'s' * (len(needed) != 1)}"
+        fail(
+            "loop-layout",
+            f"the lambda has {count}, the shape {len(variables)} dimension{'s' * (len(variables) != 1)}",
+            node.span,
+            secondary=(Label(call["shape"].span, "the shape"),),
+        )
+    return evaluator.called(function, [Argument(v, node.span) for v in variables], {}, node.span)

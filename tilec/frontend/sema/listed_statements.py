@@ -1,0 +1,64 @@
+"""Which statements of a loop body the entries of a list by hand stand for.
+
+TileLang counts each statement of the body, and a name that is given a value, an expression or a typed constant, is one.
+Many of these are no statements here: a bind that reads nothing the loop writes is evaluated anew at each use, and what
+only names another value, or differs from thread to thread, is put in where it is used. So a list may leave out the
+first kind, both kinds or none; each form has a length of its own, and says the same of the statements that remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilec.ir.tile import Bind, Stmt, Var, integer
+from tilec.passes.analysis.scalar_definitions import replayable
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A name that got a value at `span`, of which no statement was made; it would be number `at` of the list `out`."""
+
+    out: list[Stmt]
+    at: int
+    name: str
+    span: Span
+
+
+def with_names(body: tuple[Stmt, ...], names: Sequence[Named]) -> tuple[tuple[Stmt, ...], frozenset[int]]:
+    """The body with a bind in place of each of its names, and the identities of these binds. They only stand for what
+    may be counted: nothing uses them."""
+    found: list[Stmt] = []
+    made: list[Stmt] = []
+    for at in range(len(body) + 1):
+        standing = [Bind(Var(n.name), integer(0), n.span) for n in names if n.at == at]
+        made += standing
+        found += standing + list(body[at : at + 1])
+    return tuple(found), frozenset(map(id, made))
+
+
+class Forms:
+    """The forms that a list for this body may have. Of the body's statements, `names` only stand for what may be
+    counted."""
+
+    def __init__(self, body: tuple[Stmt, ...], names: frozenset[int]) -> None:
+        self.body, self.replayed = body, replayable(body)
+        self.is_name = tuple(id(s) in names for s in body)
+        self.statements = tuple(s for s, again in zip(body, self.replayed, strict=True) if not again)
+        self.counted = (
+            tuple(not again for again in self.replayed),
+            tuple(not name for name in self.is_name),
+            (True,) * len(body),
+        )
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(map(sum, self.counted))
+
+    def of_statements(self, entries: tuple[int, ...]) -> tuple[int, ...]:
+        """The entries, in any of the forms, without those for names and replayed binds."""
+        counted = next(form for form, length in zip(self.counted, self.lengths, strict=True) if length == len(entries))
+        given = iter(entries)
+        found = [(next(given), again) for counts, again in zip(counted, self.replayed, strict=True) if counts]
+        return tuple(entry for entry, again in found if not again)

@@ -1,0 +1,389 @@
+"""The loop headers of a kernel: what `T.serial`, `T.unroll`, `T.Pipelined`, `T.Parallel`, `T.vectorized` and
+`T.Persistent` are given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.frontend.sema.annotations import annotated, unknown_annotation
+from tilec.ir.expr import cast
+from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, LoopKind, LoopLayout, Stmt, Var, bodies, integer
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_count, as_expr, literal
+from tilec.ops.values import EXPR_TYPES, Access, describe
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.analysis.trip_count import MAX_UNROLL, static_trips
+from tilec.support.diagnostics import Label, Warn, fail
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+_BOUNDS = (Parameter("start"), Parameter("stop", None))
+_STEP = Parameter("step", None)
+_ANNOTATIONS = Parameter("annotations", None, keyword_only=True)
+
+_SERIAL = (*_BOUNDS, _STEP, _ANNOTATIONS)
+_UNROLL = (
+    *_BOUNDS,
+    _STEP,
+    Parameter("explicit", False, keyword_only=True),
+    Parameter("unroll_factor", None, keyword_only=True),
+    _ANNOTATIONS,
+)
+
+SEQUENTIAL: dict[str, tuple[LoopKind, Signature]] = {
+    "range": ("serial", Signature("range", (*_BOUNDS, _STEP))),
+    "T.serial": ("serial", Signature("T.serial", _SERIAL)),
+    "T.Serial": ("serial", Signature("T.Serial", _SERIAL)),
+    "T.unroll": ("unroll", Signature("T.unroll", _UNROLL)),
+    "T.Unroll": ("unroll", Signature("T.Unroll", _UNROLL)),
+    "T.Pipelined": (
+        "pipelined",
+        Signature(
+            "T.Pipelined",
+            (
+                *_BOUNDS,
+                Parameter("num_stages", None),
+                Parameter("order", None),
+                Parameter("stage", None),
+                Parameter("sync", None),
+                Parameter("group", None),
+                _ANNOTATIONS,
+            ),
+        ),
+    ),
+}
+
+_VECTORIZED = (*_BOUNDS, _ANNOTATIONS)
+
+NESTS: dict[str, Signature] = {
+    "T.Parallel": Signature(
+        "T.Parallel",
+        (
+            Parameter("coalesced_width", None, keyword_only=True),
+            Parameter("loop_layout", None, keyword_only=True),
+            Parameter("prefer_async", None, keyword_only=True),
+            _ANNOTATIONS,
+        ),
+        variadic=True,
+    ),
+    "T.vectorized": Signature("T.vectorized", _VECTORIZED),
+    "T.Vectorized": Signature("T.Vectorized", _VECTORIZED),
+}
+"""Loops whose iterations may all run at once."""
+
+LOOP_BREAK = Signature("T.loop_break", ())
+PERSISTENT = Signature(
+    "T.Persistent", (Parameter("domain"), Parameter("wave_size"), Parameter("index"), Parameter("group_size", 8))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a for statement says about its iterations. A loop that counts down counts its trips: `down` is the value of
+    the first, and what each adds to it."""
+
+    start: Expr
+    stop: Expr
+    step: int
+    down: tuple[Expr, int] | None = None
+
+    @property
+    def values(self) -> tuple[int, int] | None:
+        """The smallest and largest value of the loop variable, where the bounds are known."""
+        start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
+        if start is None or stop is None:
+            return None
+        values = range(start, stop, self.step)
+        return (values[0], values[-1]) if values else None
+
+    @property
+    def trips(self) -> int | None:
+        start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
+        return None if start is None or stop is None else len(range(start, stop, self.step))
+
+    def value(self, count: Expr) -> Expr:
+        """What the kernel calls the loop variable where it runs as `start` and `stop` say."""
+        if self.down is None:
+            return count
+        first, step = self.down
+        return fold_expr(Binary("add", first, Binary("mul", count, integer(step), INT32), INT32))
+
+
+def header(call: Call) -> Header:
+    """Start, stop and step, as Python's `range` reads them."""
+    first = _bound(call, "start")
+    has_stop = call["stop"].value is not None
+    start, stop = (first, _bound(call, "stop")) if has_stop else (integer(0), first)
+    step = 1
+    if "step" in call.arguments and call["step"].value is not None:
+        step = call.integer("step")
+        if step == 0:
+            fail("wrong-argument", f"{call.name}: the step must not be 0", call["step"].span)
+    if step > 0:
+        return Header(start, stop, step)
+    # max(0, ⌈(start − stop) / −step⌉)
+    span = Binary("add", Binary("sub", start, stop, INT32), integer(-step - 1), INT32)
+    trips = Binary("max", Binary("floordiv", span, integer(-step), INT32), integer(0), INT32)
+    return Header(integer(0), fold_expr(trips), 1, (start, step))
+
+
+_MOST_WRITTEN_OUT = 1024  # copies of a statement
+
+
+def unroll_factor(call: Call, bounds: Header) -> int | None:
+    """How many trips of T.unroll become one; None: as pays."""
+    known = {"pragma_unroll_explicit": "explicit", "pragma_unroll_factor": "unroll_factor"}
+    given = {known[key]: argument for key, argument in annotated(call) if key in known}
+    for key in known.values():
+        if call.is_given(key):
+            given[key] = call[key]
+    explicit, factor = given.get("explicit"), given.get("unroll_factor")
+    is_explicit = explicit is not None and bool(explicit.value)
+    if factor is not None and factor.value is not None:
+        value = factor.value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            fail("wrong-argument", f"{call.name}: `unroll_factor` is a number of trips", factor.span, describe(value))
+        if is_explicit and explicit is not None:
+            fail(
+                "wrong-argument",
+                f"{call.name}: `explicit` writes out every trip, `unroll_factor` some of them",
+                factor.span,
+                secondary=(Label(explicit.span, "asks for all"),),
+                help="give one of the two",
+            )
+        return max(value, 1)
+    if not is_explicit or explicit is None:
+        return None
+    if bounds.trips is None:
+        fail(
+            "runtime-argument",
+            f"{call.name}: a loop is written out only if its trips can be counted at compile time",
+            explicit.span,
+            help="give an `unroll_factor` instead",
+        )
+    return bounds.trips or None
+
+
+def unrolled(loop: For, factor: int | None, span: Span) -> For:
+    """The loop with so many of its trips written out, or, where nobody said how many, as many as pays."""
+    if factor == 1:
+        return replace(loop, kind="serial")
+    written = replace(loop, kind="unroll", factor=factor)
+    copies = _copies((written,))
+    if copies <= _MOST_WRITTEN_OUT:
+        return written
+    if factor is None:
+        return replace(loop, kind="serial")
+    inside = "" if copies == _written_out(written) else ", those of the loops inside it counted,"
+    return fail("wrong-argument", f"T.unroll: {copies} trips{inside} are too many to write out", span)
+
+
+def _copies(body: tuple[Stmt, ...]) -> int:
+    """How often a statement of the body is written at most."""
+    return max((_written_out(stmt) * max(map(_copies, bodies(stmt)), default=1) for stmt in body), default=1)
+
+
+def _written_out(stmt: Stmt) -> int:
+    if not isinstance(stmt, For) or stmt.kind != "unroll":
+        return 1
+    trips = static_trips(stmt)
+    if stmt.factor is None:
+        return trips if trips is not None and trips <= MAX_UNROLL else 1
+    return stmt.factor if trips is None else min(trips, stmt.factor)
+
+
+# ---- elementwise nests -----------------------------------------------------------------------------------------------
+
+_NEST_ANNOTATIONS = {
+    "coalesced_width": "coalesced_width",
+    "parallel_prefer_async": "prefer_async",
+    "parallel_async_without_async_commit_wait": "prefer_async",  # where commits and waits stand is derived in any case
+    "parallel_loop_layout": "loop_layout",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NestHeader:
+    """First value and last + 1 of each variable, which for T.Parallel may be known at run time only; `asynchronous` is
+    where that is asked for."""
+
+    bounds: tuple[tuple[int, int | Expr], ...]
+    width: int | None
+    asynchronous: Span | None
+    layout: LoopLayout | None = None
+
+
+def nest_header(call: Call, warn: Warn) -> NestHeader:
+    """What T.Parallel or T.vectorized says."""
+    if not call.arguments.keys() & {"coalesced_width", "prefer_async"}:
+        start, stop = header(call).start, header(call).stop
+        for name, bound in (("start", start), ("stop", stop)):
+            if not isinstance(bound, Const):
+                fail("runtime-shape", f"{call.name}: the bounds must be known at compile time", call[name].span)
+        first, end = int(getattr(start, "value", 0)), int(getattr(stop, "value", 0))
+        if end <= first:
+            fail("wrong-shape", f"{call.name}: the loop is empty", call.span, f"from {first} to {end}")
+        for written, argument in annotated(call):
+            warn(unknown_annotation(call, written, argument, {}))
+        return NestHeader(((first, end),), end - first, None)
+    bounds = tuple((0, extent) for extent in parallel_extents(call))
+    given = {key: call[key] for key in _NEST_ANNOTATIONS.values() if call[key].value is not None}
+    for written, argument in annotated(call):
+        key = _NEST_ANNOTATIONS.get(written)
+        if key is None:
+            warn(unknown_annotation(call, written, argument, _NEST_ANNOTATIONS))
+            continue
+        if key in given and key != "prefer_async":  # which two annotations ask for
+            before = Label(given[key].span, "given here already")
+            fail("duplicate-argument", f"{call.name} gets `{key}` twice", argument.span, secondary=(before,))
+        given.setdefault(key, argument)
+    width, wish = given.get("coalesced_width"), given.get("prefer_async")
+    if wish is not None and not isinstance(wish.value, bool):
+        fail("wrong-argument", f"{call.name}: `prefer_async` is True or False", wish.span, describe(wish.value))
+    layout = _loop_layout(call, given["loop_layout"]) if "loop_layout" in given else None
+    if width is None:
+        return NestHeader(bounds, None, wish.span if wish and wish.value else None, layout)
+    elements = width.value
+    if not isinstance(elements, int) or isinstance(elements, bool) or elements < 1:
+        fail(
+            "wrong-argument", f"{call.name}: `coalesced_width` is a number of elements", width.span, describe(elements)
+        )
+    last = bounds[-1][1]
+    if isinstance(last, int) and last % elements:
+        fail(
+            "wrong-argument",
+            f"{call.name}: `coalesced_width` does not divide the last extent",
+            width.span,
+            f"{elements} elements of {last}",
+            secondary=(Label(call.variadic[-1].span, f"this is {last}"),),
+        )
+    return NestHeader(bounds, elements, wish.span if wish and wish.value else None, layout)
+
+
+def _loop_layout(call: Call, given: Argument) -> LoopLayout:
+    """A layout has one input per loop of the nest, with its extent. Inner loops are checked with their outermost."""
+    layout = given.value
+    if not isinstance(layout, LoopLayout):
+        fail(
+            "wrong-argument",
+            f"{call.name}: `loop_layout` is a layout",
+            given.span,
+            f"this is {describe(layout)}",
+            help="write T.Fragment((m, n), forward_fn=lambda i, j: (thread, index))",
+        )
+    return layout
+
+
+# ---- T.Persistent ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Persistent:
+    """A walk over the tiles of a domain in waves: block `index` of `wave_size` takes every wave_size-th tile. Counted
+    fastest are `group` neighbours along the last dimension, then the dimensions before it, from the last to the first,
+    then the groups: tiles that share a row or a column of a product come up close together."""
+
+    domain: tuple[Expr, ...]
+    wave_size: Expr
+    index: Expr
+    group: Expr
+    groups: Expr
+
+    @property
+    def size(self) -> Expr:
+        """Tiles, those included that the last group has too many."""
+        total = _binary("mul", self.groups, self.group)
+        for extent in self.domain[:-1]:
+            total = _binary("mul", total, extent)
+        return total
+
+    @property
+    def waves(self) -> Expr:
+        return _ceildiv(self.size, self.wave_size)
+
+    def place(self, wave: Var) -> Expr:
+        return _binary("add", _binary("mul", wave, self.wave_size), self.index)
+
+    def coordinates(self, wave: Var) -> tuple[Expr, ...]:
+        rest = self.place(wave)
+        offset, rest = _binary("floormod", rest, self.group), _binary("floordiv", rest, self.group)
+        found: list[Expr] = []
+        for extent in reversed(self.domain[:-1]):
+            found.append(_binary("floormod", rest, extent))
+            rest = _binary("floordiv", rest, extent)
+        return (*reversed(found), _binary("add", _binary("mul", rest, self.group), offset))
+
+    def exists(self, wave: Var, last: Var) -> Expr | None:
+        """The condition under which there is such a tile; None: always."""
+        conditions: list[Expr] = []
+        if _binary("sub", _binary("mul", self.waves, self.wave_size), self.size) != integer(0):
+            conditions.append(Binary("lt", self.place(wave), self.size, BOOL))
+        if _binary("sub", _binary("mul", self.groups, self.group), self.domain[-1]) != integer(0):
+            conditions.append(Binary("lt", last, self.domain[-1], BOOL))
+        if not conditions:
+            return None
+        return conditions[0] if len(conditions) == 1 else Binary("and", conditions[0], conditions[1], BOOL)
+
+
+def persistent(call: Call) -> Persistent:
+    """What T.Persistent says."""
+    domain = call["domain"]
+    if not isinstance(domain.value, tuple) or not domain.value:
+        call.refuse("domain", "a list of extents, one per dimension")
+    assert isinstance(domain.value, tuple)
+    extents = tuple(_integer(call, "domain", Argument(v, domain.span)) for v in domain.value)
+    wave_size, index, group_size = (_integer(call, k, call[k]) for k in ("wave_size", "index", "group_size"))
+    for name, value in (("domain", e) for e in extents):
+        _refuse_empty(call, name, value)
+    _refuse_empty(call, "wave_size", wave_size)
+    group = _binary("max", _binary("min", group_size, extents[-1]), integer(1))
+    return Persistent(extents, wave_size, index, group, _ceildiv(extents[-1], group))
+
+
+def _refuse_empty(call: Call, name: str, value: Expr) -> None:
+    if isinstance(value, Const) and value.value < 1:
+        fail("wrong-shape", f"{call.name}: `{name}` must be positive", call[name].span, f"this is {value.value}")
+
+
+def _integer(call: Call, name: str, argument: Argument) -> Expr:
+    return fold_expr(as_count(argument, f"{call.name}: `{name}` must be an integer"))
+
+
+def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
+    return fold_expr(Binary(op, a, b, INT32))
+
+
+def _ceildiv(a: Expr, b: Expr) -> Expr:
+    return _binary("floordiv", _binary("add", a, _binary("sub", b, integer(1))), b)
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def _bound(call: Call, name: str) -> Expr:
+    return fold_expr(as_count(call[name], f"{call.name}: the bounds must be integers"))
+
+
+def parallel_extents(call: Call) -> tuple[int | Expr, ...]:
+    """The extents of T.Parallel: integers, or what is one at run time."""
+    if not call.variadic:
+        fail("missing-argument", "T.Parallel needs at least one extent", call.span)
+    return tuple(_extent(argument) for argument in call.variadic)
+
+
+def _extent(argument: Argument) -> int | Expr:
+    value = argument.value
+    if isinstance(value, (*EXPR_TYPES, Access)):
+        expr = as_expr(argument)
+        if expr.dtype.is_float or expr.dtype == BOOL:
+            fail("wrong-dtype", "T.Parallel: extents are integers", argument.span, f"this is {expr.dtype}")
+        expr = fold_expr(cast(expr, INT32))
+        if not isinstance(expr, Const):
+            return expr
+        value = int(expr.value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        fail("wrong-argument", "T.Parallel: extents are integers", argument.span, f"this is {describe(value)}")
+    if value <= 0:
+        fail("wrong-shape", "the extents of T.Parallel must be positive", argument.span, f"this is {value}")
+    literal(value, INT32, argument.span)
+    return value

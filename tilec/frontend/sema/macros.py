@@ -1,0 +1,106 @@
+"""What a macro returns: the statements up to a `return` become the kernel's, and a branch that returns has the rest of
+the body as its other side.
+
+Where a condition is known only at run time, both sides are there. A value is then chosen by the condition, of sides
+that do nothing else; where there is none, each side does what it does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from tilec.frontend.syntax import ast
+from tilec.ir.tile import Bind, Expr, If
+from tilec.ops import arithmetic
+from tilec.ops.signature import Argument
+from tilec.ops.values import EXPR_TYPES, Value
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+if TYPE_CHECKING:
+    from tilec.frontend.sema.statements import Body
+
+
+def returned(body: Body, statements: tuple[ast.Stmt, ...]) -> Value:
+    """Carry out the statements of a macro up to where it returns, and what it returns."""
+    for place, statement in enumerate(statements):
+        match statement:
+            case ast.Return(value=value):
+                body.block(statements[:place])
+                return None if value is None else body.operand(value).value
+            case ast.If(condition=node, then=then, orelse=orelse) if _returns(statement):
+                body.block(statements[:place])
+                rest = statements[place + 1 :]
+                argument = body.operand(node)
+                condition = arithmetic.condition(argument)
+                if isinstance(condition, bool):
+                    return returned(body, (*(then if condition else orelse), *rest))
+                assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
+                return _either(body, argument, condition, (*then, *rest), (*orelse, *rest), statement)
+            case ast.For() | ast.While() | ast.With() if _returns(statement):
+                _refuse_inside(statement)
+            case _:
+                pass
+    body.block(statements)
+    return None
+
+
+def _returns(statement: ast.Stmt) -> bool:
+    """Whether a `return` of this function stands in it."""
+    if isinstance(statement, ast.Function):
+        return False
+    if isinstance(statement, ast.Return):
+        return True
+    inner = (getattr(statement, key, ()) for key in ("then", "orelse", "body"))
+    return any(_returns(s) for part in inner for s in part)
+
+
+def _refuse_inside(statement: ast.For | ast.While | ast.With) -> NoReturn:
+    where = next(n for n in ast.walk(statement) if isinstance(n, ast.Return))
+    what = "a `with`" if isinstance(statement, ast.With) else "a loop"
+    fail(
+        "misplaced-statement",
+        f"a macro does not return out of {what}",
+        where.span,
+        secondary=(Label(statement.span.first_line(), "stands in this"),),
+        help="return behind it, or in the branches of an `if`",
+    )
+
+
+def _either(
+    body: Body,
+    argument: Argument,
+    condition: Expr,
+    then: tuple[ast.Stmt, ...],
+    orelse: tuple[ast.Stmt, ...],
+    node: ast.If,
+) -> Value:
+    """What one of two sides returns, each with all that follows on it."""
+    where = node.condition.span
+    with body.guarded(), body.ledger.parting(where) as paths:
+        with paths.path("holds", where), body.region("the branch", is_loop=False) as done:
+            first = returned(body, then)
+        with paths.path("does not hold", where), body.region("the branch", is_loop=False) as otherwise:
+            second = returned(body, orelse)
+    acts = [s for s in (*done, *otherwise) if not isinstance(s, Bind)]
+    if first is None and second is None and not (not body.is_parallel and body.is_varying(condition)):
+        if acts:
+            body.out.append(If(condition, tuple(done), tuple(otherwise), node.span))
+        return None
+    if acts:
+        fail(
+            "misplaced-statement",
+            "a macro returns under a condition known only at run time, and does something there",
+            where,
+            "decided at run time",
+            secondary=(Label(acts[0].span, "done on one side"),),
+            help="let the macro write its result to a tile, or return a value that T.if_then_else chooses",
+        )
+    body.out += (*done, *otherwise)  # names of values, which do no harm on the other side
+    return _chosen(argument, first, second, node.span)
+
+
+def _chosen(condition: Argument, first: Value, second: Value, span: Span) -> Value:
+    if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
+        return tuple(_chosen(condition, a, b, span) for a, b in zip(first, second, strict=True))
+    return arithmetic.select(condition, Argument(first, span), Argument(second, span), span)

@@ -1,0 +1,594 @@
+"""Schedules written by hand: `stage`, `order` and their like, from T.Pipelined or from the annotations of a plain loop,
+checked against the statements of the body.
+
+A replayable bind takes no entry (see `analysis.scalar_definitions`). Lists may have one for each of them too, or for
+all names that get a value, as in TileLang (`sema.listed_statements`): entries for what is no statement here are
+dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tilec.frontend.sema.annotations import annotated, unknown_annotation
+from tilec.frontend.sema.if_conversion import Whole, gathered, spread
+from tilec.frontend.sema.listed_statements import Forms, Named, with_names
+from tilec.ir.tile import Bind, Parallel, Stmt, TileOp, Wishes
+from tilec.ops.signature import Argument, Call
+from tilec.ops.values import describe
+from tilec.passes.analysis.copy_nests import as_copy
+from tilec.passes.analysis.rings import is_load
+from tilec.passes.analysis.scalar_definitions import scheduled_binds, users_of_binds, variables
+from tilec.passes.analysis.scheduling_hints import data_flow
+from tilec.passes.analysis.usage import reads, writes
+from tilec.support.diagnostics import AT_ONCE, CompileError, Label, Mistakes, Warn, fail, warning
+from tilec.support.records import dataclass
+
+RAW = {
+    "num_stages": "num_stages",
+    "software_pipeline_stage": "stage",
+    "software_pipeline_order": "order",
+    "software_pipeline_async_stages": "async_stages",
+    "software_pipeline_async_producers": "async_producers",
+    "software_pipeline_async_producer_groups": "async_producer_groups",
+}
+"""The annotations of a loop that say how it is pipelined, and the names they go by here."""
+
+MOST_STAGES = 64
+
+UNROLLING = ("pragma_unroll_explicit", "pragma_unroll_factor")  # read with the loop's head
+
+
+@dataclass(frozen=True, slots=True)
+class ManualSchedule:
+    """`body` is that of the loop, with nests that must be asynchronous as copies."""
+
+    body: tuple[Stmt, ...]
+    num_stages: int | None = None
+    stage: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
+    wishes: Wishes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a loop's head asks for, by the names of `RAW` and T.Pipelined's own."""
+
+    loop: str
+    arguments: dict[str, Argument]
+    spelled: dict[str, str]
+
+    def name(self, key: str) -> str:
+        return f"`{self.spelled[key]}`"
+
+    def written(self, key: str, entries: tuple[int, ...]) -> str:
+        """The list as it would stand in the source: a keyword, or an annotation."""
+        spelled = self.spelled[key]
+        return f"{spelled}={list(entries)}" if spelled == key else f'"{spelled}": {list(entries)}'
+
+
+def asked(call: Call, warn: Warn) -> Asked:
+    """The parameters and annotations of a loop that are given; an empty list is none."""
+    found: dict[str, Argument] = {}
+    spelled: dict[str, str] = {}
+    for key in ("num_stages", "stage", "order", "sync", "group"):
+        if key in call.arguments and call[key].value not in (None, ()):
+            found[key], spelled[key] = call[key], key
+    for written, argument in annotated(call):
+        if written in UNROLLING and "unroll_factor" in call.arguments:
+            continue
+        if written not in RAW:
+            warn(unknown_annotation(call, written, argument, RAW))
+            continue
+        key = RAW[written]
+        if key in found:
+            first = Label(found[key].span, "given here already")
+            fail("duplicate-argument", f"{call.name} gets `{key}` twice", argument.span, secondary=(first,))
+        if argument.value != ():
+            found[key], spelled[key] = argument, written
+    return Asked(call.name, found, spelled)
+
+
+def manual_schedule(
+    asked: Asked,
+    body: tuple[Stmt, ...],
+    warn: Warn,
+    wholes: list[Whole],
+    names: Sequence[Named] = (),
+    mistakes: Mistakes = AT_ONCE,
+) -> ManualSchedule:
+    """`num_stages`, `stage`, `order` and their like, checked against the statements of the body; those of each of
+    `wholes` count as one, and `names` may count too. Lists with mistakes are as if they were not given."""
+    known = mistakes.met
+    with mistakes.caught():
+        manual = _checked(asked, body, warn, wholes, names, mistakes)
+        if mistakes.met == known:
+            return manual
+    return ManualSchedule(body)
+
+
+def _checked(
+    asked: Asked,
+    body: tuple[Stmt, ...],
+    warn: Warn,
+    wholes: list[Whole],
+    names: Sequence[Named],
+    mistakes: Mistakes,
+) -> ManualSchedule:
+    num_stages = None
+    with mistakes.caught():
+        num_stages = _num_stages(asked)
+    given = [key for key in ("order", "stage") if key in asked.arguments]
+    if len(given) == 1:
+        _only_one(asked, given[0])
+    if not given:
+        extra = next((k for k in asked.arguments if k != "num_stages"), None)
+        if extra is not None:
+            fail(
+                "manual-schedule",
+                f"{asked.name(extra)} without stages",
+                asked.arguments[extra].span,
+                "it says more about a schedule that is not given",
+                help="give `stage` and `order` too, or leave it out",
+            )
+        return ManualSchedule(body, num_stages)
+    if num_stages == 0:
+        num_stages = None  # the default, which says nothing beside the lists
+    counted, standing = with_names(body, names)
+    counted, parts = gathered(counted, wholes)
+    entries = _Entries(asked, Forms(counted, standing), mistakes)
+    known = mistakes.met
+    stage: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+    with mistakes.caught():
+        stage = entries.stages()
+    with mistakes.caught():
+        order = entries.places()
+    if not stage and mistakes.met == known:
+        return ManualSchedule(body, num_stages=0)  # nothing to overlap
+    if mistakes.met == known:
+        entries.check_binds(stage, order)
+        if num_stages is not None:
+            _warn_of_override(asked, num_stages, max(stage) + 1, warn)
+    wishes = entries.wishes(stage, warn)
+    if mistakes.met > known:
+        raise CompileError
+    entries.warn_of_binds(warn)
+    written = tuple(parts.get(id(s), (s,)) for s in entries.with_copies(wishes))
+    scheduled = tuple(several for several, again in zip(written, entries.replayed, strict=True) if not again)
+    scheduled_body = tuple(s for several in written for s in several if id(s) not in standing)
+    return ManualSchedule(scheduled_body, num_stages, *spread(stage, order, wishes, scheduled))
+
+
+def _num_stages(asked: Asked) -> int | None:
+    if "num_stages" not in asked.arguments:
+        return None
+    argument = asked.arguments["num_stages"]
+    value = argument.value
+    if not isinstance(value, int) or isinstance(value, bool):
+        wanted = "must be an integer known at compile time"
+        fail("wrong-argument", f"{asked.loop}: {asked.name('num_stages')} {wanted}", argument.span, describe(value))
+    if value < 0:
+        fail("wrong-argument", f"{asked.loop}: num_stages must not be negative", argument.span)
+    return value
+
+
+def _only_one(asked: Asked, key: str) -> NoReturn:
+    missing = "stage" if key == "order" else "order"
+    fail(
+        "manual-schedule",
+        f"{asked.name(key)} without `{asked.spelled[key].replace(key, missing)}`",
+        asked.arguments[key].span,
+        f"{asked.loop} needs both or neither",
+        help="leave it out, and the schedule is solved",
+    )
+
+
+def _written_reads(bind: Stmt, body: tuple[Stmt, ...]) -> str:
+    """A buffer that the bind reads and the body writes."""
+    written = {b.name for s in body for b in writes(s)}
+    return next(b.name for b in reads(bind) if b.name in written)
+
+
+def _warn_of_override(asked: Asked, num_stages: int, implied: int, warn: Warn) -> None:
+    if num_stages == implied:
+        said = f"`stage` alone means {implied} versions of each tile too"
+    else:
+        said = f"each tile has {num_stages} version{'s' * (num_stages != 1)}, not the {implied} that `stage` means"
+    warn(
+        warning(
+            "depth-override",
+            "num_stages overrides the depth of a manual schedule",
+            asked.arguments["num_stages"].span,
+            said,
+            secondary=(Label(asked.arguments["stage"].span, f"max(stage) + 1 is {implied}"),),
+            help="leave num_stages out unless this is meant",
+        )
+    )
+
+
+class _Entries:
+    """The lists of one loop against its statements."""
+
+    def __init__(self, asked: Asked, forms: Forms, mistakes: Mistakes) -> None:
+        self.asked, self.forms, self.mistakes = asked, forms, mistakes
+        self.body, self.replayed, self.statements = forms.body, forms.replayed, forms.statements
+        self.lists: dict[str, tuple[int, ...]] = {}  # as they are without entries for replayed binds
+        self.longest = 0
+        self.is_misfit = False  # whether some list has been of a wrong length: that of the others says nothing then
+
+    # ---- the lists ----
+
+    def stages(self) -> tuple[int, ...]:
+        stage = self.of("stage")
+        self.refuse_negative("stage", stage)
+        self.refuse_deep(stage)
+        return stage
+
+    def places(self) -> tuple[int, ...]:
+        """The order, as if the statements were numbered by it: gaps, where replayed binds were counted, close."""
+        order = self.of("order")
+        self.refuse_negative("order", order)
+        self.refuse_duplicates(order)
+        ranks = {o: rank for rank, o in enumerate(sorted(order))}
+        self.lists["order"] = tuple(ranks[o] for o in order)
+        return self.lists["order"]
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        argument = self.asked.arguments[key]
+        value = argument.value
+        items = value if isinstance(value, tuple) else ()
+        entries = tuple(
+            v for v in items if isinstance(v, int) and (key == "async_producers" or not isinstance(v, bool))
+        )
+        if not isinstance(value, tuple) or len(entries) < len(value):
+            odd = next((v for v in items if not isinstance(v, int) or isinstance(v, bool)), value)
+            fail(
+                "wrong-argument",
+                f"{self.asked.loop}: {self.asked.name(key)} is a list of integers",
+                argument.span,
+                f"it holds {describe(odd)}" if items else f"this is {describe(value)}",
+            )
+        return entries
+
+    def of(self, key: str) -> tuple[int, ...]:
+        """One entry per scheduled statement."""
+        entries = self.integers(key)
+        if len(entries) not in self.forms.lengths:
+            self.wrong_length(key, len(entries))
+        if self.lists and len(entries) != self.longest:
+            self.refuse_mixed(key, len(entries))
+        self.longest = len(entries)
+        self.lists[key] = self.forms.of_statements(entries)
+        return self.lists[key]
+
+    @property
+    def legacy(self) -> bool:
+        """Whether the lists have entries for replayed binds too."""
+        return self.longest > len(self.statements)
+
+    def refuse_mixed(self, key: str, found: int) -> NoReturn:
+        self.judge_length()
+        first = next(iter(self.lists))
+        fail(
+            "manual-schedule",
+            f"{self.asked.name(key)} has {found} entries, {self.asked.name(first)} has {self.longest}",
+            self.asked.arguments[key].span,
+            "one of the two counts binds that are replayed",
+            secondary=(Label(self.asked.arguments[first].span, f"{self.longest} entries"),),
+            help=f"write {len(self.statements)} in both: such binds need none",
+        )
+
+    def judge_length(self) -> None:
+        """A statement that one list forgets, the others mostly do too: that is one mistake."""
+        if self.is_misfit:
+            raise CompileError
+        self.is_misfit = True
+
+    def wrong_length(self, key: str, found: int) -> NoReturn:
+        self.judge_length()
+        wanted = len(self.statements)
+        lines = ", ".join(str(s.span.line) for s in self.statements)
+        notes = []
+        for bind in scheduled_binds(self.body):
+            read = _written_reads(bind, self.body)
+            notes.append(f"`{bind.var.name}` in {bind.span.place} counts: it reads {read}, which the loop writes")
+        aliases = [s.var.name for s, r in zip(self.body, self.replayed, strict=True) if r and isinstance(s, Bind)]
+        if aliases:
+            verb = "needs" if len(aliases) == 1 else "need"
+            names = " and ".join(f"`{a}`" for a in aliases)
+            notes.append(f"{names} {verb} no entry: binds are replayed at each use")
+        fail(
+            "manual-schedule",
+            f"{self.asked.name(key)} has {found} entr{'y' if found == 1 else 'ies'}"
+            f" for {wanted} statement{'s' * (wanted != 1)}",
+            self.asked.arguments[key].span,
+            f"one entry for the statement on each of the lines {lines}",
+            secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
+            notes=tuple(notes),
+        )
+
+    def refuse_negative(self, key: str, values: tuple[int, ...]) -> None:
+        low = min(values, default=0)
+        if low < 0:
+            fail(
+                "manual-schedule",
+                f"{self.asked.name(key)} must not hold negative numbers",
+                self.asked.arguments[key].span,
+                f"this holds {low}",
+                secondary=(Label(self.statements[values.index(low)].span, f"the statement with {low}"),),
+            )
+
+    def refuse_deep(self, stage: tuple[int, ...]) -> None:
+        """Each stage is a step of the prologue, written out."""
+        high = max(stage, default=0)
+        if high >= MOST_STAGES:
+            fail(
+                "manual-schedule",
+                f"{self.asked.name('stage')} holds {high}",
+                self.asked.arguments["stage"].span,
+                f"a pipeline has at most {MOST_STAGES} stages",
+                secondary=(Label(self.statements[stage.index(high)].span, f"stage {high}"),),
+            )
+
+    def refuse_duplicates(self, order: tuple[int, ...]) -> None:
+        twice = next((o for o in order if order.count(o) > 1), None)
+        if twice is not None:
+            same = [s for s, o in zip(self.statements, order, strict=True) if o == twice]
+            fail(
+                "manual-schedule",
+                f"two statements have the same place in {self.asked.name('order')}",
+                self.asked.arguments["order"].span,
+                f"{twice} is there twice",
+                secondary=tuple(Label(s.span, f"order {twice}") for s in same),
+            )
+
+    # ---- binds ----
+
+    def check_binds(self, stage: tuple[int, ...], order: tuple[int, ...]) -> None:
+        """A bind in the schedule has no storage: its users run in its stage, after it."""
+        for mine, users in users_of_binds(self.body):
+            bind = self.statements[mine]
+            assert isinstance(bind, Bind)
+            early = (u for u in users if stage[u] != stage[mine] or order[u] < order[mine])
+            user = next(early, None)
+            if user is not None:
+                theirs = stage[user], order[user]
+                with self.mistakes.caught():
+                    self.refuse_bind(bind, self.statements[user], (stage[mine], order[mine]), theirs)
+
+    def refuse_bind(self, bind: Bind, user: Stmt, mine: tuple[int, int], theirs: tuple[int, int]) -> NoReturn:
+        name = bind.var.name
+        problem, help = "before it has its value", f"give `{name}` a lower place in `order` than what uses it"
+        if mine[0] != theirs[0]:
+            problem = "in another stage"
+            help = f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none"
+        fail(
+            "bind-stage",
+            f"`{name}` is used {problem}",
+            user.span,
+            f"uses `{name}` in stage {theirs[0]}, place {theirs[1]} of the order",
+            secondary=(
+                Label(
+                    bind.span,
+                    f"reads {_written_reads(bind, self.body)}, which the loop writes: stage {mine[0]}, place {mine[1]}",
+                ),
+            ),
+            help=help,
+        )
+
+    def warn_of_binds(self, warn: Warn) -> None:
+        """The older form, where it says something that cannot be meant: one place for a bind that has several users."""
+        if not self.legacy:
+            return
+        needed = variables(self.body)
+        for bind, again, is_name in zip(self.body, self.replayed, self.forms.is_name, strict=True):
+            if not again or is_name or not isinstance(bind, Bind):
+                continue
+            users = [
+                s
+                for place, (s, r) in enumerate(zip(self.body, self.replayed, strict=True))
+                if not r and bind.var in needed[place]
+            ]
+            if len(users) > 1:
+                shorter = ", ".join(self.asked.written(key, entries) for key, entries in self.lists.items())
+                warn(
+                    warning(
+                        "legacy-schedule",
+                        f"the entries for `{bind.var.name}` are ignored: it is replayed at each use",
+                        self.asked.arguments["stage"].span,
+                        f"{self.longest} entries for {len(self.statements)} statements",
+                        secondary=(Label(bind.span, "not scheduled"), *(Label(u.span, "uses it") for u in users)),
+                        help=f"write {shorter}",
+                    )
+                )
+
+    # ---- what else may be asked for ----
+
+    def wishes(self, stage: tuple[int, ...], warn: Warn) -> Wishes:
+        """`stage` is empty where it is wrong."""
+        arguments = self.asked.arguments
+        producers = groups = None
+        sync = None
+        with self.mistakes.caught():
+            producers = self.asynchronous(stage, warn)
+        with self.mistakes.caught():
+            groups = self.groups(producers)
+        with self.mistakes.caught():
+            sync = self.sync(warn) if "sync" in arguments else None
+        return Wishes(producers, groups, sync, arguments["stage"].span)
+
+    def sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
+        """For each statement those that it waits for: earlier ones, that leave something to wait for."""
+        argument = self.asked.arguments["sync"]
+        waits = self.indices("sync")
+        if len(waits) != len(self.statements):
+            self.wrong_length("sync", len(waits))
+        wrong = [(i, j) for i, awaited in enumerate(waits) for j in awaited if j >= i or not writes(self.statements[j])]
+        if wrong:
+            (waiting, number), *others = wrong
+            is_later = number >= waiting
+            places = dict.fromkeys((waiting, number))
+            fail(
+                "manual-schedule",
+                f"statement {waiting} cannot wait for statement {number}",
+                argument.span,
+                self.why_no_wait(waiting, number),
+                secondary=tuple(Label(self.statements[place].span, f"statement {place}") for place in places),
+                notes=tuple(f"nor can statement {i} for statement {j}: {self.why_no_wait(i, j)}" for i, j in others),
+                help="say which comes first with `order`" if is_later else f"leave {number} out",
+            )
+        self.warn_of_waits(waits, warn)
+        return waits
+
+    def why_no_wait(self, waiting: int, number: int) -> str:
+        if number >= waiting:
+            return "waits are for statements further up, in the same iteration"
+        return f"statement {number} writes no tile and no tensor"
+
+    def warn_of_waits(self, waits: tuple[tuple[int, ...], ...], warn: Warn) -> None:
+        """Those that the data flow needs and `sync` leaves out."""
+        needed = [data_flow(self.statements, i) for i in range(len(self.statements))]
+        absent = [(i, j) for i, js in enumerate(needed) for j in js if j not in waits[i]]
+        if not absent:
+            return
+        waiting, awaited = absent[0]
+        read = {b.name for b in reads(self.statements[waiting])}
+        tile = next(b.name for b in writes(self.statements[awaited]) if b.name in read)
+        whole = [sorted({*given, *js}) for given, js in zip(waits, needed, strict=True)]
+        warn(
+            warning(
+                "sync-incomplete",
+                f"statement {waiting} waits for statement {awaited} too, which `sync` leaves out",
+                self.asked.arguments["sync"].span,
+                f"statement {waiting} reads {tile}",
+                secondary=(
+                    Label(self.statements[waiting].span, f"statement {waiting}"),
+                    Label(self.statements[awaited].span, f"statement {awaited} writes {tile}"),
+                ),
+                help=f"write sync={whole}",
+            )
+        )
+
+    def asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
+        """Which statements must be asynchronous, where anything is said about it."""
+        arguments = self.asked.arguments
+        found = None
+        if "async_stages" in arguments and stage:
+            stages = self.integers("async_stages")
+            absent = [s for s in stages if s not in stage]
+            if absent:
+                fail(
+                    "manual-schedule",
+                    f"{self.asked.name('async_stages')} names a stage in which nothing is",
+                    arguments["async_stages"].span,
+                    f"no statement has stage {absent[0]}",
+                    secondary=(Label(arguments["stage"].span, "the stages"),),
+                )
+            found = tuple(s in stages and _loads_a_tile(stmt) for s, stmt in zip(stage, self.statements, strict=True))
+            begun = {s for s, flag in zip(stage, found, strict=True) if flag}
+            if idle := [s for s in stages if s not in begun]:
+                warn(
+                    warning(
+                        "hint-not-used",
+                        f"nothing in stage {idle[0]} can be asynchronous",
+                        arguments["async_stages"].span,
+                        "asynchronous are copies from a tensor to a shared tile",
+                        secondary=tuple(
+                            Label(stmt.span, f"stage {s}")
+                            for s, stmt in zip(stage, self.statements, strict=True)
+                            if s == idle[0]
+                        ),
+                        help=f"leave {idle[0]} out",
+                    )
+                )
+        if "async_producers" in arguments:
+            flags = self.of("async_producers")
+            found = tuple(bool(f) for f in flags)
+            for stmt, flag in zip(self.statements, flags, strict=True):
+                if flag not in (0, 1):
+                    name = self.asked.name("async_producers")
+                    fail("manual-schedule", f"{name} holds 0 and 1", arguments["async_producers"].span, f"not {flag}")
+                if flag and not _loads_a_tile(stmt):
+                    with self.mistakes.caught():
+                        fail(
+                            "async-impossible",
+                            "this statement cannot be asynchronous",
+                            stmt.span,
+                            "no copy from a tensor to a shared tile",
+                            secondary=(Label(arguments["async_producers"].span, "asked for here"),),
+                            help="give it the entry 0",
+                        )
+        return found
+
+    def with_copies(self, wishes: Wishes) -> tuple[Stmt, ...]:
+        """The body, nests that must be asynchronous as copies: only those can be."""
+        flags = iter(wishes.asynchronous or ())
+        wanted = [not again and next(flags, False) for again in self.replayed]
+        return tuple(
+            (as_copy(s) or s) if wish and isinstance(s, Parallel) else s
+            for s, wish in zip(self.body, wanted, strict=True)
+        )
+
+    def groups(self, producers: tuple[bool, ...] | None) -> tuple[int, ...] | None:
+        """For each statement the group that it fills a ring with."""
+        arguments = self.asked.arguments
+        if "async_producer_groups" in arguments:
+            groups = self.of("async_producer_groups")
+            for stmt, group, producer in zip(self.statements, groups, producers or (True,) * len(groups), strict=True):
+                if group < -1 or (group >= 0 and not producer):
+                    said = "is no asynchronous producer" if group >= 0 else "belongs to no group: write -1"
+                    fail(
+                        "manual-schedule",
+                        f"{self.asked.name('async_producer_groups')} does not fit the producers",
+                        arguments["async_producer_groups"].span,
+                        f"holds {group}",
+                        secondary=(Label(stmt.span, said),),
+                    )
+            return groups
+        if "group" not in arguments:
+            return None
+        found = [-1] * len(self.statements)
+        for number, members in enumerate(self.indices("group")):
+            for member in members:
+                if found[member] >= 0:
+                    fail(
+                        "manual-schedule",
+                        "a statement is in two groups",
+                        arguments["group"].span,
+                        f"statement {member} is there twice",
+                        secondary=(Label(self.statements[member].span, f"statement {member}"),),
+                    )
+                found[member] = number
+        return tuple(found)
+
+    def indices(self, key: str) -> tuple[tuple[int, ...], ...]:
+        """A list of lists of statements, by their number."""
+        argument = self.asked.arguments[key]
+        value = argument.value
+        lists = value if isinstance(value, tuple) else None
+        if lists is None or not all(isinstance(m, tuple) and all(type(i) is int for i in m) for m in lists):
+            fail(
+                "wrong-argument",
+                f"{self.asked.loop}: {self.asked.name(key)} is a list of lists of integers",
+                argument.span,
+                f"this is {describe(value)}",
+            )
+        found = tuple(tuple(i for i in m if isinstance(i, int)) for m in lists if isinstance(m, tuple))
+        wrong = next((i for m in found for i in m if not 0 <= i < len(self.statements)), None)
+        if wrong is not None:
+            fail(
+                "manual-schedule",
+                f"{self.asked.name(key)} names statement {wrong} of {len(self.statements)}",
+                argument.span,
+                "statements are counted from 0",
+                secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
+            )
+        return found
+
+
+def _loads_a_tile(stmt: Stmt) -> bool:
+    """Whether the statement copies from a tensor to a shared tile: what hardware can do on its own."""
+    if isinstance(stmt, Parallel):
+        return as_copy(stmt) is not None
+    return isinstance(stmt, TileOp) and is_load(stmt)

@@ -1,0 +1,158 @@
+"""What holds for the pipelines of a kernel once all that its roles do with them has been read.
+
+Then it is known who fills and who takes, and so how many threads arrive at the barriers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+from tilec.frontend.sema.stage_arrivals import Arriving, arriving, with_arrivals
+from tilec.frontend.sema.stage_contents import check_contents
+from tilec.frontend.sema.stages import Nested, Pipelines, payload_bytes
+from tilec.ir.tile import Attr, Cluster, Stmt, TileOp, with_attr
+from tilec.ops.barriers import allocation, barrier_of
+from tilec.ops.values import SIDES, Pipeline, Side
+from tilec.support.diagnostics import Label, Mistakes, fail
+
+_DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
+
+
+def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, mistakes: Mistakes) -> list[Stmt]:
+    """The statements, with the counts of the pipelines' barriers, and who arrives at each release. Errors:
+    `pipeline-role`, `pipeline-order`, `pipeline-drain`, `stage-side`."""
+    counts: dict[str, TileOp] = {}
+    releases: dict[tuple[str, range], Arriving] = {}
+    is_whole = not mistakes.met  # what is missing may have been an acquire
+    for pipeline in pipelines.made:
+        if is_whole:
+            with mistakes.caught():
+                _check_roles(pipeline)
+                _check_drained(pipeline, cluster)
+        for side, barriers in zip(SIDES, (pipeline.full, pipeline.empty), strict=True):
+            who = {role: arriving(statements, pipeline, role) for role in pipeline.ends[side].roles}
+            arrivals = sum(a.warps + a.by_tensor_cores for a in who.values())
+            counts[barriers.name] = allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
+            releases |= {(barriers.name, role): a for role, a in who.items()}
+        # For who reads the trace, beside the barriers that are the first of each pipeline.
+        holds: dict[str, Attr] = {
+            "pipeline": pipeline.name,
+            "tiles": ",".join(pipeline.tiles),
+            "bytes": payload_bytes(pipeline),
+            "holds": ",".join(tile.name for tile in pipeline.tiles.values()),
+        }
+        for key, value in holds.items():
+            counts[pipeline.full.name] = with_attr(counts[pipeline.full.name], key, value)
+    if is_whole:
+        check_contents(statements, pipelines, mistakes)
+        with mistakes.caught():
+            _check_order(pipelines.nested)
+    return [_counted(stmt, counts) for stmt in with_arrivals(statements, releases)]
+
+
+def _counted(stmt: Stmt, counts: Mapping[str, TileOp]) -> Stmt:
+    if not isinstance(stmt, TileOp) or stmt.name != "alloc_barrier":
+        return stmt
+    return counts.get(barrier_of(stmt).name, stmt)
+
+
+# ---- roles -----------------------------------------------------------------------------------------------------------
+
+
+def _check_roles(pipeline: Pipeline) -> None:
+    """Some fill and others take, each warpgroup in one role."""
+    for side, other in (SIDES, SIDES[::-1]):
+        if not pipeline.ends[side].roles:
+            acquires = tuple(
+                Label(span, f"{_spoken(role)} {_DOES[other]} it") for role, span in pipeline.ends[other].roles.items()
+            )
+            fail(
+                "pipeline-role",
+                f"nobody {_DOES[side]} what {pipeline.name} holds",
+                pipeline.span,
+                f"no role acquires a stage as its {side}",
+                secondary=acquires,
+                help=f"write `with {pipeline.name}.{side}().acquire() as tiles:` under the `with T.ws(…):` of a role",
+            )
+    found = [(side, role, span) for side in SIDES for role, span in pipeline.ends[side].roles.items()]
+    for (side, role, span), (other, another, where) in combinations(found, 2):
+        if not set(role) & set(another):
+            continue
+        both = side != other
+        fail(
+            "pipeline-role",
+            f"{_spoken(another)} {_DOES[other]} {pipeline.name}, which {_spoken(role)} {_DOES[side]}",
+            where,
+            "on both sides of it" if both else "some of its threads, not the others",
+            secondary=(Label(span, f"{_spoken(role)} acquires it here"),),
+            help="a role that fills and takes by itself needs no pipeline: use T.Pipelined"
+            if both
+            else "let the warpgroups of a role acquire together, or give each a `with T.ws(…):` of its own",
+        )
+
+
+def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
+    """In a cluster a block must not end while another one may still signal its barriers."""
+    producer = pipeline.ends["producer"]
+    if cluster.blocks == 1 or not cluster.span.line or pipeline.function != "T.InputTilePipeline":
+        return
+    for role, span in producer.roles.items():
+        if role not in producer.drained:
+            fail(
+                "pipeline-drain",
+                f"the producer of {pipeline.name} ends without draining it",
+                span,
+                f"{_spoken(role)} may end while stages are still in use",
+                secondary=(Label(cluster.span, "a block of this cluster may still signal them"),),
+                help="write `producer.drain()` behind its last stage",
+            )
+
+
+# ---- order -----------------------------------------------------------------------------------------------------------
+
+
+def _check_order(nested: Sequence[Nested]) -> None:
+    """Roles that hold a stage of one pipeline and wait for one of another wait for each other where the orders form a
+    cycle."""
+    once: dict[tuple[str, str, range], Nested] = {}
+    for edge in nested:
+        once.setdefault((edge.held.name, edge.acquired.name, edge.role), edge)
+    for edge in once.values():
+        for way in _ways(edge.acquired, edge.held, list(once.values())):
+            if any(e.role != edge.role for e in way):
+                _refuse_cycle((edge, *way))
+
+
+def _ways(start: Pipeline, end: Pipeline, edges: list[Nested]) -> Iterator[tuple[Nested, ...]]:
+    """How one gets from one pipeline to the other."""
+    for edge in edges:
+        if edge.held is not start:
+            continue
+        if edge.acquired is end:
+            yield (edge,)
+        rest = [e for e in edges if e.held is not start]
+        yield from ((edge, *way) for way in _ways(edge.acquired, end, rest))
+
+
+def _refuse_cycle(cycle: tuple[Nested, ...]) -> None:
+    names = [cycle[0].held.name, *(edge.acquired.name for edge in cycle)]
+    labels = [
+        Label(span, f"{_spoken(edge.role)} {does} {pipeline.name}")
+        for edge in reversed(cycle)
+        for span, does, pipeline in ((edge.span, "then acquires", edge.acquired), (edge.held_span, "holds", edge.held))
+    ]
+    first, *others = labels
+    fail(
+        "pipeline-order",
+        "roles may wait for each other for ever: each holds a stage that another one needs",
+        first.span,
+        first.text,
+        secondary=tuple(others),
+        notes=(f"the cycle: {' → '.join(names)}",),
+        help="acquire them in the same order everywhere, or release the one before acquiring the other",
+    )
+
+
+def _spoken(role: range) -> str:
+    return f"warpgroup {role.start}" if len(role) == 1 else f"warpgroups {role.start} to {role.stop - 1}"

@@ -1,0 +1,436 @@
+"""Pipelines as values of a kernel: T.InputTilePipeline and T.OutputTilePipeline, their role handles and stages.
+
+A pipeline holds `stages` versions of some tiles, and for each stage two barriers: `full`, at which its producers arrive
+when they have filled it, and `empty`, at which its consumers arrive when they are done with it. Here is what its names
+mean; `sema.stages` has the statements that they make, `sema.linear_resources` proves that each stage is given back once
+on every path, and `sema.pipeline_rules` checks at the end what holds for a pipeline as a whole. Everything behind, the
+proof of the barriers too (`explicit_roles.protocol`), knows of no pipelines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, NoReturn, cast
+
+from tilec.frontend.sema import explicit_roles as teams
+from tilec.frontend.sema.functions import bind_target
+from tilec.frontend.sema.manual_schedules import MOST_STAGES
+from tilec.frontend.sema.stages import acquire, drain, expect, release, release_by_hand, try_acquire, variable
+from tilec.frontend.syntax import ast
+from tilec.ir.tile import Buffer, Expr, Load, TileOp, integer, walk, with_attr
+from tilec.ir.types import BOOL, UINT64
+from tilec.ops.barriers import allocation
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind, nearest
+from tilec.ops.values import (
+    SIDES,
+    Dictionary,
+    End,
+    Handle,
+    Method,
+    Pipeline,
+    Range,
+    Stage,
+    StageTile,
+    Value,
+    describe,
+)
+from tilec.passes.analysis.usage import reads, writes
+from tilec.support.diagnostics import Label, fail, instead
+from tilec.support.source import Span
+
+if TYPE_CHECKING:
+    from tilec.frontend.sema.assignments import Assignments
+    from tilec.frontend.sema.evaluate import Evaluator
+    from tilec.frontend.sema.statements import Body
+
+PIPELINES = {
+    name: Signature(name, (Parameter("payload"), Parameter("stages")))
+    for name in ("T.InputTilePipeline", "T.OutputTilePipeline")
+}
+HELD_IN = ("shared", "tmem")
+"""The memories whose tiles a stage can hold."""
+
+_OF_PIPELINE = ("producer", "consumer", "acquire_producer", "acquire_consumer")
+_OF_HANDLE = ("acquire", "acquire_if_needed", "acquire_stage", "try_acquire", "drain")
+_OF_STAGE = ("release", "expect_bytes")
+_ACCESSORS = ("payload", "stage", "barrier", "mbar")
+STATEMENTS = ("release", "expect_bytes", "drain")
+"""Methods that give no value."""
+_SIGNATURES = {
+    **{name: Signature(name, ()) for name in (*_OF_PIPELINE, *_OF_HANDLE, *_OF_STAGE)},
+    "acquire_if_needed": Signature("acquire_if_needed", (Parameter("ready"),)),
+    "expect_bytes": Signature("expect_bytes", (Parameter("bytes", None),)),
+}
+
+
+# ---- making one ------------------------------------------------------------------------------------------------------
+
+
+def pipeline(body: Assignments, name: str, node: ast.Call) -> Pipeline:
+    """`name = T.InputTilePipeline((A_shared, B_shared), stages=4)`. Errors: `pipeline-stages`, `pipeline-payload`."""
+    path = body.callee(node)
+    assert path is not None
+    call = bind(PIPELINES[path], *body.arguments(node), node.span)
+    if body.loops or body.masks or body.team is not None:
+        fail(
+            "misplaced-statement",
+            "pipelines are made once, before the block divides its work",
+            node.span,
+            help="move it to the beginning of the kernel",
+        )
+    stages = _stages(call)
+    form, tiles = _payload(body, call, path)
+    staged = {key: replace(tile, extents=(stages, *tile.extents)) for key, tile in tiles.items()}
+    for key, tile in tiles.items():
+        body.buffers[body.buffers.index(tile)] = staged[key]
+    full, empty = (
+        Buffer(body.unique.take(f"{name}_{kind}"), (stages,), UINT64, "barrier", node.span)
+        for kind in ("full", "empty")
+    )
+    for barriers in (full, empty):
+        body.buffers.append(barriers)
+        body.out.append(allocation(barriers, (1,) * stages))  # how many arrive is known when all roles have been seen
+    # A fresh barrier counts as if a phase of parity 1 had just completed: a producer's first waits pass.
+    ends = {side: End(variable(body, f"{name}_{side}_stage", 0, node.span),
+                      variable(body, f"{name}_{side}_parity", int(side == "producer"), node.span))
+            for side in SIDES}  # fmt: skip
+    made = Pipeline(name, path, staged, form, stages, full, empty, ends, node.span)
+    body.pipelines.made.append(made)
+    body.pipelines.tiles.update({tile.name: made for tile in tiles.values()})
+    body.by_hand = True
+    return made
+
+
+def _stages(call: Call) -> int:
+    stages = call.integer("stages")
+    if stages < 1:
+        fail(
+            "pipeline-stages",
+            "a pipeline needs at least one stage",
+            call["stages"].span,
+            "nothing could ever be acquired",
+            help="2 let one stage be filled while another one is used; more hide a longer latency",
+        )
+    if stages > MOST_STAGES:
+        fail("pipeline-stages", f"a pipeline has at most {MOST_STAGES} stages", call["stages"].span, f"not {stages}")
+    return stages
+
+
+def _payload(
+    body: Assignments, call: Call, function: str
+) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, Buffer]]:
+    argument = call["payload"]
+    form: Literal["tile", "tuple", "dictionary"]
+    given: list[tuple[str, Value]]
+    match argument.value:
+        case Dictionary(entries=entries):
+            form, given = "dictionary", [(str(e.key), e.value) for e in entries]
+        case tuple() as items:
+            form, given = "tuple", [(_own_name(item), item) for item in items]
+        case alone:
+            form, given = "tile", [(_own_name(alone), alone)]
+    if not given:
+        _bad_payload("a stage that holds no tiles", argument.span)
+    tiles: dict[str, Buffer] = {}
+    for key, tile in given:
+        if not isinstance(tile, Buffer) or tile.scope not in HELD_IN:
+            made = "T.alloc_shared, or T.alloc_tmem"
+            _bad_payload(f"a stage holds tiles made by {made}", argument.span, f"this is {describe(tile)}")
+        here = Label(tile.span, "allocated here")
+        if tile.scope == "tmem" and function == "T.InputTilePipeline":
+            _bad_payload("inputs are tiles in shared memory", argument.span, "this holds sums", secondary=(here,))
+        if tile in tiles.values():
+            _bad_payload(f"{tile.name} stands twice in the payload", argument.span, secondary=(here,))
+        if key in (*_ACCESSORS, *_OF_STAGE) or not key.isidentifier():
+            _bad_payload(f"a tile of a stage cannot be called {key!r}", argument.span, secondary=(here,))
+        used = [s.span for s in walk(tuple(body.out)) if tile in (*reads(s), *writes(s))]
+        used += [pinned.span for pinned in body.hints.layouts.values() if pinned.buffer == tile]
+        if used:
+            before = Label(used[0], "used here")
+            _bad_payload(f"{tile.name} is used before it becomes a part of stages", argument.span, secondary=(before,))
+        tiles[key] = tile
+    return form, tiles
+
+
+def _own_name(value: Value) -> str:
+    return value.name if isinstance(value, Buffer) else ""
+
+
+def _bad_payload(title: str, span: Span, label: str = "", secondary: tuple[Label, ...] = ()) -> NoReturn:
+    fail(
+        "pipeline-payload",
+        title,
+        span,
+        label,
+        secondary=secondary,
+        help="give it the shared tiles that one stage holds: (A_shared, B_shared), or {'A': A_shared, 'B': B_shared}; "
+        "T.OutputTilePipeline takes sums in tensor memory too",
+    )
+
+
+# ---- what a name behind a dot means ----------------------------------------------------------------------------------
+
+Owner = Pipeline | Handle | Stage
+
+
+def attribute(evaluator: Evaluator, owner: Owner | StageTile, node: ast.Attribute) -> Value:
+    """`stage.A_shared`, `stage.barrier`, `pipeline.stages`, or a method."""
+    known: tuple[str, ...]
+    values: dict[str, Value]
+    match owner:
+        case Pipeline():
+            known, values = _OF_PIPELINE, {"stages": owner.stages}
+        case Handle():
+            known, values = _OF_HANDLE, {"pipeline": owner.pipeline}
+        case Stage():
+            if node.name not in _OF_STAGE:
+                _used(evaluator, owner, node.span)
+            known = _OF_STAGE
+            values = {**_tiles(owner), "payload": payload(owner), "stage": owner.index}
+            values |= {"barrier": owner.barrier, "mbar": owner.barrier}
+        case StageTile():
+            known, values = (), {"shape": owner.tile.extents, "dtype": owner.tile.dtype}
+    if node.name in known:
+        return Method(owner, node.name)
+    if node.name not in values:
+        near = nearest(node.name, (*known, *values))
+        fail(
+            "unknown-attribute",
+            f"{describe(owner)} has no `{node.name}`",
+            node.span,
+            f"it has {', '.join((*values, *known))}",
+            help=f"did you mean `{near}`?" if near else _whose(owner, node.name),
+            fix=instead(node.name, near),
+        )
+    return values[node.name]
+
+
+def _whose(owner: Owner | StageTile, name: str) -> str | None:
+    """What has such an attribute."""
+    match owner:
+        case Handle(pipeline=made, side=side) if name in (*made.tiles, *_ACCESSORS, *_OF_STAGE):
+            return f"a stage has it: write `with {made.name}.{side}().acquire() as tiles:`"
+        case Stage(pipeline=made, side=side) if name in _OF_HANDLE:
+            return f"{made.name}.{side}() has it, whose stage this is: write `side = {made.name}.{side}()`"
+        case _:
+            return None
+
+
+def payload(stage: Stage) -> Value:
+    """The tiles of a stage, as the payload of its pipeline is written."""
+    tiles = _tiles(stage)
+    return next(iter(tiles.values())) if stage.pipeline.form == "tile" else tuple(tiles.values())
+
+
+def _tiles(stage: Stage) -> dict[str, StageTile]:
+    return {
+        key: StageTile(tile, (stage.index, *(Range(integer(0), extent) for extent in tile.shape[1:])), stage)
+        for key, tile in stage.pipeline.tiles.items()
+    }
+
+
+def tiles(evaluator: Evaluator, stage: Stage, span: Span) -> tuple[Value, ...]:
+    """Those of a stage in their order: what `a, b = stage` and `stage[0]` mean."""
+    _used(evaluator, stage, span)
+    return tuple(_tiles(stage).values())
+
+
+def kept(argument: Argument) -> Value:
+    """A value that a tuple, a list or a dictionary is to hold, which a stage may not be. Errors: `stage-escapes`."""
+    if isinstance(argument.value, Stage):
+        _escapes(argument.value, argument.span, "held by a tuple, a list or a dictionary")
+    return argument.value
+
+
+def named(value: Value, targets: tuple[ast.Expr, ...], node: ast.Expr) -> None:
+    """A value gets names. A stage has one already, unless it has just been acquired. Errors: `stage-escapes`."""
+    names = [t for t in targets if not isinstance(t, ast.Tuple | ast.List)]
+    if isinstance(value, Stage) and len(names) > isinstance(node, ast.Call):
+        _escapes(value, node.span, "gets a second name")
+
+
+def _escapes(stage: Stage, span: Span, how: str) -> NoReturn:
+    fail(
+        "stage-escapes",
+        f"{stage.taken.what} has one owner, the name that it was acquired by",
+        span,
+        how,
+        secondary=(Label(stage.taken.span, "acquired here"),),
+        help="release it by that name; its tiles can have other names, as in `A, B = stage`",
+    )
+
+
+def part(evaluator: Evaluator, tile: StageTile, node: ast.Subscript) -> StageTile:
+    """`stage.A_shared[i, j]`: an element of a whole tile, or a box of it."""
+    inside = evaluator.access(tile.tile, node)
+    return StageTile(tile.buffer, (tile.indices[0], *inside.indices), tile.stage)
+
+
+def read(evaluator: Evaluator, value: Value, span: Span) -> None:
+    """A name is read that may stand for a stage's tile, or for one that a pipeline has taken over."""
+    if isinstance(value, StageTile):
+        _used(evaluator, value.stage, span)
+    if not isinstance(value, Buffer) or value.scope not in HELD_IN:
+        return
+    owner = _body(evaluator).pipelines.tiles.get(value.name)
+    if owner is not None:
+        fail(
+            "pipeline-tile",
+            f"{value.name} belongs to the stages of {owner.name}",
+            span,
+            "which of them is not said",
+            secondary=(Label(owner.span, "from here on"),),
+            help=f"acquire a stage, and write its tile: `with {owner.name}.consumer().acquire() as tiles:` and "
+            f"`tiles.{next(key for key, tile in owner.tiles.items() if tile.name == value.name)}`",
+        )
+
+
+def _used(evaluator: Evaluator, stage: Stage, span: Span) -> None:
+    _body(evaluator).ledger.use(stage.taken, span)
+
+
+def _body(evaluator: Evaluator) -> Body:
+    """Only the statements of a kernel have pipelines."""
+    return cast("Body", evaluator)
+
+
+# ---- calls -----------------------------------------------------------------------------------------------------------
+
+
+def called(evaluator: Evaluator, function: Method, node: ast.Call) -> Value:
+    """`pipe.producer()`, `producer.acquire_stage()`, `stage.release()` and the like."""
+    body = _body(evaluator)
+    call = bind(_SIGNATURES[function.name], *body.operands(node), node.span)
+    match function.owner, function.name:
+        case Pipeline() as owner, "producer" | "consumer" as side:
+            return Handle(owner, side)
+        case Pipeline() as owner, "acquire_producer" | "acquire_consumer" as name:
+            side = "producer" if name == "acquire_producer" else "consumer"
+            return acquire(body, Handle(owner, side), node.span)
+        case Handle() as handle, "acquire_stage":
+            return acquire(body, handle, node.span)
+        case Handle() as handle, "try_acquire":
+            return try_acquire(body, handle, node.span)
+        case Handle() as handle, "drain":
+            drain(body, handle, node.span)
+        case Stage() as stage, "release":
+            release_by_hand(body, stage, node.span)
+        case Stage() as stage, "expect_bytes":
+            expect(body, stage, call)
+        case _, name:
+            fail(
+                "not-a-value",
+                f".{name}() belongs in a with statement",
+                node.span,
+                help=f"write `with ….{name}() as tiles:`, or `stage = ….acquire_stage()` and `stage.release()`",
+            )
+    return None
+
+
+def is_entered(body: Body, call: ast.Call) -> bool:
+    """Whether a `with` enters something of a pipeline."""
+    function = body.value(call.function)
+    return isinstance(function, Method) and isinstance(function.owner, Owner)
+
+
+def entered(body: Body, node: ast.With, call: ast.Call) -> None:
+    """`with producer.acquire() as tiles:`, and `with pipe.producer() as producer:`, which of inputs only gives the side
+    a name."""
+    function = body.value(call.function)
+    assert isinstance(function, Method)
+    if function.name not in ("acquire", "acquire_if_needed", *SIDES):
+        fail(
+            "misplaced-statement",
+            f".{function.name}() is nothing to enter",
+            call.span,
+            help="write `with producer.acquire() as tiles:`; a stage by .acquire_stage() is released by .release()",
+        )
+    if function.name in SIDES:
+        handle = body.value(call)
+        assert isinstance(handle, Handle)
+        if not _enters_stage(handle, node):
+            _bind(body, node, handle)
+            body.block(node.body)
+            return
+        ready = None
+    else:
+        assert isinstance(function.owner, Handle)
+        handle = function.owner
+        ready = _ready(bind(_SIGNATURES[function.name], *body.operands(call), call.span))
+    stage = acquire(body, handle, call.span, returns=True, ready=ready)
+    _bind(body, node, stage)
+    body.block(node.body)
+    if not body.ledger.is_left:
+        release(body, stage, call.span)
+
+
+def _enters_stage(handle: Handle, node: ast.With) -> bool:
+    """Whether `with results.consumer() as result:` acquires the next stage. That of inputs only names a side, which
+    acquires many inside; so does one of results of which the block itself asks what only a side has."""
+    if handle.pipeline.function != "T.OutputTilePipeline":
+        return False
+    if not isinstance(node.target, ast.Name):
+        return True
+    name = node.target.id
+    asked = {
+        part.name
+        for statement in node.body
+        for part in ast.walk(statement)
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == name
+    }
+    return asked.isdisjoint((*_OF_HANDLE, "pipeline"))
+
+
+def _ready(call: Call) -> Expr | None:
+    """What is given to acquire_if_needed."""
+    ready = dict(call.arguments).get("ready")
+    if ready is None or isinstance(ready.value, bool):
+        return None
+    if as_expr(ready).dtype != BOOL:
+        call.refuse("ready", "what .try_acquire() gave")
+    return as_expr(ready)
+
+
+def _bind(body: Body, node: ast.With, value: Value) -> None:
+    match node.target:
+        case None:
+            pass
+        case ast.Tuple() | ast.List() as target if isinstance(value, Stage):
+            bind_target(body.scope, target, Argument(tiles(body, value, node.context.span), node.context.span))
+        case target:
+            bind_target(body.scope, target, Argument(value, node.context.span))
+
+
+# ---- operations on stages --------------------------------------------------------------------------------------------
+
+
+def with_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]]) -> None:
+    """A copy by TMA into a stage signals the stage's barrier, unless it names one."""
+    positional, keywords = arguments
+    destination = keywords.get("dst") or (positional[1] if len(positional) > 1 else None)
+    if path not in ("T.tma_copy", "T.tma_gather4") or destination is None or "barrier" in keywords:
+        return
+    if isinstance(destination.value, StageTile) and destination.value.stage.side == "producer":
+        keywords["barrier"] = Argument(destination.value.stage.barrier, destination.span)
+
+
+def on_stages(body: Body, op: TileOp, arguments: tuple[list[Argument], dict[str, Argument]]) -> TileOp:
+    """The operation, if it does with the stages' tiles among its arguments what their sides may. A T.copy from a tensor
+    by which a producer fills its stage may signal the stage's barrier, where the target can do that. Errors:
+    `stage-side`."""
+    given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
+    loads = op.name in ("copy", "gather4") and op.regions[0].buffer.scope == "global"
+    for tile, span in given:
+        stage = tile.stage
+        if loads and stage.side == "consumer":
+            fail(
+                "stage-side",
+                "a consumer fills the stage that it has been handed",
+                span,
+                "nobody waits for this copy",
+                secondary=(Label(stage.taken.span, "acquired here, by the consumer"),),
+                help=f"fill it where the producer has acquired it, by `{stage.pipeline.name}.producer()`",
+            )
+        if loads and not any(key in ("barrier", "asynchronous") for key, _ in op.attrs):
+            element = Load(stage.barrier.buffer, (stage.index,))
+            return with_attr(with_attr(op, "signals", element), "leader", teams.leader(body, span))
+    return op

@@ -1,0 +1,149 @@
+"""Tensors whose rows lie apart (T.StridedTensor), and those that a pointer parameter is made into (T.make_tensor)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.ir.expr import cast
+from tilec.ir.tile import Buffer, Extent, Load, Var
+from tilec.ir.types import INT64, UINT64, DType
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_element, as_extents
+from tilec.ops.values import Access, Value, describe, show_shape
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+if TYPE_CHECKING:
+    from tilec.frontend.sema.per_thread import PerThread
+
+STRIDED = Signature("T.StridedTensor", (Parameter("shape"), Parameter("strides"), Parameter("dtype", "float32")))
+POINTER = Signature(
+    "T.ptr",
+    (
+        Parameter("dtype", None),
+        Parameter("storage_scope", "global", supported=False),
+        Parameter("is_size_var", False, supported=False, keyword_only=True),
+    ),
+)
+_OF_POINTER = (
+    Parameter("shape"),
+    Parameter("dtype", "float32"),
+    Parameter("strides", None),
+)
+MAKE_TENSOR = {
+    s.name: s
+    for s in (
+        Signature("T.make_tensor", (Parameter("ptr"), *_OF_POINTER)),
+        Signature(
+            "T.make_tensor_from_addr",
+            (Parameter("addr"), *_OF_POINTER, Parameter("storage_scope", "global", supported=False)),
+        ),
+    )
+}
+
+
+def extents(argument: Argument, what: str) -> tuple[Extent, ...]:
+    """Numbers, and expressions of the kernel's integer parameters."""
+    found = as_extents(argument, what)
+    return tuple(e if isinstance(e, int) else fold_expr(cast(e, e.dtype)) for e in found)
+
+
+def described(call: Call, name: str, span: Span) -> Buffer:
+    """The tensor that shape, dtype and strides describe."""
+    shape = extents(call["shape"], "the shape of a tensor")
+    dtype, lanes = as_element(call["dtype"])
+    given = call["strides"] if "strides" in call.arguments else None
+    steps = None if given is None or given.value is None else extents(given, "the strides of a tensor")
+    if steps is not None:
+        _check_strides(call, shape, steps, dtype, lanes)
+        steps = None if steps == dense(shape) else steps
+    return Buffer(name, (*shape, lanes) if lanes > 1 else shape, dtype, "global", span, lanes, steps)
+
+
+def dense(shape: tuple[Extent, ...]) -> tuple[Extent, ...] | None:
+    """The strides of rows that lie one after the other, where these are numbers."""
+    steps: list[int] = [1]
+    for extent in reversed(shape[1:]):
+        if not isinstance(extent, int):
+            return None
+        steps.append(steps[-1] * extent)
+    return tuple(reversed(steps))
+
+
+def _check_strides(call: Call, shape: tuple[Extent, ...], steps: tuple[Extent, ...], dtype: DType, lanes: int) -> None:
+    if len(steps) != len(shape):
+        fail(
+            "wrong-rank",
+            f"{len(steps)} strides for {len(shape)} dimensions",
+            call["strides"].span,
+            secondary=(Label(call["shape"].span, f"shape {show_shape(shape)}"),),
+        )
+    if steps[-1] != 1:
+        fail(
+            "wrong-argument",
+            f"{call.name}: the last stride must be 1",
+            call["strides"].span,
+            "neighbours of a row lie side by side",
+            help="let the dimension whose stride is 1 be the last one",
+        )
+    if lanes > 1 or dtype.per_byte > 1:
+        fail("wrong-dtype", f"{call.name} of {call['dtype'].value}", call["dtype"].span, "strides are of whole numbers")
+
+
+# ---- pointers --------------------------------------------------------------------------------------------------------
+
+
+def pointer(body: PerThread, name: str, span: Span) -> Var:
+    """A parameter that T.make_tensor makes a tensor of."""
+    made = Var(body.unique.take(name), UINT64)
+    body.pointers[made] = None
+    return made
+
+
+def make_tensor(body: PerThread, call: Call) -> Value:
+    """The tensor at an address that the kernel is given."""
+    name = "ptr" if call.name == "T.make_tensor" else "addr"
+    where, value = call[name], call[name].value
+    if isinstance(value, Load | Access):
+        fail(
+            "foreign-address",
+            f"{call.name} of an address that a tensor holds",
+            where.span,
+            "known only inside the kernel",
+            help="give the kernel one tensor with the parts one after the other, or one parameter for each",
+        )
+    if isinstance(value, Var) and value in body.scalars and value.dtype in (INT64, UINT64):
+        body.pointers.setdefault(value, None)
+    if not isinstance(value, Var) or value not in body.pointers:
+        call.refuse(name, "a parameter of type T.ptr")
+    assert isinstance(value, Var)
+    tensor, before = described(call, value.name, call.span), body.pointers[value]
+    if before is not None and before != tensor:
+        fail(
+            "duplicate-definition",
+            f"two tensors at {value.name}",
+            call.span,
+            f"this one has shape {show_shape(tensor.extents)} of {tensor.dtype}",
+            secondary=(Label(before.span, f"the first has shape {show_shape(before.extents)} of {before.dtype}"),),
+            help="make one tensor, and T.reshape or T.view of it",
+        )
+    body.pointers[value] = before or tensor
+    return before or tensor
+
+
+def resolved(body: PerThread, params: tuple[Buffer | Var, ...]) -> tuple[Buffer | Var, ...]:
+    """The parameters, with the tensors that pointers were made into."""
+    return tuple((isinstance(p, Var) and body.pointers.get(p)) or p for p in params)
+
+
+def strided(call: Call, source: Buffer) -> None:
+    """Refuse a view of what does not lie row after row."""
+    if source.strides is not None:
+        fail(
+            "wrong-scope",
+            f"{call.name} of a tensor with strides",
+            call["src"].span,
+            f"this is {describe(source)}",
+            secondary=(Label(source.span, f"strides {show_shape(source.strides)}"),),
+            help="copy the part that is needed to a shared tile, and give that another shape",
+        )

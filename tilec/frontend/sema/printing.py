@@ -1,0 +1,175 @@
+"""T.print: what threads print, as statements of nests.
+
+The words are those of TileLang, whose debugging scripts may look for them. A tile is printed element after element by
+one thread; a fragment goes through a shared tile, since no thread has all of it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tilec.ir.expr import cast
+from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
+from tilec.ir.text import show_expr
+from tilec.ir.tile import (
+    THREAD,
+    Binary,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Load,
+    Print,
+    Region,
+    Stmt,
+    Unary,
+    Var,
+    extent_expr,
+    integer,
+)
+from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, DType
+from tilec.ops.registry import tile_op
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.values import EXPR_TYPES, Access
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+if TYPE_CHECKING:
+    from tilec.frontend.sema.per_thread import PerThread
+
+PRINT = Signature(
+    "T.print",
+    (Parameter("obj", None), Parameter("msg", ""), Parameter("warp_group_id", 0), Parameter("warp_id", 0)),
+)
+
+_C_NAMES = {
+    "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "int16_t", "uint16": "uint16_t",
+    "int32": "int", "uint32": "unsigned int", "int64": "int64_t", "uint64": "uint64_t", "float16": "half_t",
+    "bfloat16": "bfloat16_t", "float32": "float", "float64": "double", "float8_e4m3fn": "fp8_e4_t",
+    "float8_e5m2": "fp8_e5_t",
+}  # fmt: skip
+_PLACE = "BlockIdx=(%d, %d, %d), ThreadIdx=(%d, %d, %d)"
+
+
+def print_(body: PerThread, call: Call) -> None:
+    """The statements of one T.print."""
+    message, value = call["msg"].value, call["obj"].value
+    if isinstance(value, str) and not message:
+        message, value = value, None
+    if not isinstance(message, str):
+        call.refuse("msg", "a string")
+    assert isinstance(message, str)
+    if isinstance(value, Buffer):
+        _tile(body, call, value, message)
+        return
+    if value is None:
+        _every_thread(body, (_line(body, f"msg='{_literal(message)}' {_PLACE}", (), call.span),), call.span)
+        return
+    if isinstance(value, Access) and not value.has_extent:
+        body.element(value, call["obj"].span, "read")
+    elif not isinstance(value, (int, float, *EXPR_TYPES)):
+        call.refuse("obj", "a number, a tensor, a tile, or nothing")
+    expr = as_expr(call["obj"])
+    head = f"msg='{_literal(message or f'expr<{show_expr(expr)}>')}' {_PLACE}: "
+    _every_thread(body, _value(body, head, (), expr, call.span), call.span)
+
+
+def _every_thread(body: PerThread, statements: tuple[Stmt, ...], span: Span) -> None:
+    """Inside T.Parallel by whoever has the element, elsewhere by every thread."""
+    if body.is_parallel:
+        body.out += statements
+    else:
+        body.each_thread(statements, span)
+
+
+def _tile(body: PerThread, call: Call, tile: Buffer, message: str) -> None:
+    if body.is_parallel:
+        fail(
+            "tile-op-in-parallel",
+            f"T.print of the whole of {tile.name} cannot stand inside {body.nest_name}",
+            call.span,
+            help="print an element, or move it out of the loop",
+        )
+    if tile.scope in ("tmem", "barrier"):
+        fail(
+            "wrong-scope",
+            f"T.print of {tile.name}, which no thread can read",
+            call["obj"].span,
+            "it lies in tensor memory" if tile.scope == "tmem" else "a barrier holds no values",
+            secondary=(Label(tile.span, "allocated here"),),
+            help="T.copy it to a fragment first" if tile.scope == "tmem" else "print what it hands on",
+        )
+    by = WARPGROUP_THREADS * call.integer("warp_group_id") + WARP_THREADS * call.integer("warp_id")
+    if not 0 <= by < body.threads:
+        fail("wrong-argument", "T.print by a thread that is not there", call.span, f"T.Kernel has {body.threads}")
+    source = tile
+    if tile.scope == "fragment":
+        body.together(call.span, f"T.print of {tile.name}")
+        source = Buffer(body.unique.take(f"{tile.name}_printed"), tile.shape, tile.dtype, "shared", call.span)
+        body.buffers.append(source)
+        parts = tuple(Region(b, tuple(integer(0) for _ in b.shape), b.shape, call.span) for b in (tile, source))
+        body.out.append(tile_op("copy", parts, call.span))
+    # The whole tensor is printed once for each block; only arrays of its own every thread prints.
+    alone = None if tile.scope == "local" else Binary("eq", THREAD, integer(by), BOOL)
+    if not message and tile.scope != "global":
+        message = f"buffer<{tile.name}, {tile.dtype}>"
+    index = Var(body.unique.take("printed"))
+    size: Expr = integer(math.prod(tile.shape)) if not tile.is_dynamic else _product(tile)
+    head = f"msg='{_literal(message)}' {_PLACE}: buffer={tile.name}, index=%d, "
+    printed = _value(body, head, (index,), Load(source, _coordinates(index, tile)), call.span)
+    outer, body.out = body.out, []
+    body.each_thread(printed if alone is None else (If(alone, printed, (), call.span),), call.span)
+    loop = For("serial", index, integer(0), size, 1, tuple(body.out), span=call.span)
+    body.out = outer
+    body.out.append(body.over_registers(loop))
+
+
+def _product(tile: Buffer) -> Expr:
+    total: Expr = integer(1)
+    for extent in tile.extents:
+        total = Binary("mul", total, extent_expr(extent), INT32)
+    return total
+
+
+def _coordinates(index: Expr, tile: Buffer) -> tuple[Expr, ...]:
+    found: list[Expr] = []
+    for extent in reversed(tile.extents[1:]):
+        found.insert(0, Binary("floormod", index, extent_expr(extent), INT32))
+        index = Binary("floordiv", index, extent_expr(extent), INT32)
+    return (index, *found)
+
+
+# ---- one line --------------------------------------------------------------------------------------------------------
+
+
+def _value(body: PerThread, head: str, before: tuple[Expr, ...], value: Expr, span: Span) -> tuple[Stmt, ...]:
+    dtype = value.dtype
+    head += f"dtype={_C_NAMES.get(dtype.name, dtype.name)} value="
+    if dtype == BOOL:
+        yes, no = (_line(body, head + word, before, span) for word in ("true", "false"))
+        return (If(value, (yes,), (), span), If(Unary("not", value, BOOL), (no,), (), span))
+    conversion, wide = _conversion(dtype)
+    return (_line(body, head + conversion, (*before, cast(value, wide)), span),)
+
+
+def _conversion(dtype: DType) -> tuple[str, DType]:
+    """Of C's printf, and the type that it takes."""
+    if dtype.is_float:
+        return "%f", dtype if dtype.bits == 64 else FLOAT32
+    if dtype.bits == 64:
+        return ("%lld" if dtype.kind == "int" else "%llu"), dtype
+    return ("%d", INT32) if dtype.kind == "int" else ("%u", UINT32)
+
+
+def _line(body: PerThread, text: str, values: tuple[Expr, ...], span: Span) -> Print:
+    """A line, with the block's and the thread's place in front of the values."""
+    blocks: list[Expr] = [var for var, _ in body.blocks]
+    blocks += [integer(0)] * (3 - len(blocks))
+    threads = [as_expr(Argument(body.thread_index(dim), span)) for dim in range(3)]
+    return Print(f"{text}\n", (*blocks, *threads, *values), span)
+
+
+def _literal(text: str) -> str:
+    """Text of a person's, in a format."""
+    return text.replace("%", "%%")

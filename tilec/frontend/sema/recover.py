@@ -1,0 +1,61 @@
+"""Going on behind a mistake: what a wrong statement would have defined is poisoned, so that its uses say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.frontend.sema.scope import Scope
+from tilec.frontend.syntax import ast
+from tilec.support.source import Span
+
+
+def poison(scope: Scope, node: ast.Stmt) -> None:
+    """Of a statement that binds several names one by one, those that mean something already keep their meaning."""
+    is_whole = isinstance(node, ast.Assign | ast.AnnotatedAssign | ast.Function)
+    for name, span in bound_names(node):
+        if is_whole or not scope.is_visible(name):
+            scope.poison(name, span)
+
+
+def bound_names(node: ast.Stmt) -> Iterator[tuple[str, Span]]:
+    """The names that a statement gives values."""
+    match node:
+        case ast.Assign(targets=targets):
+            for target in targets:
+                yield from _names(target)
+        case ast.AnnotatedAssign(target=target) | ast.AugmentedAssign(target=target):
+            yield from _names(target)
+        case ast.Function(name=name, name_span=span):
+            yield name, span
+        case ast.Import(names=names):
+            yield from ((n.alias or n.name.split(".")[0], n.span) for n in names)
+        case ast.For(target=target, body=body):
+            yield from _names(target)
+            yield from _all(body)
+        case ast.With(target=target, body=body):
+            if target is not None:
+                yield from _names(target)
+            yield from _all(body)
+        case ast.While(body=body):
+            yield from _all(body)
+        case ast.If(then=then, orelse=orelse):
+            yield from _all((*then, *orelse))
+        case _:
+            return
+
+
+def _all(body: tuple[ast.Stmt, ...]) -> Iterator[tuple[str, Span]]:
+    for statement in body:
+        yield from bound_names(statement)
+
+
+def _names(target: ast.Expr) -> Iterator[tuple[str, Span]]:
+    match target:
+        case ast.Name(id=name):
+            yield name, target.span
+        case ast.Tuple(items=items) | ast.List(items=items):
+            for item in items:
+                if not isinstance(item, ast.Starred):
+                    yield from _names(item)
+        case _:
+            return

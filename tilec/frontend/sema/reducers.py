@@ -1,0 +1,204 @@
+"""Puts the parts that threads have of a result in place of the name that the text has for both.
+
+In the text one name stands for what is added to and for what comes of it. Here each statement gets what it means:
+T.reducer_init, T.fill and T.clear, `acc[i] += …` and T.reducer_update the parts, what stands behind T.finalize_reducer
+the result. What is neither an addition nor a read of something finished is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from tilec.ir.tile import (
+    Binary,
+    Bind,
+    Break,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Load,
+    Parallel,
+    Print,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    While,
+    walk_expr,
+    with_attr,
+)
+from tilec.ops.fill import fill_value
+from tilec.ops.reducer import ATOMICS, Reducer
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+_WRITTEN = {"sum": "acc[i] += value", "max": "acc[i] = T.max(acc[i], value)", "min": "acc[i] = T.min(acc[i], value)"}
+
+
+def with_parts(
+    body: tuple[Stmt, ...], reducers: Mapping[str, Reducer], buffers: list[Buffer]
+) -> tuple[tuple[Stmt, ...], tuple[Buffer, ...]]:
+    """The statements and the buffers, with those of `reducers`, which are by the name of their result."""
+    made = _Parts(reducers)
+    body = made.body(body)
+    parts = {r.result.name: r for r in reducers.values()}
+    used = {b.name for stmt in body for b in (*reads(stmt), *writes(stmt))}
+    found: list[Buffer] = []
+    for buffer in buffers:
+        both = (buffer, parts[buffer.name].parts) if buffer.name in parts else (buffer,)
+        found += (b for b in both if buffer.name not in parts or b.name in used)
+    return body, tuple(found)
+
+
+@dataclass(slots=True)
+class _Parts:
+    """`begun` are the reductions under way, with where they begin; `ended` those that have a result."""
+
+    reducers: Mapping[str, Reducer]
+    begun: dict[str, Span] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+
+    def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(self.stmt(s) for s in body)
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case TileOp():
+                return self.operation(stmt)
+            case Store():
+                return self.store(stmt)
+            case Bind() | Break() | Print():
+                self.finished(stmt)
+                return stmt
+            case Parallel(body=body) | For(body=body) | While(body=body):
+                self.finished(stmt)
+                return replace(stmt, body=self.body(body))
+            case If(then=then, orelse=orelse):
+                self.finished(stmt)
+                return replace(stmt, then=self.body(then), orelse=self.body(orelse))
+
+    def operation(self, op: TileOp) -> TileOp:
+        self.finished(op)
+        if op.name in ("reducer_init", "finalize_reducer"):
+            reducer = self.reducers.get(op.regions[0].buffer.name)
+            if reducer is None:
+                fail(
+                    "wrong-argument",
+                    f"T.{op.name} needs what T.alloc_reducer made",
+                    op.regions[0].span,
+                    f"{op.regions[0].buffer.name} is a fragment",
+                    secondary=(Label(op.regions[0].buffer.span, "from here"),),
+                    help="allocate it with T.alloc_reducer",
+                )
+            return self.begin(op, reducer) if op.name == "reducer_init" else self.end(op, reducer)
+        written = next((b for b in writes(op) if b.name in self.reducers), None)
+        if written is not None and op.name == "fill" and op.regions[0].is_whole:
+            begun = TileOp("reducer_init", op.regions, (("value", fill_value(op)),), op.span)
+            return self.begin(begun, self.reducers[written.name])
+        if written is not None:
+            self.not_an_addition(self.reducers[written.name], op.span)
+        for buffer in reads(op):
+            self.read(buffer, op.span)
+        return op
+
+    def begin(self, op: TileOp, reducer: Reducer) -> TileOp:
+        self.begun[reducer.result.name] = op.span
+        self.ended.discard(reducer.result.name)
+        op = with_attr(with_attr(op, "kind", reducer.kind), "everywhere", reducer.everywhere)
+        return replace(op, regions=(_whole(reducer.parts, op.regions[0]),))
+
+    def end(self, op: TileOp, reducer: Reducer) -> TileOp:
+        self.under_way(reducer, op.span, "there is nothing to end")
+        del self.begun[reducer.result.name]
+        into = op.regions[1] if len(op.regions) > 1 else op.regions[0]
+        if into is op.regions[0]:
+            self.ended.add(reducer.result.name)
+        elif into.buffer.name in self.reducers:
+            self.not_an_addition(self.reducers[into.buffer.name], into.span)
+        return replace(with_attr(op, "kind", reducer.kind), regions=(_whole(reducer.parts, op.regions[0]), into))
+
+    def store(self, store: Store) -> Store:
+        """`acc[i] = acc[i] + value` is an addition, with the reducer's own operator."""
+        by_parts = next((r for r in self.reducers.values() if store.buffer == r.parts), None)
+        if by_parts is not None:
+            self.finished(store)
+            self.under_way(by_parts, store.span, "begin it with T.reducer_init")
+            return store
+        if store.buffer.name not in self.reducers:
+            self.finished(store)
+            return store
+        reducer = self.reducers[store.buffer.name]
+        added = _without(store.value, Load(store.buffer, store.indices), ATOMICS[reducer.kind])
+        if added is None or any(isinstance(e, Load) and e.buffer == store.buffer for e in walk_expr(added)):
+            self.not_an_addition(reducer, store.span)
+        self.under_way(reducer, store.span, "begin it with T.reducer_init or T.fill")
+        made = replace(store, buffer=reducer.parts, value=added, atomic=ATOMICS[reducer.kind])
+        self.finished(made)
+        return made
+
+    # ---- what is refused ---------------------------------------------------------------------------------------------
+
+    def finished(self, stmt: Stmt) -> None:
+        """What the statement itself computes with is the result of something that has ended."""
+        for expr in expressions(stmt):
+            for e in walk_expr(expr):
+                if isinstance(e, Load):
+                    self.read(e.buffer, stmt.span)
+
+    def read(self, buffer: Buffer, span: Span) -> None:
+        if buffer.name not in self.reducers or buffer.name in self.ended:
+            return
+        begun = self.begun.get(buffer.name)
+        fail(
+            "reducer-order",
+            f"{buffer.name} is read before it is finished",
+            span,
+            "each thread has a part of it only",
+            secondary=(Label(begun, "the reduction begins here"),) if begun else (Label(buffer.span, "from here"),),
+            help=f"read it after T.finalize_reducer({buffer.name}), or the fragment that this gets as dst",
+        )
+
+    def under_way(self, reducer: Reducer, span: Span, way_out: str) -> None:
+        if reducer.result.name not in self.begun:
+            fail(
+                "reducer-order",
+                f"no reduction into {reducer.result.name} is under way here",
+                span,
+                "nothing has begun it" if reducer.result.name not in self.ended else "T.finalize_reducer has ended it",
+                secondary=(Label(reducer.result.span, "the reducer"),),
+                help=way_out,
+            )
+
+    def not_an_addition(self, reducer: Reducer, span: Span) -> NoReturn:
+        name = reducer.result.name
+        update = f"T.reducer_update({name}[i], value)"
+        also = _WRITTEN.get(reducer.kind)
+        fail(
+            "reducer-update",
+            f"{name} is set to something that is not its {reducer.kind} with another value",
+            span,
+            "not an addition to it",
+            secondary=(Label(reducer.result.span, f'a reducer with op="{reducer.kind}"'),),
+            help=f"write {update}" + (f" or {also.replace('acc', name)}" if also else ""),
+        )
+
+
+def _whole(buffer: Buffer, like: Region) -> Region:
+    return replace(like, buffer=buffer)
+
+
+def _without(value: Expr, part: Load, op: str) -> Expr | None:
+    """What is combined with the part; None if it is combined with nothing by this operator."""
+    if not isinstance(value, Binary) or value.op != op:
+        return None
+    for mine, other in ((value.a, value.b), (value.b, value.a)):
+        if mine == part:
+            return other
+        inner = _without(mine, part, op)
+        if inner is not None:
+            return replace(value, a=inner, b=other)
+    return None

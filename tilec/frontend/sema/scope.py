@@ -1,0 +1,164 @@
+"""Names of a kernel: what each means where, and the unique names they get in tile IR.
+
+A name bound inside a loop or under a run-time condition ends with it: there is no value it could have afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilec.ops.signature import nearest
+from tilec.ops.values import Foreign, Poisoned, Value
+from tilec.support.diagnostics import CompileError, Label, fail, instead
+from tilec.support.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """`ended` names the region ("the loop") in which the name was bound and with which it went away."""
+
+    value: Value
+    span: Span
+    ended: str | None = None
+
+
+Bound = Callable[[Span, Value], None]
+"""Is told what a name is given, and where: for who shows it."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """`region` says in words what ends with this scope; `is_loop` means that its body runs more than once. What is
+    bound in a function (`is_function`) is its own; `is_incomplete` where what was to bind names is wrong. `bound`
+    listens, here and in all scopes inside."""
+
+    parent: Scope | None = None
+    region: str = "the file"
+    is_loop: bool = False
+    is_function: bool = False
+    is_incomplete: bool = False
+    names: dict[str, Binding] = field(default_factory=dict)
+    read_from_outside: dict[str, Span] = field(default_factory=dict)
+    bound: Bound | None = None
+
+    def __post_init__(self) -> None:
+        if self.bound is None and self.parent is not None:
+            self.bound = self.parent.bound
+
+    def find(self, name: str) -> Binding | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.parent
+        return None
+
+    def visible(self) -> list[str]:
+        """Every name that may be used here."""
+        scope: Scope | None = self
+        names: list[str] = []
+        while scope is not None:
+            names.extend(n for n, b in scope.names.items() if b.ended is None)
+            scope = scope.parent
+        return names
+
+    def read(self, name: str, span: Span) -> Value:
+        """The value of a name, or a diagnostic on its use."""
+        binding = self.find(name)
+        if binding is None:
+            if self.lacks_names():
+                raise CompileError
+            near = self._meant(name)
+            help_text = f"did you mean `{near}`?" if near else None
+            fail("unknown-name", f"`{name}` is not defined", span, help=help_text, fix=instead(name, near))
+        if binding.ended is not None:
+            fail(
+                "out-of-scope",
+                f"`{name}` is used after {binding.ended} it was bound in",
+                span,
+                secondary=(Label(binding.span, "bound here"),),
+                help="allocate tiles before it; keep a value in T.alloc_var, or choose it by `T.if_then_else`",
+            )
+        if isinstance(binding.value, Poisoned):
+            raise CompileError
+        if isinstance(binding.value, Foreign):
+            mistake = binding.value.mistake()
+            at = () if mistake.primary is None else (Label(mistake.primary.span, mistake.title),)
+            fail(
+                "foreign-definition",
+                f"`{name}` is not known at compile time",
+                span,
+                "needed here",
+                secondary=at,
+                help="what belongs to a kernel is written in the kernel language; other Python is never executed",
+            )
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            scope.read_from_outside.setdefault(name, span)
+            scope = scope.parent
+        return binding.value
+
+    def _meant(self, name: str) -> str | None:
+        """A name of the language written without its `T.`, or one that looks like it."""
+        from tilec.frontend.sema.vocabulary import supported_names
+
+        known = supported_names()
+        if f"T.{name}" in known:
+            return f"T.{name}"
+        return nearest(name, self.visible())
+
+    def lacks_names(self) -> bool:
+        """Whether something that was to bind names is wrong, and nobody knows which."""
+        return self.is_incomplete or (self.parent is not None and self.parent.lacks_names())
+
+    def attribute(self, path: str, name: str, span: Span) -> Value:
+        """A name of an imported file, whose own scope this is."""
+        if name not in self.names:
+            near = nearest(name, list(self.names))
+            help_text = f"did you mean `{near}`?" if near else None
+            fail("unknown-name", f"{path} defines no `{name}`", span, help=help_text, fix=instead(name, near))
+        return self.read(name, span)
+
+    def bind(self, name: str, value: Value, span: Span) -> None:
+        """Give a name a value from here on; it may have had another. One that is wrong further out stays wrong: it may
+        have been a variable, which lives on."""
+        outer = None if name in self.names else self.find(name)
+        if outer is not None and isinstance(outer.value, Poisoned):
+            self.poison(name, outer.span)
+            return
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            if scope.is_loop and name in scope.read_from_outside:
+                fail(
+                    "rebind-in-loop",
+                    f"`{name}` would have to carry a value from one iteration to the next",
+                    span,
+                    "rebound here",
+                    secondary=(
+                        Label(scope.read_from_outside[name], "read here, with its value from outside the loop"),
+                    ),
+                    help=f"make it a variable before the loop: {name} = T.alloc_var(dtype, init=0)",
+                )
+            scope = None if scope.is_function else scope.parent
+        self.names[name] = Binding(value, span)
+        if self.bound is not None:
+            self.bound(span, value)
+
+    def poison(self, name: str, span: Span) -> None:
+        """What would have given the name its value is wrong; its uses are no mistakes of their own."""
+        self.names[name] = Binding(Poisoned(), span)
+
+    def is_visible(self, name: str) -> bool:
+        binding = self.find(name)
+        return binding is not None and binding.ended is None
+
+    def close(self) -> None:
+        """The region ends: what was bound in it may no longer be used."""
+        assert self.parent is not None, "the outermost scope is never closed"
+        for name, binding in self.names.items():
+            if isinstance(binding.value, Poisoned):
+                self.parent.poison(name, binding.span)
+                continue
+            ended = binding.ended or self.region
+            self.parent.names[name] = Binding(None, binding.span, ended)

@@ -1,0 +1,89 @@
+"""That a producer reads of its stages only what it has written there itself.
+
+What T.copy or T.tma_copy has begun need not have landed before the stage is released, and what nobody has written since
+it was acquired is what some earlier iteration has left. Each acquire gives its stage an index of its own, a variable,
+by which the statements on that stage are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from tilec.frontend.sema.stages import Pipelines
+from tilec.ir.tile import Buffer, Expr, Load, Stmt, Store, TileOp, walk, walk_expr
+from tilec.ops.values import Stage
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.support.diagnostics import Label, Mistakes, fail
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """One use of a tile of the stage with this index; "copies" fills it from a tensor."""
+
+    how: Literal["reads", "writes", "copies"]
+    tile: Buffer
+    index: Expr
+    span: Span
+
+
+def check_contents(statements: Sequence[Stmt], pipelines: Pipelines, mistakes: Mistakes) -> None:
+    """Errors: `stage-side`."""
+    tiles = {tile for made in pipelines.made for tile in made.tiles.values()}
+    used: dict[tuple[Expr, Buffer], list[_Use]] = {}
+    for use in (u for stmt in walk(tuple(statements)) for u in _uses(stmt)):
+        if use.tile in tiles:
+            used.setdefault((use.index, use.tile), []).append(use)
+    for stage in pipelines.acquired:
+        if stage.side == "producer":
+            for tile in stage.pipeline.tiles.values():
+                with mistakes.caught():
+                    _check(stage, used.get((stage.index, tile), []))
+
+
+def _uses(stmt: Stmt) -> Iterator[_Use]:
+    """Those of the statement itself, what it reads before what it writes."""
+    for expr in expressions(stmt):
+        for part in walk_expr(expr):
+            if isinstance(part, Load):
+                yield _Use("reads", part.buffer, part.indices[0], stmt.span)
+    match stmt:
+        case Store(buffer=buffer, indices=indices):
+            yield _Use("writes", buffer, indices[0], stmt.span)
+        case TileOp(regions=regions):
+            is_load = stmt.name in ("copy", "gather4") and regions[0].buffer.scope == "global"
+            read, written = reads(stmt), writes(stmt)
+            for region in regions:
+                if region.buffer in read:
+                    yield _Use("reads", region.buffer, region.start[0], stmt.span)
+            for region in regions:
+                if region.buffer in written:
+                    yield _Use("copies" if is_load else "writes", region.buffer, region.start[0], stmt.span)
+        case _:
+            pass
+
+
+def _check(stage: Stage, uses: list[_Use]) -> None:
+    made = stage.pipeline
+    read = next((u for u in uses if u.how == "reads"), None)
+    if read is None:
+        return
+    copy = next((u for u in uses if u.how == "copies"), None)
+    first = next((u for u in uses if u.how == "writes"), None)
+    is_left_over = made.function == "T.InputTilePipeline" and (first is None or uses.index(first) > uses.index(read))
+    if copy is None and not is_left_over:
+        return
+    why = "nothing has been written there yet" if copy is None else "its copies need not have landed"
+    fail(
+        "stage-side",
+        "a producer reads the stage that it fills",
+        read.span,
+        why,
+        secondary=(
+            *((Label(copy.span, "copied here"),) if copy is not None else ()),
+            Label(stage.taken.span, "acquired here, by the producer"),
+        ),
+        help=f"read it where the consumer has acquired it, by `{made.name}.consumer()`",
+    )

@@ -1,0 +1,278 @@
+"""Stages of pipelines as a role acquires and releases them: the waits and arrivals that this takes.
+
+Acquiring waits at one of the stage's barriers, releasing arrives at the other one. Whose turn it is, and the parity to
+wait for, go around in variables of each role, so that they are right whatever loops stand around. All of it is
+statements that a kernel could have written itself (`ops.barriers`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from tilec.frontend.sema import explicit_roles as teams
+from tilec.frontend.sema.linear_resources import Taken
+from tilec.ir.tile import (
+    PHASE_DONE,
+    Binary,
+    Bind,
+    Buffer,
+    Call as TileCall,
+    Expr,
+    For,
+    Load,
+    Parallel,
+    Select,
+    Store,
+    TileOp,
+    Var,
+    integer,
+    with_attr,
+)
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.barriers import MOST_ARRIVALS
+from tilec.ops.registry import tile_op
+from tilec.ops.signature import Call
+from tilec.ops.values import Handle, Pipeline, Side, Stage
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+if TYPE_CHECKING:
+    from tilec.frontend.sema.assignments import Assignments
+    from tilec.frontend.sema.statements import Body
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A role has acquired a stage of one pipeline while it held one of another."""
+
+    held: Pipeline
+    acquired: Pipeline
+    role: range
+    held_span: Span
+    span: Span
+
+
+@dataclasses.dataclass(slots=True)
+class Pipelines:
+    """Those of a kernel, with what its statements have done with them so far; `tiles` are the pipelines of the tiles
+    that they hold, by name, `acquired` the stages in the order of the text. `looked` has what a side found by
+    `try_acquire`, as long as the stage that it is about is the next one."""
+
+    made: list[Pipeline] = field(default_factory=list)
+    tiles: dict[str, Pipeline] = field(default_factory=dict)
+    acquired: list[Stage] = field(default_factory=list)
+    nested: list[Nested] = field(default_factory=list)
+    looked: dict[tuple[str, Side], Var] = field(default_factory=dict)
+
+
+def variable(body: Assignments, name: str, value: int, span: Span) -> Buffer:
+    """A number of which every thread has a copy."""
+    made = Buffer(body.unique.take(name), (1,), INT32, "fragment", span)
+    body.buffers.append(made)
+    _set(body, made, integer(value), span)
+    return made
+
+
+def _set(body: Assignments, variable: Buffer, value: Expr, span: Span) -> None:
+    each = Var(body.unique.take(f"{variable.name}_copy"))
+    body.out.append(Parallel((each,), (1,), (Store(variable, (each,), value, span),), span))
+
+
+def acquire(body: Body, handle: Handle, span: Span, returns: bool = False, ready: Expr | None = None) -> Stage:
+    """Wait until the next stage is this side's, unless `ready` says of this one that it is, and take it. Errors:
+    `pipeline-role`, `pipeline-order`."""
+    made, side, role = handle.pipeline, handle.side, _role(body, handle, span)
+    held = body.ledger.held()
+    _check_room(handle, held, span)
+    end = made.ends[side]
+    end.roles.setdefault(role, span)
+    body.pipelines.nested += [
+        Nested(t.owner.pipeline, made, role, t.span, span) for t in held if t.owner.pipeline is not made
+    ]
+    index, parity = _turn(body, made, side, span)
+    looked = body.pipelines.looked.pop((made.name, side), None)
+    _wait(body, handle, index, parity, span, None if looked is None or looked != ready else looked)
+    is_last = Binary("eq", index, integer(made.stages - 1), BOOL)
+    _set(body, end.index, Select(is_last, integer(0), Binary("add", index, integer(1), INT32), INT32), span)
+    _set(body, end.parity, Select(is_last, _other(parity), parity, INT32), span)
+    taken = body.ledger.take(f"this stage of {made.name}", span, role, returns)
+    taken.owner = stage = Stage(made, side, index, taken)
+    body.pipelines.acquired.append(stage)
+    return stage
+
+
+def try_acquire(body: Body, handle: Handle, span: Span) -> Var:
+    """Whether the next stage is this side's already. One thread looks, so that all of the role agree."""
+    made, side = handle.pipeline, handle.side
+    _role(body, handle, span)
+    index, parity = _turn(body, made, side, span)
+    found = Buffer(body.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
+    body.buffers.append(found)
+    is_done = TileCall(PHASE_DONE, (Load(_awaited(handle), (index,)), parity), BOOL)
+    _set(body, found, Select(is_done, integer(1), integer(0), INT32), span)
+    ready = Var(body.unique.take(f"{made.name}_ready"), BOOL)
+    body.out.append(Bind(ready, Binary("eq", Load(found, (integer(0),)), integer(1), BOOL), span))
+    body.pipelines.looked[made.name, side] = ready
+    return ready
+
+
+def _role(body: Body, handle: Handle, span: Span) -> range:
+    made = handle.pipeline
+    if body.is_parallel:
+        fail(
+            "tile-op-in-parallel",
+            f"a stage of {made.name} cannot be acquired inside {body.nest_name}",
+            span,
+            "all threads of a role acquire it together",
+            help="acquire it before the loop",
+        )
+    body.together(span, f"acquiring a stage of {made.name}")
+    if body.team is None:
+        fail(
+            "pipeline-role",
+            f"no role acquires this stage of {made.name}",
+            span,
+            "all warpgroups of the block come here",
+            secondary=(Label(made.span, "hands tiles from one role to another"),),
+            help="put it under `with T.ws(…):`",
+        )
+    return body.team
+
+
+def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
+    """A side that holds every stage waits for one for ever."""
+    mine = [t for t in held if t.owner.pipeline is handle.pipeline and t.owner.side == handle.side]
+    if len(mine) >= handle.pipeline.stages:
+        stages = handle.pipeline.stages
+        fail(
+            "pipeline-order",
+            f"the {handle.side} acquires one stage of {handle.pipeline.name} more than there are",
+            span,
+            "waits for ever",
+            secondary=(
+                *(Label(t.span, "still held") for t in reversed(mine)),
+                Label(handle.pipeline.span, f"{stages} stage{'s' * (stages != 1)}"),
+            ),
+            help="release one before, or give the pipeline more stages",
+        )
+
+
+def _turn(body: Body, made: Pipeline, side: Side, span: Span) -> tuple[Var, Var]:
+    """The stage whose turn it is, and the parity to wait for."""
+    end = made.ends[side]
+    index, parity = (Var(body.unique.take(f"{made.name}_{what}")) for what in ("stage", "phase"))
+    for var, variable in ((index, end.index), (parity, end.parity)):
+        body.out.append(Bind(var, Load(variable, (integer(0),)), span))
+    body.ranges[index.name] = (0, made.stages - 1)
+    return index, parity
+
+
+def _wait(body: Body, handle: Handle, index: Expr, parity: Expr, span: Span, unless: Expr | None) -> None:
+    barrier = _awaited(handle)
+    acquires = f"{handle.pipeline.name} {handle.side}"
+    wait = tile_op("await_barrier", (), span, barrier=Load(barrier, (index,)), parity=parity, acquires=acquires)
+    body.out.append(wait if unless is None else with_attr(wait, "unless", unless))
+
+
+def _awaited(handle: Handle) -> Buffer:
+    """The barriers at which this side waits for its stages."""
+    return handle.pipeline.empty if handle.side == "producer" else handle.pipeline.full
+
+
+def _other(parity: Expr) -> Expr:
+    return Binary("sub", integer(1), parity, INT32)
+
+
+def release_by_hand(body: Body, stage: Stage, span: Span) -> None:
+    if stage.taken.returns:
+        fail(
+            "stage-released-twice",
+            f"{stage.taken.what} is released twice",
+            span,
+            "once here",
+            secondary=(Label(stage.taken.span, "and by the end of this `with`"),),
+            help="leave this out, or write `stage = ….acquire_stage()` in place of the `with`",
+        )
+    release(body, stage, span)
+
+
+def release(body: Body, stage: Stage, span: Span) -> None:
+    body.together(span, f"releasing a stage of {stage.pipeline.name}")
+    body.ledger.give_back(stage.taken, span, body.team)
+    body.out.append(_arrival(stage, span))
+
+
+def _arrival(stage: Stage, span: Span) -> TileOp:
+    barrier = stage.barrier
+    releases = f"{stage.pipeline.name} {stage.side}"
+    return tile_op("arrive", (), span, barrier=Load(barrier.buffer, (stage.index,)), releases=releases)
+
+
+def drain(body: Body, handle: Handle, span: Span) -> None:
+    """Wait until the consumers are done with every stage."""
+    made = handle.pipeline
+    role = _role(body, handle, span)
+    if handle.side == "consumer":
+        fail(
+            "misplaced-statement",
+            f"the consumer of {made.name} has nothing to drain",
+            span,
+            "it has taken all that was filled when its last stage is released",
+            help="let the producer drain it",
+        )
+    if any(t.owner.pipeline is made for t in body.ledger.held()):
+        fail(
+            "misplaced-statement",
+            f"{made.name} is drained while a stage of it is held",
+            span,
+            "would wait for that one for ever",
+            help="drain it behind the last release",
+        )
+    made.ends["producer"].drained.add(role)
+    index, parity = _turn(body, made, "producer", span)
+    step, place, stage, phase = (Var(body.unique.take(f"{made.name}_{n}")) for n in ("step", "place", "stage", "phase"))
+    outer, body.out = body.out, []
+    wraps = Binary("ge", place, integer(made.stages), BOOL)
+    body.out += [
+        Bind(place, Binary("add", index, step, INT32), span),
+        Bind(stage, Select(wraps, Binary("sub", place, integer(made.stages), INT32), place, INT32), span),
+        Bind(phase, Select(wraps, _other(parity), parity, INT32), span),
+    ]
+    body.out.append(
+        tile_op("await_barrier", (), span, barrier=Load(made.empty, (stage,)), parity=phase, drains=made.name)
+    )
+    inside, body.out = tuple(body.out), outer
+    body.out.append(For("serial", step, integer(0), integer(made.stages), 1, inside, span=span))
+
+
+def expect(body: Body, stage: Stage, call: Call) -> None:
+    """Announce bytes to the stage: those of its payload, or as many as are said. Both are of what TMA copies, which is
+    known when copies have their mechanisms (`explicit_roles.expected_bytes`)."""
+    body.ledger.use(stage.taken, call.span)
+    if stage.side == "consumer":
+        fail(
+            "misplaced-statement",
+            "a consumer's stage expects no bytes",
+            call.span,
+            secondary=(Label(stage.taken.span, "acquired here, full"),),
+            help="the producer announces what it copies",
+        )
+    is_payload = call["bytes"].value is None
+    announced = payload_bytes(stage.pipeline) if is_payload else call.integer("bytes")
+    if not 0 < announced <= MOST_ARRIVALS:
+        call.refuse("bytes", f"a number of bytes, 1 to {MOST_ARRIVALS:,}")
+    element = Load(stage.barrier.buffer, (stage.index,))
+    op = tile_op("expect_tx", (), call.span, barrier=element, bytes=announced, arrives=False)
+    op = with_attr(op, "of_stage", "payload" if is_payload else "said")
+    by_one = teams.by_threads(body, op)
+    assert by_one is not None
+    body.out.append(by_one)
+
+
+def payload_bytes(made: Pipeline) -> int:
+    """Of one stage."""
+    return sum(math.prod(tile.shape[1:]) * tile.dtype.bits // 8 for tile in made.tiles.values())

@@ -1,0 +1,188 @@
+"""T.PersistentTileScheduler: the tiles of a matrix, shared out among blocks that stay.
+
+Its state is four counters that a kernel reads and a `while` moves on. The loop `while s.valid(): …; s.next_tile()` is
+what T.Persistent makes, waves with the counters as binds: so that what is copied in it is known ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from tilec.frontend.syntax import ast
+from tilec.ir.expr import cast
+from tilec.ir.tile import Binary, BinaryOp, Bind, Const, Expr, For, If, Var, integer
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind
+from tilec.ops.values import Method, TileScheduler, Value
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+if TYPE_CHECKING:
+    from tilec.frontend.sema.evaluate import Evaluator
+    from tilec.frontend.sema.loop_statements import Loops
+
+SCHEDULER = Signature(
+    "T.PersistentTileScheduler",
+    (
+        Parameter("num_m_tiles"),
+        Parameter("num_n_tiles"),
+        Parameter("num_workers", None),
+        Parameter("swizzle_size", 1),
+        Parameter("column_major", True),
+        Parameter("cluster_size", 1),
+        Parameter("stateful", True),
+        Parameter("name", None),
+    ),
+)
+_STATE = ("m_idx", "n_idx", "linear_idx", "current_iter")
+_METHODS = {
+    "init": Signature("init", (Parameter("worker_id"),)),
+    "coord": Signature("coord", (Parameter("tile_id"),)),
+    "valid": Signature("valid", ()),
+    "next_tile": Signature("next_tile", ()),
+}
+_LOOP = "write `s.init(block)`, and then `while s.valid():` with `s.next_tile()` at its end; or use T.Persistent"
+
+
+def tile_scheduler(
+    positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span, multiprocessors: int
+) -> TileScheduler:
+    """What a call of T.PersistentTileScheduler makes. Its name may come first, as it used to."""
+    if positional and isinstance(positional[0].value, str):
+        positional = positional[1:]
+    call = bind(SCHEDULER, list(positional), dict(keywords), span)
+    size, cluster = _positive(call, "swizzle_size"), _positive(call, "cluster_size")
+    m, n = (_integer(call[name]) for name in ("num_m_tiles", "num_n_tiles"))
+    m = _binary("floordiv", _binary("add", m, integer(cluster - 1)), integer(cluster))
+    workers = call["num_workers"]
+    by_columns = call.boolean("column_major")
+    return TileScheduler(
+        primary=m if by_columns else n,
+        secondary=n if by_columns else m,
+        workers=integer(multiprocessors // cluster) if workers.value is None else _integer(workers),
+        swizzle=size,
+        by_columns=by_columns,
+        is_stateful=call.boolean("stateful"),
+        span=span,
+    )
+
+
+def attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
+    """`s.m_idx` and the like, or a method."""
+    if node.name in _METHODS:
+        return Method(scheduler, node.name)
+    if node.name not in _STATE:
+        fail("unknown-attribute", f"a tile scheduler has no `{node.name}`", node.span, f"it has {', '.join(_STATE)}")
+    if scheduler.now is None:
+        _misplaced(f"`{node.name}` is known in the scheduler's loop only", scheduler, node.span)
+    return scheduler.now[_STATE.index(node.name)]
+
+
+def called(evaluator: Evaluator, function: Method, node: ast.Call) -> Value:
+    """`s.coord(i)`, or `s.init(i)`; the other methods belong to the loop."""
+    scheduler = function.owner
+    assert isinstance(scheduler, TileScheduler)
+    call = bind(_METHODS[function.name], *evaluator.operands(node), node.span)
+    match function.name:
+        case "coord":
+            return coordinates(scheduler, _integer(call["tile_id"]))
+        case "init" if scheduler.is_stateful and scheduler.now is None:
+            scheduler.start = _integer(call["worker_id"])
+        case name if scheduler.is_stateful:
+            _misplaced(f".{name}() cannot stand here", scheduler, node.span)
+        case name:
+            fail(
+                "misplaced-statement",
+                f"a scheduler with stateful=False has no .{name}()",
+                node.span,
+                secondary=(Label(scheduler.span, "from here"),),
+                help="use s.coord(i), or leave stateful=False out",
+            )
+    return None
+
+
+def coordinates(scheduler: TileScheduler, tile: Expr) -> tuple[Expr, Expr]:
+    """Row and column of a tile: panels of `swizzle` along the secondary axis, each walked along the primary one; the
+    last panel may be narrower."""
+    width: Expr = integer(scheduler.swizzle)
+    panel = _binary("mul", scheduler.primary, width)
+    base = _binary("mul", _binary("floordiv", tile, panel), width)
+    inside = _binary("floormod", tile, panel)
+    if _binary("floormod", scheduler.secondary, width) != integer(0):
+        left = _binary("sub", scheduler.secondary, base)
+        width = _binary("max", integer(1), _binary("min", width, left))
+    fast, slow = _binary("floordiv", inside, width), _binary("add", base, _binary("floormod", inside, width))
+    return (fast, slow) if scheduler.by_columns else (slow, fast)
+
+
+def of_loop(body: Loops, node: ast.While) -> TileScheduler | None:
+    """The scheduler whose loop this is: `while s.valid():`."""
+    match node.condition:
+        case ast.Call(function=ast.Attribute(name="valid") as function):
+            owner = body.value(function.value)
+            return owner if isinstance(owner, TileScheduler) else None
+        case _:
+            return None
+
+
+def loop(body: Loops, node: ast.While, scheduler: TileScheduler) -> None:
+    """The loop over a block's tiles, as waves of tiles; those that the last wave has too many are skipped."""
+    if not scheduler.is_stateful or scheduler.start is None or scheduler.now is not None:
+        _misplaced("nothing says with which tile this loop begins", scheduler, node.condition.span)
+    *statements, last = node.body
+    if not _moves_on(body, last, scheduler):
+        _misplaced("this loop does not go on to the next tile at its end", scheduler, node.condition.span)
+    body.alike(scheduler.start, node.condition.span, "the tiles of a block")
+    total = _binary("mul", scheduler.primary, scheduler.secondary)
+    waves = _binary("floordiv", _binary("add", total, _binary("sub", scheduler.workers, integer(1))), scheduler.workers)
+    wave = Var(body.unique.take("wave"))
+    linear = _binary("add", _binary("mul", wave, scheduler.workers), scheduler.start)
+    with body.region("the loop", is_loop=True) as out:
+        extents = (scheduler.primary, scheduler.secondary)
+        extents = extents if scheduler.by_columns else extents[::-1]
+        indices = []
+        for name, value, extent in zip(_STATE, coordinates(scheduler, linear), extents, strict=False):
+            var = Var(body.unique.take(name))
+            out.append(Bind(var, value, node.condition.span))
+            indices.append(var)
+            if isinstance(extent, Const):
+                body.ranges[var.name] = (0, int(extent.value) - 1)
+        scheduler.now = (*indices, linear, wave)
+        with body.region("the loop", is_loop=False) as inner, body.loop("while", node.condition.span):
+            body.block(body.trip(tuple(statements)))
+        scheduler.now = scheduler.start = None
+        out.append(If(Binary("lt", linear, total, BOOL), tuple(inner), (), node.span))
+    body.out.append(For("serial", wave, integer(0), waves, 1, tuple(out), span=node.span))
+
+
+def _moves_on(body: Loops, statement: ast.Stmt, scheduler: TileScheduler) -> bool:
+    """Whether it is `s.next_tile()`."""
+    match statement:
+        case ast.Evaluate(value=ast.Call(function=ast.Attribute(name="next_tile") as function, args=(), keywords=())):
+            return body.value(function.value) is scheduler
+        case _:
+            return False
+
+
+def _misplaced(title: str, scheduler: TileScheduler, span: Span) -> NoReturn:
+    fail("misplaced-statement", title, span, secondary=(Label(scheduler.span, "the scheduler"),), help=_LOOP)
+
+
+def _positive(call: Call, name: str) -> int:
+    value = call.integer(name)
+    if value < 1:
+        call.refuse(name, "at least 1")
+    return value
+
+
+def _integer(argument: Argument) -> Expr:
+    expr = as_expr(argument)
+    if expr.dtype.is_float or expr.dtype == BOOL:
+        fail("wrong-dtype", "a number of tiles or blocks must be an integer", argument.span, f"this is {expr.dtype}")
+    return fold_expr(cast(expr, INT32))
+
+
+def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
+    return fold_expr(Binary(op, a, b, INT32))

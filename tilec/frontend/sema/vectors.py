@@ -1,0 +1,181 @@
+"""Vectors in statements: elements of vector tensors, and accesses of so many bits at once (T.ldg128 and its like).
+
+A vector that is read becomes an array of the thread's own, filled in one statement, so that memory is read at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Literal
+
+from tilec.ir.affine import add
+from tilec.ir.expr import cast, constant
+from tilec.ir.tile import Bind, Buffer, Expr, If, Load, Parallel, Select, Stmt, Store, Var, integer, walk_expr
+from tilec.ir.types import BOOL, UINT32
+from tilec.ops import arithmetic
+from tilec.ops.signature import Argument, Call, as_expr
+from tilec.ops.values import Access, Lanes, Range, Value, describe
+from tilec.ops.vectors import WIDE, Wide, with_bits
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+if TYPE_CHECKING:
+    from tilec.frontend.sema.per_thread import PerThread
+
+
+# ---- loads -----------------------------------------------------------------------------------------------------------
+
+
+def loaded(body: PerThread, access: Access, span: Span) -> Lanes:
+    """An element of a vector tensor or tile."""
+    return Lanes(tuple(Load(access.buffer, place) for place in _places(body, access, span, "read")))
+
+
+def wide_load(body: PerThread, call: Call) -> Value:
+    """The value of T.ldg128 and its like."""
+    wide = WIDE[call.name]
+    access = _extended(_access(call, "src", wide), call, "src", wide)
+    lanes = loaded(body, access, call["src"].span)
+    if "pred" in call.arguments and call["pred"].value is not None:
+        holds = _predicate(call)
+        lanes = Lanes(tuple(Select(holds, p, constant(0, p.dtype), p.dtype) for p in lanes.parts))
+    words = with_bits(kept(body, "words", lanes, call.span), UINT32)
+    return words if len(words.parts) > 1 else words.parts[0]
+
+
+def read_only(body: PerThread, call: Call) -> Value:
+    """T.__ldg: an element; how it is read is found out from who writes the tensor."""
+    value, index = call["load_or_buf"].value, call["index"]
+    if isinstance(value, Buffer) and index.value is not None:
+        items = index.value if isinstance(index.value, tuple) else (index.value,)
+        value = Access(value, tuple(as_expr(Argument(i, index.span)) for i in items))
+    if not isinstance(value, Access) or value.has_extent or len(value.indices) != len(value.buffer.extents):
+        call.refuse("load_or_buf", "an element of a tensor, or a tensor with its index")
+    assert isinstance(value, Access)
+    if value.buffer.scope != "global":
+        _wrong_scope(call, "load_or_buf", value.buffer, "tensors")
+    body.element(value, call.span, "read")
+    return as_expr(Argument(value, call.span))
+
+
+# ---- stores ----------------------------------------------------------------------------------------------------------
+
+
+def wide_store(body: PerThread, call: Call) -> None:
+    """The statement T.stg128 and its like."""
+    wide = WIDE[call.name]
+    access = _extended(_access(call, "dst", wide), call, "dst", wide)
+    holds = _predicate(call) if "pred" in call.arguments and call["pred"].value is not None else None
+    value = call["value"].value
+    source = value if isinstance(value, Lanes) else Lanes((as_expr(call["value"]),))
+    if source.dtype.bits * len(source.parts) != wide.bits:
+        call.refuse("value", f"of {wide.bits} bits")
+    stored(body, access, Argument(with_bits(source, access.buffer.dtype), call["value"].span), call.span, holds)
+
+
+def stored(body: PerThread, access: Access, argument: Argument, span: Span, holds: Expr | None = None) -> None:
+    """Set a vector element, or a slice, to a vector, or to a number in all its lanes."""
+    places, value, dtype = _places(body, access, span, "written"), argument.value, access.buffer.dtype
+    if not isinstance(value, Lanes):
+        value = Lanes((as_expr(argument, dtype),) * len(places))
+    if len(value.parts) != len(places):
+        fail(
+            "shape-mismatch",
+            f"{len(value.parts)} lanes for {len(places)} elements",
+            span,
+            secondary=(Label(argument.span, describe(value)), Label(access.buffer.span, "from here")),
+        )
+    stores = tuple(
+        Store(access.buffer, place, cast(part, dtype), span) for place, part in zip(places, value.parts, strict=True)
+    )
+    statements: tuple[Stmt, ...] = stores if holds is None else (If(holds, stores, (), span),)
+    if body.is_parallel:
+        body.out += statements
+    elif any(body.is_own(store) for store in stores) or (holds is not None and body.is_varying(holds)):
+        body.each_thread(statements, span)
+    else:
+        body.out.append(Parallel((Var(body.unique.take("once")),), (1,), statements, span))
+
+
+def kept(body: PerThread, name: str, value: Lanes, span: Span) -> Lanes:
+    """The vector as it is now, whatever is stored afterwards."""
+    held = value.origin or value
+    if not any(isinstance(e, Load) for part in held.parts for e in walk_expr(part)):
+        return value
+    if body.is_parallel:
+        variables = tuple(Var(body.unique.take(name), part.dtype) for part in held.parts)
+        for var, part in zip(variables, held.parts, strict=True):
+            if body.is_varying(part):
+                body.varying.add(var)
+            body.out.append(Bind(var, part, span))
+        return with_bits(Lanes(variables), value.dtype)
+    if all(isinstance(p, Load) and p.buffer.scope == "local" and p.buffer.name in body.vectors for p in held.parts):
+        return value  # kept already
+    array = body.local(name, (len(held.parts),), held.dtype, span)
+    body.vectors.add(array.name)
+    stores = (Store(array, (integer(i),), part, span) for i, part in enumerate(held.parts))
+    body.each_thread(tuple(stores), span)
+    return with_bits(Lanes(tuple(Load(array, (integer(i),)) for i in range(len(held.parts)))), value.dtype)
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _places(
+    body: PerThread, access: Access, span: Span, what: Literal["read", "written"]
+) -> tuple[tuple[Expr, ...], ...]:
+    """The indices of each element, row by row."""
+    body.element(access, span, what)
+    ranges = [tuple(add(i.start, integer(k)) for k in range(i.extent)) if isinstance(i, Range) else (i,)
+              for i in access.indices]  # fmt: skip
+    return tuple(itertools.product(*ranges))
+
+
+def _access(call: Call, name: str, wide: Wide) -> Access:
+    value = call[name].value
+    if isinstance(value, Buffer):
+        value = Access(value, tuple(integer(0) for _ in value.extents))
+    if not isinstance(value, Access):
+        call.refuse(name, "an element of a tensor or tile, or a slice")
+    assert isinstance(value, Access)
+    if value.buffer.scope != wide.scope:
+        _wrong_scope(call, name, value.buffer, "tensors" if wide.scope == "global" else "shared tiles")
+    if value.buffer.dtype == BOOL or value.buffer.dtype.bits < 8:
+        fail("wrong-dtype", f"{call.name} of {value.buffer.dtype}", call[name].span, "has no bits of its own in memory")
+    return value
+
+
+def _extended(access: Access, call: Call, name: str, wide: Wide) -> Access:
+    """As many neighbours as the bits take, from an element on."""
+    bits = access.buffer.dtype.bits
+    count = 1
+    for index in access.indices:
+        count *= index.extent if isinstance(index, Range) else 1
+    if access.has_extent:
+        if count * bits != wide.bits:
+            fail(
+                "shape-mismatch",
+                f"{call.name} of {count * bits} bits",
+                call[name].span,
+                f"{count} {access.buffer.dtype}",
+            )
+        return access
+    if wide.bits % bits:
+        fail("shape-mismatch", f"{call.name} of one {access.buffer.dtype}", call[name].span, f"which has {bits} bits")
+    last = access.indices[-1]
+    assert not isinstance(last, Range)
+    return Access(access.buffer, (*access.indices[:-1], Range(last, wide.bits // bits)))
+
+
+def _predicate(call: Call) -> Expr:
+    return as_expr(Argument(arithmetic.condition(call["pred"]), call["pred"].span))
+
+
+def _wrong_scope(call: Call, name: str, buffer: Buffer, wanted: str) -> None:
+    fail(
+        "wrong-scope",
+        f"{call.name} is for {wanted}",
+        call[name].span,
+        f"this is a part of {describe(buffer)}",
+        secondary=(Label(buffer.span, "from here"),),
+    )

@@ -1,0 +1,319 @@
+"""Puts the tensors and tiles themselves in place of their views: indices computed anew, boxes moved where they stay
+boxes, copies of others written out element by element. A tensor that is given a layout is a view of itself, in which
+each element lies somewhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilec.frontend.sema.pointers import strided
+from tilec.ir.affine import add
+from tilec.ir.expr import cast, constant
+from tilec.ir.tile import (
+    Attr,
+    Bind,
+    Break,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    If,
+    Load,
+    Parallel,
+    Print,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    While,
+    children,
+    integer,
+    with_children,
+)
+from tilec.ir.types import BOOL
+from tilec.ops import registry
+from tilec.ops.fill import fill_value
+from tilec.ops.signature import Argument, Call as Arguments, as_dtype, as_shape, bind
+from tilec.ops.values import IndexMap, Method, describe, show_shape
+from tilec.ops.views import AT_DATA, DATA, VIEWS
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.analysis.scheduling_hints import expanded
+from tilec.passes.analysis.unique_names import UniqueNames
+from tilec.passes.layout.placements import inside_tensor, placed_at
+from tilec.passes.layout.reshape_views import groups, inside, linear, part_of, places, resized, seen_as
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+
+def asked_view(path: str, positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Arguments:
+    """The call of T.reshape or T.view that this is, or that T.Tensor(shape, dtype, tile.data) means."""
+    if path in VIEWS:
+        return bind(VIEWS[path].signature, positional, keywords, span)
+    call = bind(AT_DATA[path], positional, keywords, span)
+    data = call["data"].value
+    if not isinstance(data, Method) or not isinstance(data.owner, Buffer) or data.name != DATA:
+        fail(
+            "wrong-argument",
+            f"{path} in a kernel is a view of a tensor or a tile",
+            call["data"].span,
+            f"`data` is {describe(data)}" if call.is_given("data") else "`data` is missing",
+            help=f"write {path}(shape, dtype, tile.data), or T.alloc_shared for a new tile",
+        )
+    whole = Argument(data.owner, call["data"].span)
+    return bind(VIEWS["T.view"].signature, [whole, call["shape"], call["dtype"]], {}, span)
+
+
+def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
+    """What a call of T.reshape or T.view gives: a buffer that stands for another one, and that one."""
+    source = call["src"].value
+    if not isinstance(source, Buffer):
+        call.refuse("src", "a whole tensor or tile")
+    assert isinstance(source, Buffer)
+    if source.is_dynamic:
+        fail(
+            "runtime-shape",
+            f"{call.name} of a tensor whose shape is known at launch",
+            call["src"].span,
+            f"this is {describe(source)}",
+        )
+    strided(call, source)
+    dtype = source.dtype
+    if "dtype" in call.arguments and call["dtype"].value is not None:
+        dtype = as_dtype(call["dtype"])
+    is_resized = dtype.bits != source.dtype.bits
+    if dtype != source.dtype and (
+        BOOL in (dtype, source.dtype) or (is_resized and min(dtype.bits, source.dtype.bits) < 8)
+    ):
+        fail(
+            "wrong-dtype",
+            f"{source.dtype} cannot be seen as {dtype}",
+            call["dtype"].span,
+            "truth values stay as they are"
+            if BOOL in (dtype, source.dtype)
+            else "elements of less than a byte stay as they are",
+            secondary=(Label(source.span, "from here"),),
+            help="convert it, as by T.copy"
+            if BOOL in (dtype, source.dtype)
+            else "put elements together with shifts, and take them apart with T.reinterpret",
+        )
+    has_shape = call["shape"].value is not None
+    alike = resized(source.shape, source.dtype, dtype)
+    shape = as_shape(call["shape"], f"the shape of {call.name}") if has_shape else alike
+    total = math.prod(source.shape) * source.dtype.bits // dtype.bits
+    if shape is None or math.prod(shape) != total or resized(shape, dtype, source.dtype) is None:
+        found = f"{source.name} has rows of {source.shape[-1]} elements" if shape is None else f"{show_shape(shape)}"
+        fail(
+            "shape-mismatch",
+            f"{call.name} keeps all elements" if not is_resized else f"{call.name} keeps all bytes of each row",
+            call["shape" if has_shape else "dtype"].span,
+            f"{found}, of which {total} of {dtype} are to be made"
+            if is_resized
+            else f"{show_shape(shape or ())} has {math.prod(shape or ())}, {source.name} has {total}",
+            secondary=(Label(source.span, f"{source.dtype}{show_shape(source.shape)}"),),
+        )
+    return Buffer(names.take(f"{source.name}_view"), shape, dtype, source.scope, call.span), source
+
+
+def without_views(
+    body: tuple[Stmt, ...], views: Mapping[str, Buffer], tensors: Mapping[str, IndexMap], names: UniqueNames
+) -> tuple[tuple[Stmt, ...], tuple[Buffer, ...]]:
+    """The statements, on what the views are views of; and the tiles that they need for it."""
+    rewritten = _Views(views, tensors, names)
+    return (rewritten.body(body) if views or tensors else body), tuple(rewritten.made)
+
+
+class _Views:
+    def __init__(self, views: Mapping[str, Buffer], tensors: Mapping[str, IndexMap], names: UniqueNames) -> None:
+        self.views, self.tensors, self.names = views, tensors, names
+        self.made: list[Buffer] = []
+
+    def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(new for s in body for new in self.stmt(s))
+
+    def stmt(self, stmt: Stmt) -> tuple[Stmt, ...]:
+        match stmt:
+            case TileOp():
+                return self.operation(stmt)
+            case Print(values=values):
+                return (replace(stmt, values=tuple(map(self.expr, values))),)
+            case Store():
+                return self.store(stmt)
+            case Bind(value=value):
+                return (replace(stmt, value=self.expr(value)),)
+            case Parallel(body=body):
+                return (replace(stmt, body=self.body(body)),)
+            case For(start=start, stop=stop, body=body):
+                loop = replace(stmt, start=self.expr(start), stop=self.expr(stop))
+                return (expanded(loop, [self.stmt(s) for s in body]),)
+            case If(condition=condition, then=then, orelse=orelse):
+                holds = self.expr(condition)
+                return (replace(stmt, condition=holds, then=self.body(then), orelse=self.body(orelse)),)
+            case While(condition=condition, body=body):
+                return (replace(stmt, condition=self.expr(condition), body=self.body(body)),)
+            case Break():
+                return (stmt,)
+
+    def store(self, store: Store) -> tuple[Stmt, ...]:
+        """To a view of wider elements, all parts of one."""
+        value, buffer = self.expr(store.value), store.buffer
+        indices = tuple(self.expr(i) for i in store.indices)
+        if buffer.name not in self.views:
+            return _only(
+                inside_tensor(buffer, indices) if buffer.name in self.tensors else None,
+                (replace(store, indices=self.at(buffer, indices), value=value),),
+            )
+        source = self.views[buffer.name]
+        if buffer.dtype != source.dtype and (store.atomic is not None or buffer.dtype.bits < source.dtype.bits):
+            what = "an atomic on" if store.atomic is not None else "an element is set through"
+            fail(
+                "wrong-dtype",
+                f"{what} a view of {source.name} as {buffer.dtype}",
+                store.span,
+                f"{source.name} holds {source.dtype}",
+                secondary=(Label(buffer.span, "the view"),),
+                help="use the type that the elements have"
+                if store.atomic is not None
+                else f"allocate the tile as {buffer.dtype}, and see it as {source.dtype} where that is read",
+            )
+        made: list[Stmt] = []
+        for part, place in enumerate(places(buffer, source, indices)):
+            there = self.at(source, place)
+            made.append(replace(store, buffer=source, indices=there, value=part_of(value, source.dtype, part)))
+        return _only(self.exists(buffer, source, indices), tuple(made))
+
+    def at(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Where the element lies that has these indices in the text."""
+        given = self.tensors.get(buffer.name)
+        return indices if given is None else placed_at(buffer, given, indices)
+
+    def exists(self, seen: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> Expr | None:
+        """The condition without which an index meets another element, or none; None: never."""
+        return inside_tensor(seen, indices) if source.name in self.tensors else inside(seen, source, indices)
+
+    def expr(self, expr: Expr) -> Expr:
+        expr = with_children(expr, tuple(self.expr(c) for c in children(expr)))
+        if not isinstance(expr, Load):
+            return expr
+        source = self.views.get(expr.buffer.name)
+        if source is None and expr.buffer.name not in self.tensors:
+            return expr
+        source = source or expr.buffer
+        loads = [Load(source, self.at(source, place)) for place in places(expr.buffer, source, expr.indices)]
+        value = seen_as(expr.buffer, loads, expr.indices)
+        exists = self.exists(expr.buffer, source, expr.indices)
+        return value if exists is None else Select(exists, value, constant(0, expr.dtype), expr.dtype)
+
+    # ---- operations on tiles -----------------------------------------------------------------------------------------
+
+    def operation(self, op: TileOp) -> tuple[Stmt, ...]:
+        op = replace(
+            op,
+            regions=tuple(replace(r, start=tuple(self.expr(s) for s in r.start)) for r in op.regions),
+            attrs=tuple((key, self.attr(value)) for key, value in op.attrs),
+        )
+        if any(r.buffer.name in self.tensors for r in op.regions) and op.name in ("copy", "atomic"):
+            return self.stmt(self.elements(op))
+        if not any(r.buffer.name in self.views for r in op.regions):
+            return (op,)
+        if op.name not in ("copy", "fill"):
+            return self.on_a_copy(op)
+        boxes = tuple(box for r in op.regions if (box := self.box(r)) is not None)
+        if len(boxes) == len(op.regions):
+            return (replace(op, regions=boxes),)
+        return self.stmt(self.elements(op))
+
+    def on_a_copy(self, op: TileOp) -> tuple[Stmt, ...]:
+        """An operation that knows whole tiles only gets tiles of the views' shapes."""
+        effects = registry.get(op.name).effects(op)
+        before: list[Stmt] = []
+        after: list[Stmt] = []
+        regions: list[Region] = []
+        for region in op.regions:
+            seen = region.buffer
+            if seen.name not in self.views:
+                regions.append(region)
+                continue
+            if seen.scope == "global":
+                fail(
+                    "wrong-scope",
+                    f"T.{op.name} works on tensors and tiles, not on views of tensors",
+                    op.span,
+                    f"{self.views[seen.name].name} is meant in another shape",
+                    secondary=(Label(seen.span, "the view"),),
+                    help="work on a tile, and T.copy that to the view",
+                )
+            tile = replace(seen, name=self.names.take(f"{seen.name}_copy"), span=op.span)
+            self.made.append(tile)
+            whole, of_view = (Region(b, tuple(integer(0) for _ in b.shape), b.shape, op.span) for b in (tile, seen))
+            if region in effects.reads or not region.is_whole:
+                before += self.stmt(TileOp("copy", (of_view, whole), (), op.span))
+            if region in effects.writes:
+                after += self.stmt(TileOp("copy", (whole, of_view), (), op.span))
+            regions.append(replace(region, buffer=tile))
+        return *before, replace(op, regions=tuple(regions)), *after
+
+    def attr(self, value: Attr) -> Attr:
+        return value if value is None or isinstance(value, int | float | bool | str) else self.expr(value)
+
+    def box(self, region: Region) -> Region | None:
+        """The same elements in the same order as a box of what the view is a view of, if they are one."""
+        source = self.views.get(region.buffer.name)
+        if source is None:
+            return region
+        if source.dtype != region.buffer.dtype or source.name in self.tensors:
+            return None
+        start: list[Expr] = []
+        extent: list[int] = []
+        for mine, its in groups(region.buffer.shape, source.shape):
+            sizes, others = [region.buffer.shape[d] for d in mine], [source.shape[d] for d in its]
+            extents = [region.extent[d] for d in mine]
+            if len(its) == 1:
+                starts = [region.start[d] for d in mine]
+                first = next((k for k, e in enumerate(extents) if e != 1), len(mine) - 1)
+                inner = zip(starts[first + 1 :], extents[first + 1 :], sizes[first + 1 :], strict=True)
+                if any(e != size or at != integer(0) for at, e, size in inner):
+                    return None
+                if first and not _ends_within(starts[first], extents[first], sizes[first]):
+                    return None
+                start.append(fold_expr(linear(starts, sizes)))
+                extent.append(math.prod(extents))
+            elif extents == sizes:
+                start += [integer(0)] * len(its)
+                extent += others
+            else:
+                return None
+        box = Region(source, tuple(start), tuple(extent), region.span)
+        return box if box.shape == region.shape else None
+
+    def elements(self, op: TileOp) -> Parallel:
+        """A copy, a fill or an atomic, element by element."""
+        *sources, destination = op.regions
+        shape = destination.shape
+        variables = tuple(Var(self.names.take("element")) for _ in shape)
+
+        def at(region: Region) -> tuple[Expr, ...]:
+            if all(extent == 1 for extent in region.extent):
+                return region.start
+            walked = iter(variables)
+            places = zip(region.start, region.extent, strict=True)
+            return tuple(fold_expr(add(next(walked), start)) if extent != 1 else start for start, extent in places)
+
+        value = Load(sources[0].buffer, at(sources[0])) if sources else fill_value(op)
+        store = Store(destination.buffer, at(destination), cast(value, destination.buffer.dtype), op.span)
+        if op.name == "atomic":
+            store = replace(store, atomic=op.attr("kind"), order=op.attr("order"))  # type: ignore[arg-type]
+        return Parallel(variables, shape, (store,), op.span)
+
+
+def _only(exists: Expr | None, stores: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The stores, where there is such an element."""
+    return stores if exists is None else (If(exists, stores, (), stores[0].span),)
+
+
+def _ends_within(start: Expr, extent: int, size: int) -> bool:
+    return isinstance(start, Const) and 0 <= start.value <= size - extent

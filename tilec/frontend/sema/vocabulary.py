@@ -1,0 +1,105 @@
+"""Every name of the language that means something, and what is said of one that cannot be used as it is."""
+
+from __future__ import annotations
+
+from tilec.frontend.sema import pipelines
+from tilec.frontend.sema.hints import HINTS
+from tilec.frontend.syntax import ast
+from tilec.ir.types import BY_NAME
+from tilec.ops import registry
+from tilec.ops.dp4a import DP4A
+from tilec.ops.names import refuse
+from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER, UPDATE
+from tilec.ops.scalar import FUNCTIONS
+from tilec.ops.signature import nearest
+from tilec.ops.threads import PLACES
+from tilec.ops.vectors import LDG, VECTOR_TYPES, WIDE
+from tilec.ops.views import VIEWS
+from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.support.diagnostics import fail, instead
+from tilec.support.source import Span
+
+ALLOCATIONS = (
+    "T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global", "T.alloc_barrier",
+    "T.alloc_cluster_barrier", "T.alloc_tmem",
+    ALLOCATE_REDUCER.name, *pipelines.PIPELINES,
+)  # fmt: skip
+LOOPS = (
+    "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
+    "T.Persistent", "range",
+)  # fmt: skip
+EAGER = ("T.const", "T.empty")
+DIALECT = "T.__tilelang_dialect__"
+"""What the language is spoken for: always CUDA."""
+OTHERS = (
+    "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro",
+    "T.inline", "T.Ref", "T.Var", "T.PersistentTileScheduler", "T.SharedBuffer", "T.FragmentBuffer",
+    "T.GemmWarpPolicy", "T.loop_break", "T.evaluate", "T.print", "T.rng_init", "T.rng_rand", "T.rng_rand_float",
+    "T.ws", "T.WarpSpecialize", "T.StridedTensor", "T.ptr", "T.make_tensor", "T.make_tensor_from_addr",
+    DIALECT, *EAGER,
+)  # fmt: skip
+
+
+def supported_names() -> list[str]:
+    """Every `T.*` name that means something, for the help of a message."""
+    spellings = [f"T.{name}" for name in registry.spelling_names()]
+    functions = [name for name in FUNCTIONS if name.startswith("T.")]
+    return [
+        *spellings,
+        *functions,
+        *ALLOCATIONS,
+        *LOOPS,
+        *OTHERS,
+        *HINTS,
+        *PLACES,
+        *WARP_FUNCTIONS,
+        *VIEWS,
+        DP4A.name,
+        "T.tcgen05_sf_warp_transpose",
+        UPDATE.name,
+        *(f"T.{name}" for name in BY_NAME),
+        *VECTOR_TYPES,
+        *WIDE,
+        LDG.name,
+    ]
+
+
+def refuse_call(path: str, node: ast.Call) -> None:
+    """Say why a name of the language cannot be called where a value is needed, or at all."""
+    span = node.span
+    name = path.removeprefix("T.")
+    if path.startswith("T.") and registry.spelling(name):
+        fail("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
+    if path in ALLOCATIONS:
+        fail("not-a-value", f"{path} needs a name", span, help=f"write `name = {path}(shape, dtype)`")
+    if path in LOOPS:
+        fail("not-a-value", f"{path} belongs in a for statement", span, help=f"write `for i in {path}(…):`")
+    if path in HINTS or path in ("T.print", "T.rng_init") or (path in WIDE and WIDE[path].stores):
+        fail("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
+    if path in EAGER:
+        fail(
+            "misplaced-statement",
+            f"{path} belongs in a function that is a kernel under @tilelang.jit",
+            span,
+            help="in other kernels, sizes are constants or T.dynamic, and outputs are parameters",
+        )
+    if path in ("T.Kernel", "T.ClusterKernel"):
+        fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(…) as bx:`")
+    if path in ("T.ws", "T.WarpSpecialize"):
+        fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(0):`")
+    if not path.startswith("T."):
+        fail("foreign-call", f"{path} is nothing that a kernel can call", node.function.span)
+    refuse_name(path, node.function.span)
+
+
+def refuse_name(path: str, span: Span) -> None:
+    """`T.something` that tilec does not carry out."""
+    refuse(path, span)
+    near = nearest(path.removeprefix("T."), [n.removeprefix("T.") for n in supported_names()])
+    fail(
+        "unsupported-operation",
+        f"{path} is not supported",
+        span,
+        help=f"did you mean T.{near}?" if near else None,
+        fix=instead(path, near and f"T.{near}"),
+    )

@@ -1,0 +1,420 @@
+"""The syntax tree of a kernel file: what was written, before any name is looked up.
+
+Every node knows its `span`. Spans take no part in equality, so that a tree printed and parsed again equals itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import field, fields
+from typing import Literal
+
+from tilec.support.records import dataclass
+from tilec.support.source import NOWHERE, Span
+
+# ---- expressions -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    value: int | float
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    value: str
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Formatted:
+    """`{value!conversion:spec}` in an f-string."""
+
+    value: Expr
+    conversion: Literal["", "r", "s", "a"] = ""
+    spec: str = ""
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedString:
+    """An f-string: text and formatted values, no two texts in a row."""
+
+    parts: tuple[String | Formatted, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """`True`, `False`, `None` or `...`, by its spelling."""
+
+    name: Literal["True", "False", "None", "..."]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    id: str
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    value: Expr
+    name: str
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Starred:
+    """`*value` in a call, a tuple or a list."""
+
+    value: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """`name=value` in a call; `**value` has the name `**`."""
+
+    name: str
+    value: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    function: Expr
+    args: tuple[Expr | Starred, ...] = ()
+    keywords: tuple[Keyword, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """`lower:upper:step` inside a subscript."""
+
+    lower: Expr | None = None
+    upper: Expr | None = None
+    step: Expr | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscript:
+    value: Expr
+    indices: tuple[Expr | Slice, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple:
+    items: tuple[Expr | Starred, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    items: tuple[Expr | Starred, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Dict:
+    items: tuple[tuple[Expr, Expr], ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """`for target in iterable if condition …` of a comprehension."""
+
+    target: Expr
+    iterable: Expr
+    conditions: tuple[Expr, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehension:
+    """`element` for all that the clauses run over; in a dictionary it is the key, and `value` the value."""
+
+    kind: Literal["list", "generator", "dict"]
+    element: Expr
+    value: Expr | None
+    clauses: tuple[Clause, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    """Of its parameters only names and defaults."""
+
+    params: tuple[Parameter, ...]
+    body: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+UnaryOp = Literal["-", "+", "~", "not"]
+BinaryOp = Literal["+", "-", "*", "/", "//", "%", "@", "**", "&", "|", "^", "<<", ">>"]
+CompareOp = Literal["<", "<=", ">", ">=", "==", "!=", "in", "not in", "is", "is not"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    op: UnaryOp
+    operand: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    op: BinaryOp
+    left: Expr
+    right: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """A chain, as in `0 <= i < n`: one operator for each operand after the first."""
+
+    first: Expr
+    ops: tuple[CompareOp, ...]
+    rest: tuple[Expr, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    op: Literal["and", "or"]
+    left: Expr
+    right: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """`then if condition else orelse`."""
+
+    condition: Expr
+    then: Expr
+    orelse: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+Expr = (
+    Number | String | JoinedString | Constant | Name | Attribute | Call | Subscript | Tuple | List | Dict
+    | Unary | Binary | Compare | Boolean | Conditional | Lambda | Comprehension
+)  # fmt: skip
+
+
+# ---- statements ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """`name` or `name as alias` in an import."""
+
+    name: str
+    alias: str | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """`import names`, or `from module import names`; `*` is a name here, and a relative module has its dots."""
+
+    names: tuple[Alias, ...]
+    module: str | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """`target = value`, or `a = b = value` with several targets."""
+
+    targets: tuple[Expr, ...]
+    value: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedAssign:
+    target: Expr
+    annotation: Expr
+    value: Expr | None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AugmentedAssign:
+    target: Expr
+    op: BinaryOp
+    value: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """An expression as a statement."""
+
+    value: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    value: Expr | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """`raise error from cause`; the cause matters to nobody and is dropped."""
+
+    error: Expr | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Assert:
+    condition: Expr
+    message: Expr | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """An `elif` is an If alone in `orelse`."""
+
+    condition: Expr
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    target: Expr
+    iterable: Expr
+    body: tuple[Stmt, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    condition: Expr
+    body: tuple[Stmt, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class With:
+    context: Expr
+    target: Expr | None
+    body: tuple[Stmt, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`kind` is what stands before the name: with `*` or `**` it collects the rest. A lone `*` has no name."""
+
+    name: str
+    annotation: Expr | None = None
+    default: Expr | None = None
+    kind: Literal["", "*", "**"] = ""
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """`name_span` is the name alone: what a message about the whole function points at."""
+
+    name: str
+    params: tuple[Parameter, ...]
+    body: tuple[Stmt, ...]
+    decorators: tuple[Expr, ...] = ()
+    returns: Expr | None = None
+    name_span: Span = field(default=NOWHERE, compare=False)
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A definition at the top of the file that is Python, but no kernel language: a test, a reference. It is no
+    mistake unless a kernel uses it; `parse.mistake_of` is what to say then. `text` are its lines."""
+
+    name: str
+    text: str
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+Stmt = (
+    Import
+    | Assign
+    | AnnotatedAssign
+    | AugmentedAssign
+    | Evaluate
+    | Pass
+    | Break
+    | Continue
+    | Return
+    | Raise
+    | Assert
+    | If
+    | For
+    | While
+    | With
+    | Function
+    | Foreign
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    body: tuple[Stmt, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+Node = Expr | Slice | Starred | Clause | Formatted | Keyword | Alias | Parameter | Stmt | Module
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and everything below it, parents first, in source order of the fields."""
+    yield node
+    for f in fields(node):
+        yield from _walk_value(getattr(node, f.name))
+
+
+def _walk_value(value: object) -> Iterator[Node]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _walk_value(item)
+    elif isinstance(value, Node):
+        yield from walk(value)
+
+
+def respan(node: Node, change: Callable[[Span], Span]) -> None:
+    """Give every node of a tree that nobody has seen yet another span."""
+    for part in walk(node):
+        object.__setattr__(part, "span", change(part.span))
+        if isinstance(part, Function):
+            object.__setattr__(part, "name_span", change(part.name_span))

@@ -1,0 +1,93 @@
+"""Kernel text to the same kernel, laid out as ruff lays out Python: comments, and what `# fmt: off` guards, stay."""
+
+from __future__ import annotations
+
+import ast as python
+import codecs
+import subprocess
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+from tilec.frontend.syntax import ast
+from tilec.frontend.syntax.parse import parse
+from tilec.support.diagnostics import fail
+from tilec.support.recognise import check_kernel
+from tilec.support.source import SourceFile
+
+
+def formatted(source: SourceFile) -> str:
+    """The text of `source` as ruff formats it, with the settings that ruff finds for its folder; line ends stay.
+
+    A `CompileError` where it is not in the language, where ruff is not there or fails, and where what ruff made would
+    be another kernel: nothing that this returns compiles to anything else.
+    """
+    check_kernel(source.path, source.text)
+    before = parse(source)
+    text = _by_ruff(source)
+    after = parse(SourceFile(source.path, text))
+    if _meaning(before.body) != _meaning(after.body):
+        fail(
+            "formatting-changes",
+            f"ruff would make another kernel of {source.path}",
+            notes=("the file is as it was",),
+            help="put `# fmt: off` and `# fmt: on` around what is read differently, and please report it",
+        )
+    return text
+
+
+def formatted_bytes(data: bytes, source: SourceFile) -> bytes:
+    """The same of a file as it lies on the disk, whose mark of UTF-8 stays too."""
+    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    return mark + formatted(source).encode()
+
+
+def _by_ruff(source: SourceFile) -> str:
+    try:
+        from ruff import find_ruff_bin
+
+        program = find_ruff_bin()
+    except (ImportError, FileNotFoundError):
+        fail("no-formatter", "ruff is not installed here", help="pip install 'tilec[fmt]'")
+    file = Path(source.path).resolve()
+    done = subprocess.run(
+        [
+            program, "format", "--quiet", "--no-cache", "--extension", "tl:python", "--stdin-filename", str(file),
+            "--config", "format.line-ending='auto'", "-",
+        ],
+        input=source.text.encode(),
+        capture_output=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        fail("formatting-failed", f"ruff cannot format {source.path}", notes=tuple(said[:5]))
+    return done.stdout.decode()
+
+
+def _meaning(value: object) -> object:
+    """A tree without what formatting may change: spans, the spaces of docstrings, the layout of foreign Python."""
+    match value:
+        case tuple():
+            return tuple(_meaning(item) for item in value)
+        case ast.Evaluate(ast.String(text)):
+            return "docstring", *text.split()
+        case ast.Foreign(name, text):
+            return name, _python_meaning(text)
+        case _ if is_dataclass(value):
+            return type(value), *(_meaning(getattr(value, f.name)) for f in fields(value) if f.compare)
+        case _:
+            return type(value), value
+
+
+def _python_meaning(text: str) -> str:
+    """Of a definition that is Python and no kernel language. Itself, where this release of Python cannot read it."""
+    try:
+        tree = python.parse(text)
+    except SyntaxError:
+        return text
+    for node in python.walk(tree):
+        if isinstance(node, python.Expr) and isinstance(node.value, python.Constant):
+            docstring = node.value
+            if isinstance(docstring.value, str):
+                docstring.value = " ".join(docstring.value.split())
+    return python.dump(tree)

@@ -1,0 +1,138 @@
+"""Further syntax errors behind the first: a statement that cannot be read is replaced by one that can.
+
+That is done only where the next statement is surely the next one. An error that does not lie behind the one before it
+would be a consequence of the replacement, and ends the search.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tilec.frontend.syntax.foreign import TOKEN
+from tilec.support.diagnostics import CompileError, Diagnostic, Mistakes
+
+T = TypeVar("T")
+
+# A header that cannot be read, and one that can stand for it, so that its block is read.
+_HEADERS = {"elif": "elif 1:", "else": "else:", "while": "while 1:", "for": "while 1:", "def": "def _():"}
+_LONGEST = 500_000
+"""Characters to read for it, over and over: a few seconds. A mistake of a long file comes alone."""
+_WORD = re.compile(r"[ \t]*(\w+|@)")
+_BLOCKS = {"except", "finally"}
+"""Of a `try`, about which has been said that the language has none."""
+
+
+def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[Diagnostic, ...]:
+    """What `read` says is wrong up to a line, each with what follows it in sight."""
+    found: list[Diagnostic] = []
+    reached = 0
+    left = _LONGEST
+    while len(found) < Mistakes.MOST and (left > 0 or not found):
+        left -= len(text)
+        try:
+            read(text)
+            break
+        except CompileError as error:
+            (diagnostic,) = error.diagnostics
+        line = diagnostic.primary.span.line if diagnostic.primary else 0
+        if not reached < line or (found and line > last_line):
+            break
+        reached = line
+        lines = text.split("\n")
+        word = _WORD.match(lines[line - 1])
+        if not (found and word and word[1] in _BLOCKS):
+            found.append(diagnostic)
+        column = diagnostic.primary.span.column if diagnostic.primary else 1
+        without = _without(lines, line, column)
+        if without is None:
+            break
+        text = without
+    return tuple(found)
+
+
+@dataclass
+class Repairs:
+    """How many more statements of a file may be left out: each takes as long as reading it once."""
+
+    left: int = 50
+
+
+def mended(text: str, read: Callable[[str], T], repairs: Repairs) -> T:
+    """What `read` makes of the text with each statement that it cannot read left out, by itself or with what follows:
+    for who looks names up in a text that is being written. Where none of it can be read, of the empty text."""
+    while repairs.left > 0:
+        try:
+            return read(text)
+        except CompileError as error:
+            primary = error.diagnostics[0].primary
+        repairs.left -= 1
+        lines = text.split("\n")
+        line, column = (primary.span.line, primary.span.column) if primary else (1, 1)
+        attempts = (
+            _without(lines, line, column),
+            _without_first_line(lines, line),
+            "\n".join([*lines[: line - 1], "", *lines[line:]]),
+            "\n".join(lines[: line - 1]),
+        )
+        text = next((one for one in attempts if one not in (None, text)), None) or ""
+    return read("")
+
+
+def _without(lines: list[str], line: int, column: int) -> str | None:
+    """The text with another statement in place of the one around this place; None where that one's end is unsure."""
+    for start, end, is_whole in _statements("\n".join(lines)):
+        if not start <= line <= end:
+            continue
+        if not is_whole or end == len(lines):
+            # A bracket stays open. If the text stops making sense where a line begins, that line is a new statement; if
+            # at the colon that ends one, so is the next.
+            if lines[line - 1][column - 1 :].split("#")[0].strip() == ":":
+                end = line
+            elif line > start and not lines[line - 1][: column - 1].strip():
+                end = line - 1
+            else:
+                return None
+        return "\n".join([*lines[: start - 1], _stand_in(lines, start, end), *[""] * (end - start), *lines[end:]])
+    return None
+
+
+def _without_first_line(lines: list[str], line: int) -> str | None:
+    """The same with only the first line of that statement replaced: a bracket is most often left open there."""
+    start = next((start for start, end, _ in _statements("\n".join(lines)) if start <= line <= end), None)
+    return None if start is None else "\n".join([*lines[: start - 1], _stand_in(lines, start, start), *lines[start:]])
+
+
+def _stand_in(lines: list[str], start: int, end: int) -> str:
+    first = lines[start - 1]
+    indent = first[: len(first) - len(first.lstrip())]
+    word = _WORD.match(first)
+    keyword = word[1] if word else ""
+    if keyword == "@":
+        return f"{indent}@_"
+    following = next((line for line in lines[end:] if line.strip() and not line.lstrip().startswith("#")), "")
+    opens = len(following) - len(following.lstrip()) > len(indent)
+    return indent + (_HEADERS.get(keyword, "if 1:") if opens else "pass")
+
+
+def _statements(text: str) -> Iterator[tuple[int, int, bool]]:
+    """First and last line of each logical line that is not empty, and whether all its brackets are closed."""
+    opened, line, start, begins = 0, 1, 1, 0
+    for token in TOKEN.finditer(text):
+        match token.lastgroup:
+            case "open":
+                opened += 1
+            case "close":
+                opened = max(opened - 1, 0)
+            case "line":
+                line += 1
+                if not opened:
+                    if text[begins : token.start()].strip():
+                        yield start, line - 1, True
+                    start, begins = line, token.end()
+            case _:
+                line += token[0].count("\n")
+    if text[begins:].strip():
+        yield start, line, not opened

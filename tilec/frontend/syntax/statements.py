@@ -1,0 +1,172 @@
+"""The parser's trees to statements of the syntax tree."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tilec.frontend.syntax import ast
+from tilec.frontend.syntax.expressions import assignable, expression, optional
+from tilec.frontend.syntax.tree import MAX_DEPTH, Branch, Child, Token, token_span, token_text, tree_span
+from tilec.support.diagnostics import fail
+from tilec.support.source import Span
+
+_COMPOUND = {"if_stmt", "elif_part", "for_stmt", "while_stmt", "with_stmt", "function"}
+
+
+def _block(tree: Child, depth: int) -> tuple[ast.Stmt, ...]:
+    assert isinstance(tree, Branch)
+    return tuple(statement(c, depth + 1) for c in tree.children if isinstance(c, Branch))
+
+
+def _check_depth(depth: int, span: Span) -> None:
+    """Errors: `too-deep`."""
+    if depth > MAX_DEPTH:
+        fail("too-deep", f"blocks are nested more than {MAX_DEPTH} deep", span)
+
+
+def statement(tree: Branch, depth: int) -> ast.Stmt:
+    _check_depth(depth, tree_span(tree))
+    parts = tree.children
+    if tree.data in _COMPOUND:
+        return _compound(tree, depth)
+    span = tree_span(tree)
+    match str(tree.data):
+        case "assign":
+            targets = tuple(assignable(expression(c)) for c in parts[:-1])
+            return ast.Assign(targets, expression(parts[-1]), span)
+        case "annotated":
+            target = assignable(expression(parts[0]))
+            return ast.AnnotatedAssign(target, expression(parts[1]), optional(parts[2]), span)
+        case "augmented":
+            target = assignable(expression(parts[0]))
+            op: ast.BinaryOp = token_text(parts[1])[:-1]  # type: ignore[assignment]  # the grammar's AUGMENTED lists them
+            return ast.AugmentedAssign(target, op, expression(parts[2]), span)
+        case "evaluate":
+            return ast.Evaluate(expression(parts[0]), span)
+        case "pass_stmt":
+            return ast.Pass(span)
+        case "break_stmt":
+            return ast.Break(span)
+        case "continue_stmt":
+            return ast.Continue(span)
+        case "return_stmt":
+            return ast.Return(optional(parts[0]), span)
+        case "raise_stmt":
+            return ast.Raise(optional(parts[0]), span)
+        case "assert_stmt":
+            return ast.Assert(expression(parts[0]), optional(parts[1]), span)
+        case "import_name":
+            return ast.Import(tuple(_alias(c) for c in parts), None, span)
+        case "import_from":
+            return ast.Import(tuple(_alias(c) for c in parts[1:]), _origin(parts[0]), span)
+        case other:
+            raise AssertionError(f"no node for grammar rule {other}")
+
+
+def _compound(tree: Branch, depth: int) -> ast.Stmt:
+    parts = tree.children
+    # The tree ends where the next line begins; the node ends with its last statement.
+    start = tree_span(tree)
+    match str(tree.data):
+        case "if_stmt" | "elif_part":
+            then = _block(parts[1], depth)
+            orelse: tuple[ast.Stmt, ...] = ()
+            if len(parts) > 2:
+                rest = parts[2]
+                assert isinstance(rest, Branch)
+                # A chain of elif nests one level per link.
+                orelse = (statement(rest, depth + 1),) if rest.data == "elif_part" else _block(rest.children[0], depth)
+            return ast.If(expression(parts[0]), then, orelse, start.to((orelse or then)[-1].span))
+        case "for_stmt":
+            body = _block(parts[2], depth)
+            return ast.For(assignable(expression(parts[0])), expression(parts[1]), body, start.to(body[-1].span))
+        case "while_stmt":
+            body = _block(parts[1], depth)
+            return ast.While(expression(parts[0]), body, start.to(body[-1].span))
+        case "with_stmt":
+            return _with(parts[:-1], parts[-1], start, depth)
+        case "function":
+            decorators = [c for c in parts if isinstance(c, Branch) and c.data == "decorator"]
+            name, params, returns, block = parts[len(decorators) :]
+            assert isinstance(name, Token)
+            assert isinstance(params, Branch)
+            body = _block(block, depth)
+            return ast.Function(
+                str(name),
+                tuple(_parameter(c) for c in params.children),
+                body,
+                tuple(expression(c.children[1]) for c in decorators),
+                optional(returns),
+                token_span(name),
+                start.to(body[-1].span),
+            )
+        case other:
+            raise AssertionError(f"no node for grammar rule {other}")
+
+
+def _with(items: list[Child], block: Child, start: Span, depth: int) -> ast.With:
+    """`with a as x, b as y:` is one in the other, and so are `with (a as x, b as y):` and `with (a, b):`."""
+    entered: list[tuple[Child, Child]] = []
+    for item in items:
+        assert isinstance(item, Branch)
+        if item.data == "starred":
+            fail("syntax", "a starred value is nothing to enter", tree_span(item), help="list what is entered")
+        is_named = item.data in ("with_item", "with_named")
+        entered.append((item.children[0], item.children[1]) if is_named else (item, None))
+    if len(entered) == 1 and (listed := _listed(*entered[0])):
+        entered = [(context, None) for context in listed]
+    deepest = depth + len(entered) - 1
+    _check_depth(deepest, start)
+    body = _block(block, deepest)
+    end = body[-1].span
+    for context, target in reversed(entered[1:]):
+        body = (_entry(context, target, body, None, end),)
+    return _entry(*entered[0], body, start, end)
+
+
+def _entry(context: Child, target: Child, body: tuple[ast.Stmt, ...], start: Span | None, end: Span) -> ast.With:
+    """Begins where the item does that says what is entered, unless `start` says where."""
+    entry = expression(context)
+    bound = None if target is None else assignable(expression(target))
+    return ast.With(entry, bound, body, (start or entry.span).to(end))
+
+
+def _listed(context: Child, target: Child) -> list[Child]:
+    """What is entered by `with (a, b):`, whose brackets make no tuple."""
+    if target is not None or not isinstance(context, Branch) or context.data != "tuple" or not context.children:
+        return []
+    (bare,) = context.children
+    assert isinstance(bare, Branch)
+    is_starred = any(isinstance(item, Branch) and item.data == "starred" for item in bare.children)
+    return [] if is_starred else bare.children
+
+
+def _parameter(child: Child) -> ast.Parameter:
+    assert isinstance(child, Branch)
+    if child.data == "starred_parameter":
+        stars, starred, collected = child.children
+        kind: Literal["*", "**"] = token_text(stars)  # type: ignore[assignment]  # the grammar lists them
+        return ast.Parameter(
+            "" if starred is None else token_text(starred), optional(collected), None, kind, tree_span(child)
+        )
+    name, annotation, default = child.children
+    return ast.Parameter(token_text(name), optional(annotation), optional(default), "", tree_span(child))
+
+
+def _origin(child: Child) -> str:
+    """`a.b`, with the dots in front of a relative one."""
+    assert isinstance(child, Branch)
+    return "".join(_dotted(c) if isinstance(c, Branch) else token_text(c) for c in child.children)
+
+
+def _alias(child: Child) -> ast.Alias:
+    assert isinstance(child, Branch)
+    if child.data == "import_all":
+        return ast.Alias("*", None, tree_span(child))
+    name, alias = child.children
+    return ast.Alias(_dotted(name), None if alias is None else token_text(alias), tree_span(child))
+
+
+def _dotted(child: Child) -> str:
+    assert isinstance(child, Branch)
+    return ".".join(token_text(c) for c in child.children)

@@ -1,0 +1,314 @@
+"""tilec from Python: compile a kernel, or load a cubin, and call it with arrays.
+
+A call launches on the GPU where the arrays are, through cuda-python and on the caller's stream, and does not wait; or
+it runs the PTX in the emulator, on arrays of the CPU.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from tilec.driver import build as driver
+from tilec.host.arrays import CPU, GPU, View, dense, view
+from tilec.ir.elements import storage_shape, storage_type
+from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract
+from tilec.ir.types import BY_NAME
+from tilec.support import files, options
+from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.resources import target_names
+from tilec.support.sizes import names, shape_of
+from tilec.support.source import SourceFile
+
+Device = Literal["cuda", "emulator"]
+Number = int | float
+
+_SCRATCH = ("workspace", "zeroed")
+
+_ALIGNMENT = 16
+"""Of every tensor, in bytes: tensor maps and the widest accesses want it."""
+
+
+def compile(
+    source: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    entry: str | None = None,
+    device: Device = "cuda",
+    switches: Mapping[str, Any] | None = None,
+    **params: options.Value,
+) -> Kernel:
+    """Compile a kernel file, or the text of one (a string with several lines), and return it ready to be called.
+
+    `target` is a machine (`tilec targets`), by default the GPU here, or sm_90a. `entry` says which kernel, where there
+    are several. `params` are constants of the file, as `-D` gives them; `switches` fields of `CompileOptions`. With
+    `device="emulator"` calls run on the CPU. Raises `CompileError`, whose notes show the place; lints and other
+    warnings are Python's.
+    """
+    if device not in ("cuda", "emulator"):
+        raise ValueError(f"device is 'cuda' or 'emulator', not {device!r}")
+    file = _source(source)
+    asked = options.CompileOptions(
+        target=target or _target_here(device),
+        entry=entry,
+        defines=tuple((name, _constant(name, value)) for name, value in params.items()),
+        **{"cache_dir": options.cache_folder(), **_checked(switches or {})},
+    )
+    try:
+        build = driver.build(file, asked, driver.Observer())
+    except CompileError as error:
+        for diagnostic in error.diagnostics:
+            error.add_note(_rendered(diagnostic, file))
+        raise
+    for found in build.warnings:
+        warnings.warn(_rendered(found, file), stacklevel=2)
+    return Kernel(build.manifest, build.cubin, build if device == "emulator" else None, build.ptx, build.trace)
+
+
+def load(cubin: str | os.PathLike[str] | bytes, entry: str | None = None) -> Kernel:
+    """The kernel in a cubin that tilec made (a file, or its contents); `entry` says which, where there are several."""
+    data = cubin if isinstance(cubin, bytes) else files.read_bytes(os.fspath(cubin))
+    found = extract(data)
+    chosen = [manifest for manifest in found if entry in (None, manifest.entry)]
+    if len(chosen) != 1:
+        listed = ", ".join(manifest.entry for manifest in found)
+        raise ValueError(f"the cubin has no kernel {entry}, but {listed}" if entry else f"say which kernel: {listed}")
+    return Kernel(chosen[0], data)
+
+
+def _constant(name: str, value: object) -> options.Value:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, options.Value):
+        raise TypeError(f"{name} is a number, a truth value or a string, not {type(value).__name__}")
+    return value
+
+
+def _checked(switches: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in ("target", "entry", "defines"):
+        if name in switches:
+            raise ValueError(f"{name} is no switch: it is an argument of compile itself")
+    options.check_fields(switches)
+    return switches
+
+
+def _source(source: str | os.PathLike[str]) -> SourceFile:
+    if isinstance(source, str) and "\n" in source:
+        return SourceFile("kernel.tl", source)
+    return files.read_source(os.fspath(source))
+
+
+def _target_here(device: Device) -> str:
+    """What runs on the GPU of this machine, the nearest to it first; without one, the command's default."""
+    default = options.CompileOptions().target
+    if device == "emulator":
+        return default
+    from tilec.host import runtime
+
+    if not runtime.has_gpu():
+        return default
+    major, minor = runtime.compute_capability()
+    nearest = [f"sm_{major}{minor}a", *(f"sm_{major}{lower}" for lower in range(minor, -1, -1))]
+    return next((name for name in nearest if name in target_names()), default)
+
+
+def _rendered(diagnostic: Diagnostic, source: SourceFile) -> str:
+    from tilec.support.render import render
+
+    return str(render(diagnostic, source).plain)
+
+
+# ---- calling ---------------------------------------------------------------------------------------------------------
+
+
+class Kernel:
+    """A kernel to be called: `kernel(a, b, c)`. `manifest` says how it is launched; `cubin` is its machine code, `ptx`
+    and `trace` are there where it was compiled here."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        cubin: bytes,
+        emulated: driver.Build | None = None,
+        ptx: str | None = None,
+        trace: str | None = None,
+    ) -> None:
+        self.manifest, self.cubin, self.ptx, self.trace = manifest, cubin, ptx, trace
+        self._emulated = emulated
+        self._loaded: dict[int, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<tilec kernel {self.signature()} for {self.manifest.target}>"
+
+    def signature(self) -> str:
+        """How it is called; what is in brackets is known from the arrays' shapes."""
+        known = self._known()
+        written = (f"[{name}]" if name in known else name for name in self.parameters())
+        return f"{self.manifest.entry}({', '.join(written)})"
+
+    def parameters(self) -> tuple[str, ...]:
+        """What the kernel's author declared, in order, and after that the sizes that `T.dynamic` names."""
+        lent = {tensor.name for tensor in self.manifest.tensors if tensor.role in _SCRATCH}
+        own = (
+            param.tensor if isinstance(param, PointerParam) else param.name
+            for param in self.manifest.params
+            if isinstance(param, PointerParam | ScalarParam)
+        )
+        return tuple(name for name in own if name not in lent)
+
+    def __call__(self, *args: object, stream: object = None, **named: object) -> None:
+        """Run it, with arrays for its tensors and numbers for its scalars, by position or by name.
+
+        Arrays must be dense and row-major (or have the strides that the kernel declares), with its shapes and types;
+        outputs are written in place. bfloat16 and 8-bit floats may also come as their bits, uint16 and uint8. Sizes
+        that shapes tell may be left out. `stream` is a number, or a stream of torch, cupy or cuda.core; by default the
+        one that is current where the arrays come from. Raises `TypeError` or `ValueError` before anything is launched.
+        """
+        given = self._bound(args, named)
+        handle = _handle(stream, given.values())
+        views: dict[str, View] = {}
+        scalars: dict[str, Number] = {}
+        tensors = {tensor.name: tensor for tensor in self.manifest.tensors}
+        for name, value in given.items():
+            if name in tensors:
+                views[name] = self._view(name, value, handle)
+            else:
+                scalars[name] = _number(name, value, self.manifest)
+        sizes = self.manifest.sizes({name: _logical(tensors[name], one) for name, one in views.items()}, scalars)
+        for name, one in views.items():
+            _check(tensors[name], one, sizes)
+            self._check_memory(tensors[name], one)
+        if self._emulated is not None:
+            self._emulate(self._emulated, views, {**scalars, **sizes})
+        else:
+            self._launch(views, {**scalars, **sizes}, handle)
+
+    def _bound(self, args: tuple[object, ...], named: Mapping[str, object]) -> dict[str, object]:
+        """Values by parameter; what the shapes tell may be missing."""
+        order = self.parameters()
+        if len(args) + len(named) < len(order):
+            order = tuple(name for name in order if name not in self._known() or name in named)
+        positional = [name for name in order if name not in named]
+        strange = [name for name in named if name not in self.parameters()]
+        if twice := [
+            name for name, _ in zip(order, args, strict=False) if name in named and len(args) > len(positional)
+        ]:
+            raise TypeError(f"{self.signature()} is given {twice[0]} twice")
+        if strange or len(args) != len(positional):
+            what = f"has no {strange[0]}" if strange else f"takes {len(positional)} arguments, {len(args)} are given"
+            raise TypeError(f"{self.signature()} {what}")
+        return dict(zip(positional, args, strict=True)) | dict(named)
+
+    def _known(self) -> set[str]:
+        """The scalars that shapes of tensors are made of."""
+        return {name for tensor in self.manifest.tensors for size in tensor.shape for name in names(size)}
+
+    def _view(self, name: str, value: object, stream: int) -> View:
+        try:
+            found = view(value, stream)
+        except (BufferError, ValueError) as error:
+            raise ValueError(f"{name} of {self.manifest.entry} cannot be used: {error}") from error
+        if found is None:
+            raise TypeError(f"{name} of {self.manifest.entry} is an array, not {type(value).__name__}")
+        kind = CPU if self._emulated is not None else GPU
+        if found.device[0] != kind:
+            wanted = "the CPU, where the emulator runs" if kind == CPU else "the GPU; compile for device='emulator'"
+            raise ValueError(f"{name} of {self.manifest.entry} must be on {wanted}")
+        return found
+
+    def _check_memory(self, tensor: TensorInfo, one: View) -> None:
+        if one.is_read_only and tensor.role != "in":
+            raise ValueError(f"{tensor.name} of {self.manifest.entry} is written, and the array is read-only")
+        if one.address % _ALIGNMENT and 0 not in one.shape:
+            raise ValueError(
+                f"{tensor.name} of {self.manifest.entry} does not begin at a multiple of {_ALIGNMENT} bytes"
+            )
+
+    def _emulate(self, build: driver.Build, views: Mapping[str, View], scalars: dict[str, Number]) -> None:
+        from tilec.driver import emulate
+
+        tensors = {t.name: t for t in self.manifest.tensors}
+        arrays = {name: one.as_numpy(storage_type(BY_NAME[tensors[name].dtype])) for name, one in views.items()}
+        # Strided tensors are laid out anew by the emulator's launcher.
+        report = emulate.run(build, emulate.Arguments(arrays, scalars))
+        print(report.printed, end="")
+
+    def _launch(self, views: Mapping[str, View], scalars: Mapping[str, Number], stream: int) -> None:
+        from tilec.host import runtime
+
+        places = {one.device[1]: name for name, one in views.items()}
+        if len(places) > 1:
+            raise ValueError(f"{' and '.join(places.values())} of {self.manifest.entry} are on different GPUs")
+        number = next(iter(places), 0)
+        if number not in self._loaded:
+            self._loaded[number] = runtime.Kernel(self.cubin, self.manifest.entry, number)
+        self._loaded[number].call({name: one.address for name, one in views.items()}, scalars, stream)
+
+
+def _number(name: str, value: object, manifest: Manifest) -> Number:
+    """A scalar as its parameter takes it."""
+    (dtype,) = (BY_NAME[scalar.dtype] for scalar in manifest.scalars if scalar.name == name)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} of {manifest.entry} is a number, not {type(value).__name__}")
+    if dtype.kind not in ("int", "uint"):
+        return value
+    if isinstance(value, float):
+        raise TypeError(f"{name} of {manifest.entry} is {dtype.name}, not {value!r}")
+    lowest, highest = (
+        (0, (1 << dtype.bits) - 1) if dtype.kind == "uint" else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+    )
+    if not lowest <= value <= highest:
+        raise ValueError(f"{name} of {manifest.entry} is {dtype.name}, which {value} does not fit")
+    return value
+
+
+def _logical(tensor: TensorInfo, one: View) -> tuple[int, ...]:
+    """The shape in elements: those of four bits come two in a byte."""
+    per_byte = BY_NAME[tensor.dtype].per_byte
+    return one.shape if per_byte == 1 or not one.shape else (*one.shape[:-1], one.shape[-1] * per_byte)
+
+
+def _check(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
+    dtype = BY_NAME[tensor.dtype]
+    storage = storage_type(dtype)
+    if one.dtype not in (dtype.name, storage.name):
+        raised = f" (or its bits, {storage.name})" if storage.name != dtype.name else ""
+        raise TypeError(f"{tensor.name} is {one.dtype}, the kernel takes {dtype.name}{raised}")
+    wanted = storage_shape(shape_of(tensor.shape, sizes), dtype)
+    if one.shape != wanted:
+        raise ValueError(f"{tensor.name} has the shape {list(one.shape)}, the kernel takes {list(wanted)}")
+    steps = dense(wanted) if tensor.strides is None else shape_of(tensor.strides, sizes)
+    if not one.has_steps(steps):
+        raise ValueError(f"{tensor.name} has the strides {list(one.strides)}, the kernel takes {list(steps)}")
+
+
+def _handle(stream: object, values: Any) -> int:
+    """The stream as the driver knows it."""
+    if stream is None:
+        return _current(values)
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):  # cuda.core, and whoever follows its protocol
+        return int(stream.__cuda_stream__()[1])
+    for name in ("cuda_stream", "ptr"):  # torch, cupy
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    raise TypeError(f"stream is a number or a stream, not {type(stream).__name__}")
+
+
+def _current(values: Any) -> int:
+    """The current stream of the library that an array comes from; the default stream, if none is known."""
+    for value in values:
+        library = type(value).__module__.partition(".")[0]
+        if library == "torch" and value.is_cuda:
+            return int(sys.modules["torch"].cuda.current_stream(value.device).cuda_stream)
+        if library == "cupy":
+            return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+    return 0

@@ -1,0 +1,291 @@
+"""A C and C++ header that loads and launches kernels: the cubins embedded, and what their manifests say as code.
+
+It needs `cuda.h` only. What a launch is made of is here what it is in `runtime`, which does the same from Python: each
+is tested against the other.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+
+from tilec.host.header_calls import EMPTY_BYTES, Argument, check, launch, may_be_empty, scratch, scratch_tensors
+from tilec.ir.manifest import Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
+from tilec.support.records import dataclass
+
+_NUMBERS = {
+    "float32": "float", "float64": "double", "bool": "uint8_t",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+"""Types of C, in tensors and by value."""
+
+_ELEMENTS = {
+    "float16": "tilec_float16", "bfloat16": "tilec_bfloat16",
+    "float8_e4m3fn": "tilec_float8_e4m3", "float8_e5m2": "tilec_float8_e5m2",
+}  # fmt: skip
+"""Types that C has not: in C++ those of CUDA's headers, which need not be included for a pointer."""
+
+_TYPES = """\
+#ifndef TILEC_TYPES
+#define TILEC_TYPES
+#ifdef __cplusplus
+struct __half;
+struct __nv_bfloat16;
+struct __nv_fp8_e4m3;
+struct __nv_fp8_e5m2;
+typedef struct __half tilec_float16;
+typedef struct __nv_bfloat16 tilec_bfloat16;
+typedef struct __nv_fp8_e4m3 tilec_float8_e4m3;
+typedef struct __nv_fp8_e5m2 tilec_float8_e5m2;
+#else
+typedef uint16_t tilec_float16;
+typedef uint16_t tilec_bfloat16;
+typedef uint8_t tilec_float8_e4m3;
+typedef uint8_t tilec_float8_e5m2;
+#endif
+
+/* Both round down, as in Python; what divides by 0 is 0. */
+static inline int64_t tilec_floordiv(int64_t a, int64_t b) {
+    return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+static inline int64_t tilec_floormod(int64_t a, int64_t b) { return b == 0 ? 0 : a - b * tilec_floordiv(a, b); }
+static inline int64_t tilec_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t tilec_max(int64_t a, int64_t b) { return a > b ? a : b; }
+#endif
+"""
+
+_CASTS = """\
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast" /* C has no others */
+#endif
+"""
+_END_OF_CASTS = """\
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+"""
+
+_WORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval
+constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast else
+enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short signed
+sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename
+typeof union unsigned using virtual void volatile wchar_t while xor xor_eq linux unix NULL
+attributes box config empty extents grid kernel lower moves status steps stream strides upper values
+"""
+_TAKEN = frozenset(_WORDS.split())
+"""What no parameter can be called: words of C and C++, and what the functions here call their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What was made of a kernel file for one target: the cubin, and how to launch each kernel in it."""
+
+    target: str
+    cubin: bytes
+    manifests: tuple[Manifest, ...]
+
+
+def header(file: str, variants: Sequence[Variant]) -> str:
+    """The header of a kernel file (`file` is its name alone): of each kernel `NAME_load`, `NAME_check`, `NAME_launch`
+    and `NAME_unload`. On the GPU of the current context runs the variant that was made for it."""
+    stem = _identifier(file.partition(".")[0])
+    known = sorted(variants, key=lambda v: _preference(v.target), reverse=True)
+    shown = "".join(c if c.isprintable() else "_" for c in file)
+    parts = [_preamble(shown, stem, known), _CASTS, _TYPES]
+    parts += [_image(f"{stem}_{variant.target}_image", variant.cubin) for variant in known]
+    for entry in dict.fromkeys(m.entry for variant in known for m in variant.manifests):
+        of_entry = [(v.target, m) for v in known for m in v.manifests if m.entry == entry]
+        parts += _kernel(stem, entry, of_entry)
+    return "\n".join([*parts, _END_OF_CASTS, f"#endif /* TILEC_{stem.upper()}_H */", ""])
+
+
+def _identifier(text: str) -> str:
+    name = re.sub(r"\W", "_", text, flags=re.ASCII)
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def _capability(target: str) -> tuple[int, int, bool]:
+    """Of `sm_90a`: 9, 0, and that its code runs on no other."""
+    digits = re.sub(r"\D", "", target)
+    return int(digits[:-1]), int(digits[-1]), target.endswith("a")
+
+
+def _preference(target: str) -> tuple[bool, int, int]:
+    """Where several run, the one that was made for this very machine; else the newest."""
+    major, minor, is_alone = _capability(target)
+    return is_alone, major, minor
+
+
+def _preamble(file: str, stem: str, variants: Sequence[Variant]) -> str:
+    guard = f"TILEC_{stem.upper()}_H"
+    targets = ", ".join(v.target for v in variants)
+    return f"""\
+/* The kernels of {file} for {targets}. Made by tilec: change that file instead of this one.
+ *
+ * Include it in one source file: it carries the machine code. Of each kernel NAME, with a context current:
+ *   NAME_load      makes it ready on the GPU of the context; CUDA_ERROR_NO_BINARY_FOR_GPU: it was not made for that one
+ *   NAME_check     what is wrong with arguments, or NULL
+ *   NAME_launch    CUDA_ERROR_INVALID_VALUE where NAME_check finds something wrong: nothing is launched then
+ *   NAME_unload    gives back what NAME_load took
+ * Tensors are in the memory of the GPU. Several threads may launch a kernel that is loaded.
+ */
+#ifndef {guard}
+#define {guard}
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if CUDA_VERSION < 12000
+#error "needs cuda.h of CUDA 12 or newer"
+#endif
+#if !defined(__cplusplus) && (!defined(__STDC_VERSION__) || __STDC_VERSION__ < 201112L)
+#error "needs C11 or newer, or C++"
+#endif
+"""
+
+
+def _image(name: str, data: bytes) -> str:
+    """In words of 8 bytes, for their alignment: of a little-endian machine, as all that CUDA knows."""
+    padded = data + bytes(-len(data) % 8)
+    words = [f"0x{word:x}u" for (word,) in struct.iter_unpack("<Q", padded)]
+    lines = [",".join(words[i : i + 8]) for i in range(0, len(words), 8)]
+    return f"static const uint64_t {name}[{len(words)}] = {{\n" + ",\n".join(lines) + "};\n"
+
+
+# ---- a kernel --------------------------------------------------------------------------------------------------------
+
+
+def _kernel(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]]) -> Iterator[str]:
+    arguments = _arguments([manifest for _, manifest in variants])
+    declared = ", ".join(a.declared for a in arguments.values())
+    passed = ", ".join(a.name for a in arguments.values())
+    comma = ", " if arguments else ""
+    yield f"""\
+/* ---- {entry} ---- */
+
+typedef struct {{
+    CUmodule module;
+    CUfunction function;
+    CUdeviceptr zeros; /* what stands for an empty tensor in a tensor map */
+    int variant;
+}} {entry}_kernel;
+"""
+    yield _load(stem, entry, variants)
+    for target, manifest in variants:
+        names = {name: a.name for name, a in arguments.items()}
+        yield check(f"{entry}_{target}_check", declared, manifest, names)
+        yield launch(f"{entry}_{target}_launch", f"const {entry}_kernel *kernel", declared, manifest, names)
+    for tensor in scratch_tensors([manifest for _, manifest in variants]):
+        yield scratch(entry, tensor, arguments, variants)
+    checks = "\n".join(f"    case {i}: return {entry}_{t}_check({passed});" for i, (t, _) in enumerate(variants))
+    launches = "\n".join(
+        f"    case {i}: return {entry}_{t}_launch(kernel, stream{comma}{passed});" for i, (t, _) in enumerate(variants)
+    )
+    yield f"""\
+static inline const char *{entry}_check(const {entry}_kernel *kernel{comma}{declared}) {{
+    switch (kernel->variant) {{
+{checks}
+    default: return "the kernel is not loaded";
+    }}
+}}
+
+static inline CUresult {entry}_launch(const {entry}_kernel *kernel, CUstream stream{comma}{declared}) {{
+    if ({entry}_check(kernel{comma}{passed}) != NULL) return CUDA_ERROR_INVALID_VALUE;
+    switch (kernel->variant) {{
+{launches}
+    default: return CUDA_ERROR_INVALID_VALUE;
+    }}
+}}
+"""
+
+
+def _arguments(manifests: Sequence[Manifest]) -> dict[str, Argument]:
+    """The parameters of the kernel's author in their order, by name, and behind them the memory that the caller lends:
+    of all targets together."""
+    own: dict[str, Argument] = {}
+    lent: dict[str, Argument] = {}
+    for manifest in manifests:
+        scalars = {s.name: s for s in manifest.scalars}
+        for param in manifest.params:
+            match param:
+                case PointerParam(name):
+                    tensor = manifest.tensor(name)
+                    into = lent if tensor.role in ("workspace", "zeroed") else own
+                    into.setdefault(name, Argument(_name(name), _pointer(tensor)))
+                case ScalarParam(name):
+                    own.setdefault(name, Argument(_name(name), _scalar(scalars[name])))
+                case TensorMapParam():
+                    pass
+    return own | lent
+
+
+def _name(name: str) -> str:
+    return f"{name}_" if name in _TAKEN else name
+
+
+def _pointer(tensor: TensorInfo) -> str:
+    if tensor.role in ("workspace", "zeroed"):
+        return "void *"
+    element = _NUMBERS.get(tensor.dtype) or _ELEMENTS.get(tensor.dtype, "void")
+    return f"const {element} *" if tensor.role == "in" else f"{element} *"
+
+
+def _scalar(scalar: ScalarInfo) -> str:
+    """16-bit floats travel as their bits."""
+    return _NUMBERS.get(scalar.dtype, "uint16_t")
+
+
+def _load(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]]) -> str:
+    choices, images = [], []
+    for i, (target, manifest) in enumerate(variants):
+        major, minor, is_alone = _capability(target)
+        condition = f"major == {major} && minor {'==' if is_alone else '>='} {minor}"
+        choices.append(f"    {'else ' if i else ''}if ({condition}) kernel->variant = {i};")
+        images.append(f"    case {i}: image = {stem}_{target}_image; smem = {manifest.dynamic_smem}; break;")
+    needs_zeros = any(may_be_empty(manifest) for _, manifest in variants)
+    zeros = f"""\
+    if (status == CUDA_SUCCESS) status = cuMemAlloc(&kernel->zeros, {EMPTY_BYTES});
+    if (status == CUDA_SUCCESS) status = cuMemsetD8(kernel->zeros, 0, {EMPTY_BYTES});
+""" if needs_zeros else ""  # fmt: skip
+    return f"""\
+static inline CUresult {entry}_unload({entry}_kernel *kernel) {{
+    CUresult status = CUDA_SUCCESS;
+    if (kernel->zeros != 0) status = cuMemFree(kernel->zeros);
+    if (kernel->module != NULL && status == CUDA_SUCCESS) status = cuModuleUnload(kernel->module);
+    memset(kernel, 0, sizeof *kernel);
+    kernel->variant = -1;
+    return status;
+}}
+
+static inline CUresult {entry}_load({entry}_kernel *kernel) {{
+    CUdevice device;
+    CUresult status;
+    const uint64_t *image = NULL;
+    int major = 0, minor = 0, smem = 0;
+    memset(kernel, 0, sizeof *kernel);
+    kernel->variant = -1;
+    status = cuCtxGetDevice(&device);
+    if (status == CUDA_SUCCESS)
+        status = cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+    if (status == CUDA_SUCCESS)
+        status = cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+    if (status != CUDA_SUCCESS) return status;
+{chr(10).join(choices)}
+    switch (kernel->variant) {{
+{chr(10).join(images)}
+    default: return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }}
+    status = cuModuleLoadData(&kernel->module, image);
+    if (status == CUDA_SUCCESS) status = cuModuleGetFunction(&kernel->function, kernel->module, "{entry}");
+    if (status == CUDA_SUCCESS && smem > 0)
+        status = cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem);
+{zeros}    if (status != CUDA_SUCCESS) (void){entry}_unload(kernel);
+    return status;
+}}
+"""

@@ -1,0 +1,335 @@
+"""What a header's functions do with arguments, as C: check them, encode tensor maps of them, and launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
+from tilec.ir.types import BY_NAME, DType
+from tilec.support import sizes
+from tilec.support.records import dataclass
+from tilec.support.sizes import Shape, Size
+
+EMPTY_BYTES = 16
+"""What stands for an empty tensor in a tensor map, whose strides are multiples of it."""
+
+_ALIGNMENT = 16
+"""Of every tensor, in bytes: tensor maps and the widest accesses want it."""
+
+_MAP_TYPES = {
+    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
+    "int32": "INT32", "int64": "INT64", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+    "int16": "UINT16", "uint8": "UINT8", "int8": "UINT8", "bool": "UINT8",
+    "float8_e4m3fn": "UINT8", "float8_e5m2": "UINT8",
+}  # fmt: skip
+"""TMA moves bits: where the driver has no such type, that of the size stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A parameter of the functions: its name and its type in C."""
+
+    name: str
+    type: str
+
+    @property
+    def declared(self) -> str:
+        return f"{self.type}{'' if self.type.endswith('*') else ' '}{self.name}"
+
+
+# ---- arguments, before a launch --------------------------------------------------------------------------------------
+
+
+def check(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> str:
+    checks = (*_size_checks(manifest, names), *_tensor_checks(manifest, names), *_grid_checks(manifest, names))
+    lines = [*{wrong: (wrong, said) for wrong, said in reversed(checks)}.values()][::-1]  # the first of each condition
+    used = _used(list(names.values()), lines)
+    body = "\n".join([*used, *(f"    if ({wrong}) return {_text(said)};" for wrong, said in lines), "    return NULL;"])
+    return f"static inline const char *{function}({declared or 'void'}) {{\n{body}\n}}\n"
+
+
+def _used(names: Sequence[str], lines: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """A compiler is told of parameters that are not looked at."""
+    looked_at = {word for wrong, _ in lines for word in re.findall(r"\w+", wrong)}
+    return (f"    (void){name};" for name in names if name not in looked_at)
+
+
+def _text(said: str) -> str:
+    return '"' + said.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    divisors = {b for size in manifest.extents() for b in _divisors(size)}
+    for divisor in sorted(divisors, key=sizes.show):
+        yield f"{_c(divisor, names)} == 0", f"{sizes.show(divisor)} is 0, and a size is divided by it"
+    for tensor in manifest.tensors:
+        for axis, size in enumerate(tensor.shape):
+            if _lowest(size, manifest) < 0:
+                what = f"{sizes.show(size)}, extent {axis} of {tensor.name}, is negative"
+                yield f"{_c(size, names)} < 0", what
+
+
+def _lowest(size: Size, manifest: Manifest) -> int:
+    """What it cannot be less than, by its type alone: compilers warn of comparisons that say nothing."""
+    return _range(size, manifest)[0]
+
+
+def _highest(size: Size, manifest: Manifest) -> int:
+    return _range(size, manifest)[1]
+
+
+def _range(size: Size, manifest: Manifest) -> tuple[int, int]:
+    if isinstance(size, int):
+        return size, size
+    if not isinstance(size, str):
+        return -(1 << 63), (1 << 63) - 1
+    number = _number(size, manifest)
+    return (
+        (0, (1 << number.bits) - 1) if number.kind == "uint" else (-(1 << number.bits - 1), (1 << number.bits - 1) - 1)
+    )
+
+
+def _number(name: str, manifest: Manifest) -> DType:
+    (dtype,) = (s.dtype for s in manifest.scalars if s.name == name)
+    return BY_NAME[dtype]
+
+
+def _divisors(size: Size) -> Iterator[Size]:
+    if isinstance(size, tuple):
+        name, a, b = size
+        if name in ("floordiv", "floormod") and not isinstance(b, int):
+            yield b
+        yield from _divisors(a)
+        yield from _divisors(b)
+
+
+def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for tensor in _passed(manifest):
+        name, there = names[tensor.name], _is_not_empty(tensor, names)
+        yield f"{there}{name} == NULL", f"{tensor.name} is NULL"
+        yield f"{there}(uintptr_t){name} % {_ALIGNMENT} != 0", f"{tensor.name} is not aligned to {_ALIGNMENT} bytes"
+    for tensor in (t for t in manifest.tensors if any(_maps(manifest, t))):
+        there, bytes_each = _is_not_empty(tensor, names), BY_NAME[tensor.dtype].bytes
+        for axis, size in enumerate(tensor.shape):
+            if _highest(size, manifest) > 1 << 32:
+                yield f"{there}{_c(size, names)} > 4294967296", f"extent {axis} of {tensor.name} is larger than 2**32"
+        for axis, step in enumerate(_steps(tensor)[:-1]):
+            if isinstance(step, int):
+                continue
+            stride = f"{bytes_each} * {_c(step, names)}"
+            what = f"rows of {tensor.name} along axis {axis} are not a multiple of 16 bytes apart"
+            yield f"{there}({stride}) % 16 != 0", what
+            yield f"{there}{stride} >= ((int64_t)1 << 40)", f"rows of {tensor.name} along axis {axis} are too far apart"
+
+
+def _grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    most = (2147483647, 65535, 65535)
+    for axis, size, cluster, limit in zip("xyz", manifest.grid, manifest.cluster, most, strict=True):
+        if _highest(size, manifest) > limit:
+            yield f"{_c(size, names)} > {limit}", f"more than {limit} blocks along {axis}: {sizes.show(size)}"
+        if cluster > 1 and not isinstance(size, int):
+            what = f"{sizes.show(size)} blocks along {axis} are not made of clusters of {cluster}"
+            yield f"tilec_max({_c(size, names)}, 0) % {cluster} != 0", what
+
+
+def _passed(manifest: Manifest) -> list[TensorInfo]:
+    """The tensors whose addresses the kernel takes, or maps are made of."""
+    return [manifest.tensor(p.tensor) for p in manifest.params if isinstance(p, PointerParam)]
+
+
+def _maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
+    return (p for p in manifest.params if isinstance(p, TensorMapParam) and p.tensor == tensor.name)
+
+
+def may_be_empty(manifest: Manifest) -> bool:
+    """Whether a tensor map may have to be of nothing."""
+    return any(_empty(t, {}) != "0" for t in manifest.tensors if any(_maps(manifest, t)))
+
+
+def _empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
+    """Whether it has no elements."""
+    conditions = [f"{_c(size, names)} == 0" for size in tensor.shape if not isinstance(size, int)]
+    return "1" if 0 in tensor.shape else " || ".join(conditions) or "0"
+
+
+def _is_not_empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
+    """The first part of a condition that is of interest only then."""
+    empty = _empty(tensor, names)
+    return "" if empty == "0" else f"!({empty}) && "
+
+
+# ---- a launch --------------------------------------------------------------------------------------------------------
+
+
+def launch(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> str:
+    grid = [f"tilec_max({_c(size, names)}, 0)" if not isinstance(size, int) else str(size) for size in manifest.grid]
+    maps = [(i, manifest.tensor(p.tensor), p) for i, p in enumerate(manifest.params) if isinstance(p, TensorMapParam)]
+    values = []
+    for i, param in enumerate(manifest.params):
+        match param:
+            case PointerParam(name) | ScalarParam(name):
+                values.append(f"(void *)&{names[name]}")
+            case TensorMapParam():
+                values.append(f"&map_{i}")
+    attributes = list(_attributes(manifest))
+    lines = [
+        f"static inline CUresult {function}({', '.join(s for s in (first, 'CUstream stream', declared) if s)}) {{",
+        f"    const int64_t grid[3] = {{{', '.join(grid)}}};",
+        *(f"    CUtensorMap map_{i};" for i, _, _ in maps),
+        f"    void *values[] = {{{', '.join(values) or 'NULL'}}};",
+        *([f"    CUlaunchAttribute attributes[{len(attributes)}];"] if attributes else []),
+        "    CUlaunchConfig config;",
+        *(["    CUresult status;"] if maps or any(t.role == "zeroed" for t in manifest.tensors) else []),
+        *(f"    (void){name};" for name in _not_passed(manifest, names)),
+        "    if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return CUDA_SUCCESS; /* nothing to do */",
+        *(line for tensor in manifest.tensors if tensor.role == "zeroed" for line in _zeroed(tensor, names)),
+        *(line for i, tensor, param in maps for line in _encode(i, tensor, param, names)),
+        "    memset(&config, 0, sizeof config);",
+        *(f"    config.gridDim{a} = (unsigned)grid[{i}];" for i, a in enumerate("XYZ")),
+        *(f"    config.blockDim{a} = {extent};" for a, extent in zip("XYZ", manifest.block, strict=True)),
+        f"    config.sharedMemBytes = {manifest.dynamic_smem};",
+        "    config.hStream = stream;",
+        *(["    memset(attributes, 0, sizeof attributes);"] if attributes else []),
+        *(f"    attributes[{i}].{line};" for i, lines in enumerate(attributes) for line in lines),
+        *(["    config.attrs = attributes;", f"    config.numAttrs = {len(attributes)};"] if attributes else []),
+        "    return cuLaunchKernelEx(&config, kernel->function, values, NULL);",
+        "}\n",
+    ]
+    return "\n".join(lines)
+
+
+def _not_passed(manifest: Manifest, names: Mapping[str, str]) -> list[str]:
+    """Parameters that only another target's variant takes."""
+    taken = {p.name if isinstance(p, ScalarParam) else p.tensor for p in manifest.params}
+    return [name for given, name in names.items() if given not in taken]
+
+
+def _attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
+    """What the launch is besides its extents."""
+    if manifest.cluster != (1, 1, 1):
+        dims = [f"value.clusterDim.{a} = {extent}" for a, extent in zip("xyz", manifest.cluster, strict=True)]
+        yield "id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", *dims
+    if "cooperative" in manifest.attributes:
+        yield "id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE", "value.cooperative = 1"
+    if "dependent" in manifest.attributes:
+        serialised = "value.programmaticStreamSerializationAllowed = 1"
+        yield "id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", serialised
+
+
+def _zeroed(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ...]:
+    return (
+        f"    status = cuMemsetD8Async((CUdeviceptr)(uintptr_t){names[tensor.name]}, 0, "
+        f"(size_t)({_bytes(tensor, names)}), stream);",
+        "    if (status != CUDA_SUCCESS) return status;",
+    )
+
+
+def _encode(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mapping[str, str]) -> Iterator[str]:
+    """The descriptor, by the driver. It wants the fastest dimension first, and no extent of 0: an empty tensor is one
+    row of zeros, which nobody reads or everybody as what lies outside."""
+    rank, size = len(tensor.shape), BY_NAME[tensor.dtype].bytes
+    extents = [_c(e, names) for e in reversed(tensor.shape)]
+    strides = [f"{size} * {_c(step, names)}" for step in reversed(_steps(tensor)[:-1])]
+    address = f"(void *){names[tensor.name]}"
+    empty = _empty(tensor, names)
+    if empty != "0":
+        row = [str(EMPTY_BYTES // size), *["1"] * (rank - 1)]
+        extents = [f"empty ? {one} : {extent}" for one, extent in zip(row, extents, strict=True)]
+        strides = [f"empty ? {EMPTY_BYTES} : {stride}" for stride in strides]
+        address = f"empty ? (void *)(uintptr_t)kernel->zeros : {address}"
+    common = f"CU_TENSOR_MAP_DATA_TYPE_{_MAP_TYPES[param.dtype]}, {rank},\n            {address}, extents, strides"
+    swizzle = "NONE" if param.swizzle == 0 else f"{param.swizzle}B"
+    modes = (
+        f"CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_{swizzle},\n            "
+        "CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE"
+    )
+    yield "    {"
+    if empty != "0":
+        yield f"        const int empty = {empty};"
+    yield f"        const cuuint64_t extents[{rank}] = {_array('cuuint64_t', extents)};"
+    yield f"        const cuuint64_t strides[{max(rank - 1, 1)}] = {_array('cuuint64_t', strides or ['0'])};"
+    if param.im2col is None:
+        yield f"        const cuuint32_t box[{rank}] = {{{', '.join(map(str, reversed(param.box)))}}};"
+        yield f"        const cuuint32_t steps[{rank}] = {{{', '.join(['1'] * rank)}}};"
+        yield f"        status = cuTensorMapEncodeTiled(&map_{index}, {common}, box, steps,"
+    else:
+        pixels, channels = param.box
+        places, inner = param.im2col, rank - 2
+        moves = ["1", *[str(places.stride)] * inner, "1"]
+        yield f"        const int lower[{inner}] = {{{', '.join([str(places.lower)] * inner)}}};"
+        yield f"        const int upper[{inner}] = {{{', '.join([str(places.upper)] * inner)}}};"
+        yield f"        const cuuint32_t moves[{rank}] = {{{', '.join(moves)}}};"
+        yield f"        status = cuTensorMapEncodeIm2col(&map_{index}, {common}, lower, upper,"
+        yield f"            {channels}, {pixels}, moves,"
+    yield f"            {modes});"
+    yield "        if (status != CUDA_SUCCESS) return status;"
+    yield "    }"
+
+
+def _array(kind: str, values: Sequence[str]) -> str:
+    return "{" + ", ".join(v if v.isdecimal() else f"({kind})({v})" for v in values) + "}"
+
+
+# ---- memory that the caller lends ------------------------------------------------------------------------------------
+
+
+def scratch_tensors(manifests: Sequence[Manifest]) -> list[str]:
+    return list(dict.fromkeys(t.name for m in manifests for t in m.tensors if t.role in ("workspace", "zeroed")))
+
+
+def scratch(entry: str, name: str, arguments: Mapping[str, Argument], variants: Sequence[tuple[str, Manifest]]) -> str:
+    """How much memory a kernel wants besides its tensors, by the sizes that it learns at launch."""
+    found = [(i, t) for i, (_, m) in enumerate(variants) for t in m.tensors if t.name == name]
+    used = dict.fromkeys(n for _, t in found for size in t.shape for n in sizes.names(size))
+    names = {n: arguments[n].name for n in used}
+    declared = "".join(f", {arguments[n].declared}" for n in used)
+    cases = "\n".join(f"    case {i}: return (size_t)({_bytes(t, names)});" for i, t in found)
+    return f"""\
+/* What `{name}` of {entry}_launch must have room for; what it holds does not matter. */
+static inline size_t {entry}_{name}_bytes(const {entry}_kernel *kernel{declared}) {{
+    switch (kernel->variant) {{
+{cases}
+    default: return 0;
+    }}
+}}
+"""
+
+
+def _bytes(tensor: TensorInfo, names: Mapping[str, str]) -> str:
+    product = " * ".join([str(BY_NAME[tensor.dtype].bytes), *(_c(size, names) for size in tensor.shape)])
+    return f"tilec_max({product}, {EMPTY_BYTES})"
+
+
+# ---- sizes -----------------------------------------------------------------------------------------------------------
+
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
+
+
+def _c(size: Size, names: Mapping[str, str]) -> str:
+    """A size as an expression of C, in 64 bits."""
+    if isinstance(size, int):
+        return str(size)
+    if isinstance(size, str):
+        return f"(int64_t){names.get(size, size)}"
+    name, a, b = size
+    left, right = _c(a, names), _c(b, names)
+    if name in _OPERATORS:
+        return f"({left} {_OPERATORS[name]} {right})"
+    return f"tilec_{name}({left}, {right})"
+
+
+def _steps(tensor: TensorInfo) -> Shape:
+    """How many elements a step along each dimension is."""
+    if tensor.strides is not None:
+        return tensor.strides
+    steps: list[Size] = [1]
+    for extent in reversed(tensor.shape[1:]):
+        steps.append(_product(extent, steps[-1]))
+    return tuple(reversed(steps))
+
+
+def _product(a: Size, b: Size) -> Size:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    return a if b == 1 else ("mul", a, b)

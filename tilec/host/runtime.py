@@ -1,0 +1,408 @@
+"""Loads a cubin on the GPU of this machine and launches it as its manifest says, through cuda-python's driver API."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam, extract
+from tilec.support.records import dataclass
+from tilec.support.sizes import shape_of
+
+Array = NDArray[Any]
+
+_MAP_TYPES = {
+    "uint8": "UINT8", "int8": "UINT8", "bool": "UINT8", "uint16": "UINT16", "int16": "UINT16",
+    "uint32": "UINT32", "int32": "INT32", "uint64": "UINT64", "int64": "INT64",
+    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
+    "float8_e4m3fn": "UINT8", "float8_e5m2": "UINT8",
+}  # fmt: skip
+_ELEMENT_BYTES = {"UINT8": 1, "UINT16": 2, "FLOAT16": 2, "BFLOAT16": 2, "UINT32": 4, "INT32": 4, "FLOAT32": 4}
+
+_SCALARS: dict[str, Any] = {
+    "int8": ctypes.c_int8, "uint8": ctypes.c_uint8, "int16": ctypes.c_int16, "uint16": ctypes.c_uint16,
+    "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_int64, "uint64": ctypes.c_uint64,
+    "float32": ctypes.c_float, "float64": ctypes.c_double, "bool": ctypes.c_bool,
+}  # fmt: skip
+
+EMPTY_BYTES = 16
+"""What stands for an empty tensor in a tensor map, whose strides are multiples of it."""
+
+
+class GpuError(RuntimeError):
+    """A call of the driver API failed."""
+
+
+def has_gpu() -> bool:
+    """Whether there is a driver with a GPU behind it."""
+    try:
+        from cuda.bindings import driver
+
+        (status,) = driver.cuInit(0)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            return False
+        status, count = driver.cuDeviceGetCount()
+        return bool(status == driver.CUresult.CUDA_SUCCESS and count > 0)
+    except (ImportError, RuntimeError):
+        # The bindings are there on every machine; the driver's library may not be.
+        return False
+
+
+def compute_capability() -> tuple[int, int]:
+    """Of the first GPU: (9, 0) for sm_90."""
+    from cuda.bindings import driver
+
+    _call(driver.cuInit(0))
+    device = _call(driver.cuDeviceGet(0))
+    attribute = driver.CUdevice_attribute
+    major = _call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
+    minor = _call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
+    return int(major), int(minor)
+
+
+@contextmanager
+def context() -> Iterator[None]:
+    """Keeps the context of the first GPU, and makes it the thread's: without it, every kernel makes its own."""
+    from cuda.bindings import driver
+
+    _call(driver.cuInit(0))
+    device = _call(driver.cuDeviceGet(0))
+    _call(driver.cuCtxSetCurrent(_call(driver.cuDevicePrimaryCtxRetain(device))))
+    try:
+        yield
+    finally:
+        driver.cuDevicePrimaryCtxRelease(device)
+
+
+def synchronize() -> None:
+    """Waits for all that was launched; raises `GpuError` where the context is lost."""
+    from cuda.bindings import driver
+
+    _call(driver.cuCtxSynchronize())
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Of the first GPU; `driver` as nvidia-smi says it, or else the newest CUDA that it knows."""
+
+    name: str
+    driver: str
+    sms: int
+
+
+def description() -> Description:
+    from cuda.bindings import driver
+
+    _call(driver.cuInit(0))
+    device = _call(driver.cuDeviceGet(0))
+    name = bytes(_call(driver.cuDeviceGetName(128, device))).rstrip(b"\0").decode()
+    sms = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    return Description(name, _driver_version(), int(_call(driver.cuDeviceGetAttribute(sms, device))))
+
+
+def _driver_version() -> str:
+    import subprocess
+
+    from cuda.bindings import driver
+
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        said = []
+    if said:
+        return said[0]
+    version = int(_call(driver.cuDriverGetVersion()))
+    return f"for CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+def _call(result: Sequence[Any]) -> Any:
+    """The value of a driver call, which returns its status first."""
+    from cuda.bindings import driver
+
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, text = driver.cuGetErrorString(status)
+        raise GpuError(f"{status.name}: {(text or b'').decode()}")
+    return values[0] if values else None
+
+
+def on_gpu(data: Array) -> int:
+    """The address of a copy of the array, which lives as long as the context."""
+    from cuda.bindings import driver
+
+    address = int(_call(driver.cuMemAlloc(max(data.nbytes, EMPTY_BYTES))))
+    if data.nbytes:
+        _call(driver.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes))
+    return address
+
+
+def milliseconds(launch: Callable[[int], None]) -> float:
+    """Between two events on the default stream, before and behind a launch."""
+    from cuda.bindings import driver
+
+    begin, end = (_call(driver.cuEventCreate(0)) for _ in range(2))
+    try:
+        _call(driver.cuEventRecord(begin, 0))
+        launch(0)
+        _call(driver.cuEventRecord(end, 0))
+        _call(driver.cuEventSynchronize(end))
+        return float(_call(driver.cuEventElapsedTime(begin, end)))
+    finally:
+        for event in (begin, end):
+            driver.cuEventDestroy(event)
+
+
+class Kernel:
+    """A loaded kernel. Holds the module and the primary context of a GPU; `close` gives them back."""
+
+    def __init__(self, cubin: bytes, entry: str | None = None, number: int = 0) -> None:
+        from cuda.bindings import driver
+
+        found = extract(cubin)
+        chosen = [m for m in found if entry in (None, m.entry)]
+        if len(chosen) != 1:
+            raise ValueError(f"which kernel? the cubin has {', '.join(m.entry for m in found)}")
+        self.manifest: Manifest = chosen[0]
+        _call(driver.cuInit(0))
+        self._device = _call(driver.cuDeviceGet(number))
+        self._context = _call(driver.cuDevicePrimaryCtxRetain(self._device))
+        _call(driver.cuCtxSetCurrent(self._context))
+        self._module = _call(driver.cuModuleLoadData(cubin))
+        self._function = _call(driver.cuModuleGetFunction(self._module, self.manifest.entry.encode()))
+        if self.manifest.dynamic_smem > 0:
+            limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _call(driver.cuFuncSetAttribute(self._function, limit, self.manifest.dynamic_smem))
+
+    def close(self) -> None:
+        from cuda.bindings import driver
+
+        _call(driver.cuModuleUnload(self._module))
+        _call(driver.cuDevicePrimaryCtxRelease(self._device))
+
+    def run(self, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
+        """Copy the tensors to the GPU, launch once, and copy back what the kernel writes. bfloat16 as raw uint16.
+
+        Sizes that the kernel learns at launch need not be among `scalars`. Raises `ValueError` where shapes do not fit.
+        """
+        from cuda.bindings import driver
+
+        given_tensors = [tensor for tensor in self.manifest.tensors if tensor.role not in ("workspace", "zeroed")]
+        arrays = {tensor.name: tensors[tensor.name] for tensor in given_tensors}
+        for name, array in arrays.items():
+            if not array.flags.c_contiguous:
+                raise ValueError(f"{name} must be a row-major array")
+        given = scalars or {}
+        sizes = self.manifest.sizes({name: array.shape for name, array in arrays.items()}, given)
+        for tensor in given_tensors:
+            wanted = shape_of(tensor.shape, sizes)
+            if arrays[tensor.name].shape != wanted:
+                raise ValueError(f"{tensor.name} must be a row-major array of shape {list(wanted)}")
+        strided = {t.name: _strided(t, arrays[t.name], sizes) for t in given_tensors if t.strides is not None}
+        memory: dict[str, Any] = {n: strided[n].base if n in strided else array for n, array in arrays.items()}
+        addresses: dict[str, Any] = {}
+        try:
+            for name, array in memory.items():
+                addresses[name] = _call(driver.cuMemAlloc(max(array.nbytes, EMPTY_BYTES)))
+                if array.nbytes:
+                    _call(driver.cuMemcpyHtoD(addresses[name], array.ctypes.data, array.nbytes))
+                else:
+                    _call(driver.cuMemsetD8(addresses[name], 0, EMPTY_BYTES))
+            for tensor in self.manifest.tensors:
+                if tensor.role in ("workspace", "zeroed"):
+                    addresses[tensor.name] = _call(driver.cuMemAlloc(_bytes(tensor, sizes)))
+                if tensor.role == "zeroed":
+                    _call(driver.cuMemsetD8(addresses[tensor.name], 0, _bytes(tensor, sizes)))
+            self.launch({name: int(address) for name, address in addresses.items()}, {**given, **sizes})
+            _call(driver.cuCtxSynchronize())
+            for tensor in given_tensors:
+                array = memory[tensor.name]
+                if tensor.role != "in" and array.nbytes:
+                    _call(driver.cuMemcpyDtoH(array.ctypes.data, addresses[tensor.name], array.nbytes))
+                if tensor.name in strided:
+                    arrays[tensor.name][...] = strided[tensor.name]
+        finally:
+            for address in addresses.values():
+                driver.cuMemFree(address)
+
+    def call(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int) -> None:
+        """The same as `launch`, in the kernel's own context and with what a launcher adds: memory that the kernel wants
+        besides its tensors, and what stands for an empty one, both for as long as the stream needs them."""
+        from cuda.bindings import driver
+
+        sizes = self.manifest.sizes({}, scalars)
+        lent: dict[str, int] = {}
+        queue = driver.CUstream(stream)
+        _call(driver.cuCtxPushCurrent(self._context))
+        try:
+            for tensor in self.manifest.tensors:
+                is_scratch = tensor.role in ("workspace", "zeroed")
+                if not is_scratch and 0 not in shape_of(tensor.shape, sizes):
+                    continue
+                size = _bytes(tensor, sizes)
+                lent[tensor.name] = int(_call(driver.cuMemAllocAsync(size, queue)))
+                if tensor.role != "workspace":
+                    _call(driver.cuMemsetD8Async(lent[tensor.name], 0, size, queue))
+            self.launch({**addresses, **lent}, scalars, stream)
+        finally:
+            for address in lent.values():
+                driver.cuMemFreeAsync(address, queue)
+            driver.cuCtxPopCurrent()
+
+    def launch(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int = 0) -> None:
+        """Launch on device addresses, without waiting; `scalars` has every scalar of the manifest. The address of an
+        empty tensor that has a tensor map is that of 16 bytes of zeros."""
+        self.bound(addresses, scalars)(stream)
+
+    def bound(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float]) -> Callable[[int], None]:
+        """The same launch, to be repeated on a stream: the parameters are packed and tensor maps encoded here."""
+        from cuda.bindings import driver
+
+        manifest = self.manifest
+        sizes = manifest.sizes({}, scalars)
+        grid = manifest.blocks(sizes)
+        if 0 in grid:
+            return lambda stream: None
+        values: list[Any] = []
+        pointers: list[int] = []
+        for param in manifest.params:
+            match param:
+                case PointerParam(tensor=name):
+                    values.append(ctypes.c_uint64(addresses[name]))
+                    pointers.append(ctypes.addressof(values[-1]))
+                case ScalarParam(name=name, dtype=dtype):
+                    values.append(_scalar(dtype, scalars[name]))
+                    pointers.append(ctypes.addressof(values[-1]))
+                case TensorMapParam():
+                    values.append(encode(manifest, param, addresses[param.tensor], sizes))
+                    pointers.append(values[-1].getPtr())
+        packed = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = manifest.block
+        config.sharedMemBytes = manifest.dynamic_smem
+        config.attrs = list(launch_attributes(manifest))
+        config.numAttrs = len(config.attrs)
+
+        return _Launch(config, self._function, packed, values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """`packed` points at `values`, which are kept for that."""
+
+    config: Any
+    function: Any
+    packed: Any
+    values: list[Any]
+
+    def __call__(self, stream: int) -> None:
+        from cuda.bindings import driver
+
+        self.config.hStream = driver.CUstream(stream)
+        _call(driver.cuLaunchKernelEx(self.config, self.function, ctypes.addressof(self.packed), 0))
+
+
+def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mapping[str, int]) -> Any:
+    """The 128-byte descriptor of a tensor map, by the driver. It wants the fastest dimension first, and no extent of 0:
+    an empty tensor is one row of zeros, which nobody reads or everybody as what lies outside."""
+    from cuda.bindings import driver
+
+    shape = shape_of(manifest.tensor(param.tensor).shape, sizes)
+    rank = len(shape)
+    element = _MAP_TYPES[param.dtype]
+    size = _ELEMENT_BYTES.get(element, 8)
+    steps = _steps(manifest.tensor(param.tensor), sizes)
+    if 0 in shape:
+        shape = (*(1 for _ in shape[1:]), EMPTY_BYTES // size)
+        steps = (*(EMPTY_BYTES // size for _ in shape[1:]), 1)
+    strides = [size * step for step in reversed(steps)]
+    swizzle = "NONE" if param.swizzle == 0 else f"{param.swizzle}B"
+    tensor = (
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{element}"),
+        rank,
+        address,
+        [driver.cuuint64_t(extent) for extent in reversed(shape)],
+        [driver.cuuint64_t(stride) for stride in strides[1:]],
+    )
+    modes = (
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    if param.im2col is not None:
+        pixels, channels = param.box
+        lower, upper = ([corner] * (rank - 2) for corner in (param.im2col.lower, param.im2col.upper))
+        moves = [driver.cuuint32_t(step) for step in (1, *[param.im2col.stride] * (rank - 2), 1)]
+        return _call(driver.cuTensorMapEncodeIm2col(*tensor, lower, upper, channels, pixels, moves, *modes))
+    box = [driver.cuuint32_t(extent) for extent in reversed(param.box)]
+    return _call(driver.cuTensorMapEncodeTiled(*tensor, box, [driver.cuuint32_t(1)] * rank, *modes))
+
+
+def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
+    """The array with its elements as far apart as the tensor's strides say."""
+    from tilec.ir.elements import apart
+
+    try:
+        return apart(array, _steps(tensor, sizes))
+    except ValueError as error:
+        raise ValueError(f"{tensor.name} {error}") from None
+
+
+def _steps(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """How many elements a step along each dimension is."""
+    if tensor.strides is not None:
+        return shape_of(tensor.strides, sizes)
+    steps = [1]
+    for extent in reversed(shape_of(tensor.shape, sizes)[1:]):
+        steps.append(steps[-1] * extent)
+    return tuple(reversed(steps))
+
+
+def _bytes(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
+    """What a workspace takes."""
+    from tilec.ir.types import BY_NAME
+
+    return max(math.prod(shape_of(tensor.shape, sizes)) * BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)
+
+
+def _scalar(dtype: str, value: int | float) -> Any:
+    """A C value of the scalar's size. The 16-bit floats travel as their bits."""
+    if dtype == "float16":
+        return ctypes.c_uint16(int(np.array(value, np.float16).view(np.uint16)))
+    if dtype == "bfloat16":
+        from tilec.ir.elements import stored
+        from tilec.ir.types import BFLOAT16
+
+        return ctypes.c_uint16(int(stored(np.array(value, np.float32), BFLOAT16)))
+    return _SCALARS[dtype](value)
+
+
+def launch_attributes(manifest: Manifest) -> Iterator[Any]:
+    """What the launch is besides its extents."""
+    from cuda.bindings import driver
+
+    known = driver.CUlaunchAttributeID
+    if manifest.cluster != (1, 1, 1):
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = known.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dims = attribute.value.clusterDim
+        dims.x, dims.y, dims.z = manifest.cluster
+        yield attribute
+    if "cooperative" in manifest.attributes:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = known.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = 1
+        yield attribute
+    if "dependent" in manifest.attributes:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = known.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        yield attribute

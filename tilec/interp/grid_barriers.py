@@ -1,0 +1,47 @@
+"""Blocks that wait for each other where they run in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from tilec.interp.cooperative import Cooperative
+from tilec.interp.roles import stuck
+from tilec.support.diagnostics import fail
+from tilec.support.source import NOWHERE, Span
+
+
+class Meetings:
+    """Runs the blocks of a group. A block that comes to a meeting lets the others go on until they have come there, or
+    have ended."""
+
+    def __init__(self, clusters: Sequence[object]) -> None:
+        """Which cluster each block belongs to."""
+        self.clusters = clusters
+        self.arrived: list[dict[str, int]] = [{} for _ in clusters]
+        self.blocks = Cooperative(_stuck)
+
+    def run(self, blocks: Sequence[Callable[[], None]]) -> None:
+        """Each of them to its end; what one of them raises is raised here."""
+        self.blocks.run(blocks)
+
+    def arrive(self, block: int, where: str) -> None:
+        self.arrived[block][where] = self.arrived[block].get(where, 0) + 1
+
+    def wait(self, block: int, where: str) -> None:
+        """Until all of the block's cluster, or of the grid, have arrived as often."""
+        wanted = self.arrived[block].get(where, 0)
+        self.blocks.until(lambda: self._have_come(block, where, wanted))
+
+    def _have_come(self, block: int, where: str, wanted: int) -> bool:
+        return all(
+            self.blocks.is_done(other) or self.arrived[other].get(where, 0) >= wanted
+            for other, cluster in enumerate(self.clusters)
+            if where == "grid" or cluster == self.clusters[block]
+        )
+
+
+def _stuck(waiting: list[Span]) -> NoReturn:
+    if at_barriers := [span for span in waiting if span != NOWHERE]:
+        stuck(at_barriers)
+    fail("wrong-input", "blocks wait for each other for ever: not all of them come to a meeting")

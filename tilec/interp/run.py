@@ -1,0 +1,556 @@
+"""Runs tile IR on the CPU, block after block, with the operations' numpy references: the meaning of a kernel.
+
+Arrays are numpy's; bfloat16 and smaller floats, which numpy lacks, come and go as bits (see `elements`) and are float32
+in between, rounded at every step. Tiles start out as NaN (the largest value, for integers), so that a read before the
+first write shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilec.interp.grid_barriers import Meetings
+from tilec.interp.roles import Roles
+from tilec.ir.elements import (
+    bits_of,
+    is_raw,
+    numpy_type,
+    of_bits,
+    rounded,
+    storage_shape,
+    storage_type,
+    stored,
+    values_of,
+)
+from tilec.ir.expr import as_size, integer_range
+from tilec.ir.tile import (
+    PHASE_DONE,
+    THREAD,
+    Binary,
+    Bind,
+    Break,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Extent,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Print,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    TileOp,
+    Unary,
+    Var,
+    While,
+    extent_expr,
+    walk,
+)
+from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
+from tilec.ops import bits, cluster_launch, philox, registry
+from tilec.ops.barriers import barrier_of, block_of, condition_of, counts_of, is_by_warps, is_meeting
+from tilec.ops.intrinsics import fused, references
+from tilec.ops.tcgen05 import is_committing, is_of_pair, reaches_blocks
+from tilec.ops.values import EXPR_TYPES
+from tilec.ops.warp_functions import REFERENCES
+from tilec.passes.explicit_roles.split_roles import Part, parts
+from tilec.support.diagnostics import fail
+from tilec.support.sizes import SizeError, found
+from tilec.support.source import NOWHERE, Span
+
+Array = NDArray[Any]
+
+
+def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
+    """Run every block of the grid. `tensors` has an array for each tensor parameter; outputs are written in place.
+    Scalars that are the extent of a tensor need not be given."""
+    machine = _Machine()
+    given = _sizes(kernel, tensors) | dict(scalars or {})
+    machine.variables[THREAD.name] = np.arange(kernel.threads, dtype=np.int32)
+    for param in kernel.params:
+        if isinstance(param, Var):
+            machine.variables[param.name] = _take_scalar(param, given)
+    for param in kernel.params:
+        if isinstance(param, Buffer):
+            machine.storage[param.name] = _take_tensor(param, machine.shape(param.extents), tensors)
+    for buffer in kernel.workspaces:
+        machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
+    roles = parts(kernel)
+    made = (s for s in kernel.body if isinstance(s, TileOp) and s.name == "alloc_barrier")
+    counts = {barrier_of(s).name: counts_of(s) for s in made}
+    blocks = [tuple(reversed(place)) for place in np.ndindex(*reversed(machine.shape(kernel.grid)))]
+    for group in _groups(kernel, blocks):
+        machines = [_of_block(machine, kernel, block) for block in group]
+        if len(group) == 1:
+            machines[0].peers, machines[0].meeting = machines, Roles(counts)
+            _run_block(kernel, roles, machines[0])
+            continue
+        meetings = Meetings([_cluster_of(kernel, block) for block in group])
+        for number, one in enumerate(machines):
+            one.number, one.meetings, one.meeting = number, meetings, Roles(counts, meetings.blocks)
+            cluster = _cluster_of(kernel, group[number])
+            one.peers = [m for m, block in zip(machines, group, strict=True) if _cluster_of(kernel, block) == cluster]
+        meetings.run([partial(_run_block, kernel, roles, one) for one in machines])
+    for param in kernel.params:
+        if isinstance(param, Buffer) and is_raw(param.dtype):
+            tensors[param.name][...] = stored(machine.storage[param.name], param.dtype)
+
+
+Block = tuple[int, ...]
+
+
+def _groups(kernel: Kernel, blocks: list[Block]) -> list[list[Block]]:
+    """The blocks that may wait for each other, a cluster's in the order of their ranks."""
+    reaching = [s for s in walk(kernel.body) if isinstance(s, TileOp) and (s.name == "meet" or reaches_blocks(s))]
+    if any(s.name == "meet" and s.attr("what") == "sync_grid" for s in reaching):
+        return [blocks]
+    clusters: dict[Block, list[Block]] = {}
+    for block in blocks:
+        clusters.setdefault(_cluster_of(kernel, block) if reaching else block, []).append(block)
+    return list(clusters.values())
+
+
+def _cluster_of(kernel: Kernel, block: Block) -> Block:
+    return tuple(index // size for index, size in zip(block, kernel.cluster.extents, strict=False))
+
+
+def _of_block(machine: _Machine, kernel: Kernel, block: Block) -> _Machine:
+    """The machine with the block's own indices and tiles."""
+    own = replace(machine, storage=dict(machine.storage), variables=dict(machine.variables))
+    for var, index in zip(kernel.block_vars, block, strict=True):
+        own.variables[var.name] = np.int32(index)
+    for buffer in kernel.buffers:
+        if buffer.scope != "global":
+            copies = (kernel.threads,) if buffer.scope == "local" else ()
+            shape = (*copies, *buffer.shape)
+            own.storage[buffer.name] = np.full(shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
+    return own
+
+
+def _run_block(kernel: Kernel, roles: tuple[Part, ...], machine: _Machine) -> None:
+    """What the block does: as one, or as the roles among which the kernel shares its work out."""
+    if not roles:
+        machine.meeting = None
+        with np.errstate(all="ignore"):
+            machine.body(kernel.body)
+        return
+    assert machine.meeting is not None
+    for together in (True, False):
+        machine.meeting.run([partial(_run_role, p, machine) for p in roles if p.is_common == together])
+
+
+def _run_role(part: Part, block: _Machine) -> None:
+    """A role, whose registers are its own."""
+    threads = part.kernel.threads
+    variables = {**block.variables, THREAD.name: np.arange(threads, dtype=np.int32)}
+    mine = replace(block, storage=dict(block.storage), variables=variables, threads=threads)
+    for buffer in part.kernel.buffers:
+        if buffer.in_registers:
+            copies = (threads,) if buffer.scope == "local" else ()
+            mine.storage[buffer.name] = np.full(
+                (*copies, *buffer.shape), _poison(buffer.dtype), numpy_type(buffer.dtype)
+            )
+    with np.errstate(all="ignore"):
+        mine.body(part.kernel.body)
+
+
+def _sizes(kernel: Kernel, tensors: Mapping[str, Array]) -> dict[str, int | float]:
+    """The scalars that the shapes of the arrays give."""
+    shapes = {p.name: tuple(as_size(e) or 0 for e in p.extents) for p in kernel.params if isinstance(p, Buffer)}
+    try:
+        return {**found({n: s for n, s in shapes.items() if n in tensors}, {n: a.shape for n, a in tensors.items()})}
+    except SizeError as error:
+        fail("wrong-input", str(error))
+
+
+def _take_tensor(param: Buffer, shape: tuple[int, ...], tensors: Mapping[str, Array]) -> Array:
+    if param.name not in tensors:
+        fail("missing-input", f"there is no array for tensor {param.name}", param.span)
+    array = tensors[param.name]
+    wanted = storage_type(param.dtype)
+    shape = storage_shape(shape, param.dtype)
+    if array.shape != shape or array.dtype != wanted:
+        given = f"{array.dtype}{list(array.shape)}"
+        fail("wrong-input", f"{param.name} must be {wanted}{list(shape)}, not {given}", param.span)
+    return values_of(array, param.dtype)
+
+
+def _take_scalar(param: Var, scalars: Mapping[str, int | float]) -> Array:
+    if param.name not in scalars:
+        fail("missing-input", f"there is no value for scalar {param.name}")
+    return convert(np.asarray(scalars[param.name]), param.dtype)
+
+
+# ---- element types ---------------------------------------------------------------------------------------------------
+
+
+def convert(value: Array, dtype: DType) -> Array:
+    """As a cast converts: floats to integers toward zero and within range, integers modulo their range."""
+    if is_raw(dtype) and dtype.is_float:
+        return rounded(value.astype(np.float32), dtype)
+    if is_raw(dtype):
+        low, high = integer_range(dtype)
+        return rounded(np.clip(np.trunc(np.nan_to_num(value)), low, high) if value.dtype.kind == "f" else value, dtype)
+    wanted = numpy_type(dtype)
+    if value.dtype == wanted:
+        return value
+    if dtype == BOOL:
+        return np.not_equal(value, 0)
+    if value.dtype.kind == "f" and not dtype.is_float:
+        low, high = integer_range(dtype)
+        wide = np.trunc(np.nan_to_num(value.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
+        # The largest int64 is no float64: what rounds up to it is set by hand.
+        inside = np.clip(wide, float(low), np.nextafter(float(high), 0) if dtype.bits == 64 else float(high))
+        return np.where(wide >= float(high), high, inside.astype(wanted)).astype(wanted)
+    return value.astype(wanted)
+
+
+def _poison(dtype: DType) -> float | int:
+    return float("nan") if dtype.is_float else 0 if dtype == BOOL else integer_range(dtype)[1]
+
+
+def _outside(dtype: DType) -> float:
+    """What is read outside a tensor: the element whose bits are 0."""
+    return 2.0**-127 if dtype == FLOAT8_E8M0 else 0
+
+
+# ---- the machine -----------------------------------------------------------------------------------------------------
+
+_BINARY: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "floordiv": np.floor_divide,
+    "floormod": np.mod, "min": np.fmin, "max": np.fmax, "and": np.logical_and, "or": np.logical_or,
+    "bitand": np.bitwise_and, "bitor": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift,
+    "shr": np.right_shift, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+
+_ATOMIC: dict[str, Callable[..., Any]] = {
+    "add": np.add, "min": np.fmin, "max": np.fmax, "bitand": np.bitwise_and, "bitor": np.bitwise_or,
+    "xor": np.bitwise_xor, "store": lambda old, new: new, "load": lambda old, new: old,
+}  # fmt: skip
+
+_CALLS: dict[str, Callable[..., Any]] = {
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
+    "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "fmod": np.fmod,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "abs": np.abs, "sin": np.sin,
+    "cos": np.cos, "tan": np.tan, "floor": np.floor, "ceil": np.ceil, "pow": np.power, "trunc": np.trunc,
+    "nearbyint": np.rint, "round": lambda x: np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x),
+    "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "log10": np.log10,
+    "erf": np.vectorize(math.erf, otypes=[np.float64]), **references(),
+    **bits.REFERENCES,
+    **cluster_launch.REFERENCES,
+    "philox": philox.reference,
+}  # fmt: skip
+
+
+def _along_threads(value: Any, extents: tuple[int, ...]) -> Any:
+    is_per_thread = np.shape(value) == extents[:1]
+    return value.reshape(-1, *(1 for _ in extents[1:])) if is_per_thread else value
+
+
+class _Left(Exception):
+    """The innermost loop is left."""
+
+
+@dataclass(slots=True)
+class _Machine:
+    """The state of one block, `number` of those that `meetings` runs, and of its cluster's, `peers`. Inside T.Parallel
+    variables are arrays over `extents`, and `mask` says for which elements code runs; what differs from thread to
+    thread is an array over the threads. A role of a kernel that shares its work out has `threads`, and meets the others
+    at the barriers of `meeting`."""
+
+    storage: dict[str, Array] = field(default_factory=dict)
+    variables: dict[str, Any] = field(default_factory=dict)
+    mask: Any = True
+    extents: tuple[int, ...] = ()
+    is_shared_out: bool = False
+    span: Span = NOWHERE
+    meeting: Roles | None = None
+    threads: int = 0
+    number: int = 0
+    meetings: Meetings | None = None
+    peers: list[_Machine] = field(default_factory=list)
+
+    def shape(self, extents: tuple[Extent, ...]) -> tuple[int, ...]:
+        return tuple(max(int(self.expr(extent_expr(e))), 0) for e in extents)
+
+    # ---- statements --------------------------------------------------------------------------------------------------
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        for stmt in body:
+            self.span = stmt.span
+            match stmt:
+                case TileOp() if self.meeting is not None and is_meeting(stmt):
+                    self._meet(stmt, self.meeting)
+                case TileOp(name=name):
+                    registry.get(name).reference(stmt, self)
+                    if self.meeting is not None and is_committing(stmt):
+                        self._meet(stmt, self.meeting)
+                case Store():
+                    self._store(stmt)
+                case Print():
+                    pass  # numbers are what the reference is for
+                case Bind(var=var, value=value):
+                    self.variables[var.name] = self.expr(value)
+                case Parallel():
+                    self._parallel(stmt)
+                case For(var=var, start=start, stop=stop, step=step, body=inner):
+                    with suppress(_Left):
+                        for index in range(int(self.expr(start)), int(self.expr(stop)), step):
+                            self.variables[var.name] = np.int32(index)
+                            self.body(inner)
+                case While(condition=condition, body=inner):
+                    with suppress(_Left):
+                        while self.expr(condition):
+                            self.body(inner)
+                case Break():
+                    raise _Left
+                case If():
+                    self._if(stmt)
+                case _:
+                    assert_never(stmt)
+
+    def _meet(self, op: TileOp, meeting: Roles) -> None:
+        """What lets roles wait for one another."""
+        if op.name in ("barrier", "named_arrive"):
+            number, threads = op.attr("id"), op.attr("threads")
+            assert isinstance(number, int) and isinstance(threads, int)
+            meeting.meet(number, threads, self.threads, op.name == "barrier", op.span)
+            return
+        barrier = barrier_of(op)
+        index = int(self.expr(barrier.index))
+        match op.name:
+            case "await_barrier":
+                parity = op.attr("parity")
+                assert isinstance(parity, EXPR_TYPES)
+                meeting.wait(barrier.name, index, int(self.expr(parity)), op.span)
+            case "gemm" | "scaled_gemm" | "tensor_arrive":
+                for heard in map(self._barriers, (0, 1)) if is_of_pair(op) else (meeting,):
+                    heard.arrive(barrier.name, index, 1)
+            case "expect_tx":
+                meeting.arrive(barrier.name, index, int(bool(op.attr("arrives"))))
+            case "arrive" if is_by_warps(op):
+                meeting.arrive(barrier.name, index, self.threads // 32)
+            case _:
+                condition = condition_of(op)
+                come = True if condition is None else self.expr(condition)
+                block = block_of(op)
+                theirs = meeting if block is None else self._barriers(int(self.expr(block)))
+                theirs.arrive(barrier.name, index, int(np.broadcast_to(come, (self.threads,)).sum()))
+
+    def _barriers(self, block: int) -> Roles:
+        """Those of a block of the cluster."""
+        theirs = self._in_cluster(block).meeting
+        assert theirs is not None, "all blocks have the same roles"
+        return theirs
+
+    def _parallel(self, nest: Parallel) -> None:
+        outer = self.variables
+        if nest.is_per_thread:  # what every thread has of its own runs along the first dimension
+            self.variables = {name: _along_threads(v, nest.extents) for name, v in outer.items()}
+        for axis, (var, extent) in enumerate(zip(nest.vars, nest.extents, strict=True)):
+            shape = [1] * len(nest.extents)
+            shape[axis] = extent
+            self.variables[var.name] = np.arange(extent, dtype=np.int32).reshape(shape)
+        self.extents, self.is_shared_out = nest.extents, not nest.is_per_thread
+        self.body(nest.body)
+        self.is_shared_out = False
+        self.variables = outer
+
+    def _if(self, stmt: If) -> None:
+        condition = np.asarray(self.expr(stmt.condition))
+        if condition.ndim == 0:
+            self.body(stmt.then if condition else stmt.orelse)
+            return
+        with self.masked(condition):
+            self.body(stmt.then)
+        with self.masked(~condition):
+            self.body(stmt.orelse)
+
+    @contextmanager
+    def masked(self, condition: Array) -> Iterator[None]:
+        outer = self.mask
+        self.mask = np.logical_and(outer, condition)
+        try:
+            yield
+        finally:
+            self.mask = outer
+
+    def _store(self, stmt: Store) -> None:
+        target = self.storage[stmt.buffer.name]
+        value = self.expr(stmt.value)
+        indices, inside = self._indices(stmt.buffer, stmt.indices)
+        everywhere = np.empty(self.extents if stmt.atomic is not None else ())
+        *where, values, active, _ = np.broadcast_arrays(*indices, value, inside, everywhere)
+        if stmt.atomic is not None:
+            self._atomic(stmt, where, values, active)
+        elif active.all():
+            target[tuple(where)] = values
+        else:
+            target[tuple(i[active] for i in where)] = values[active]
+
+    def _atomic(self, stmt: Store, where: list[Array], values: Array, active: Array) -> None:
+        """Element after element, in the order of the nest: threads may meet at one."""
+        target, combine = self.storage[stmt.buffer.name], _ATOMIC[stmt.atomic or "store"]
+        previous = np.zeros(values.shape, target.dtype)
+        for place in np.ndindex(values.shape):
+            if active[place]:
+                index = tuple(int(i[place]) for i in where)
+                previous[place] = target[index]
+                target[index] = _rounded(np.asarray(combine(target[index], values[place])), stmt.buffer.dtype)
+        if stmt.previous is not None:
+            self.variables[stmt.previous.name] = previous
+
+    def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[list[Array], Array]:
+        """Index arrays brought into range, and where the access really happens. Tiles may not be left, tensors may."""
+        arrays: list[Array] = []
+        inside: Any = True
+        shape = self.storage[buffer.name].shape
+        if buffer.scope == "local":
+            if self.is_shared_out:
+                fail(
+                    "no-reference",
+                    f"{buffer.name} is used inside T.Parallel, where the reference has no threads",
+                    self.span,
+                    help="compare with numbers of your own, as --outputs has them: pass --no-compare",
+                )
+            arrays.append(self.variables[THREAD.name])
+            shape = shape[1:]
+        for index, size in zip(indices, shape, strict=True):
+            array = np.asarray(self.expr(index))
+            inside = np.logical_and(inside, (array >= 0) & (array < size))
+            arrays.append(np.clip(array, 0, size - 1))
+        if buffer.scope != "global" and not np.all(np.logical_or(inside, np.logical_not(self.mask))):
+            fail("out-of-range", f"an index leaves {buffer.name}", self.span)
+        return arrays, np.logical_and(inside, self.mask)
+
+    # ---- what references see -----------------------------------------------------------------------------------------
+
+    def scalar(self, expr: Expr) -> Any:
+        return self.expr(expr)
+
+    def meet(self, what: str) -> None:
+        """Alone, or with others that run meanwhile."""
+        if self.meetings is None or what.startswith("pdl"):
+            return
+        where = "grid" if what == "sync_grid" else "cluster"
+        if what != "cluster_wait":
+            self.meetings.arrive(self.number, where)
+        if what in ("sync_grid", "cluster_sync", "cluster_wait"):
+            self.meetings.wait(self.number, where)
+
+    def read(self, region: Region) -> Array:
+        """The region's elements; 0 for what lies outside a tensor."""
+        source, inner, outer = self._overlap(region)
+        if outer is None:
+            return source[inner]
+        result: Array = np.full(region.extent, _outside(region.buffer.dtype), source.dtype)
+        result[outer] = source[inner]
+        return result
+
+    def write(self, region: Region, value: Array) -> None:
+        """Set the region's elements, converted to the buffer's dtype; what lies outside a tensor is dropped."""
+        target, inner, outer = self._overlap(region)
+        converted = convert(value, region.buffer.dtype)
+        target[inner] = converted if outer is None else converted[outer]
+
+    def peer(self, block: int) -> _Machine:
+        """This machine at the tiles of another block of the cluster, by its number there."""
+        return replace(self, storage=self._in_cluster(block).storage)
+
+    def _in_cluster(self, block: int) -> _Machine:
+        if not 0 <= block < len(self.peers):
+            fail("out-of-range", f"there is no block {block} in the cluster", self.span)
+        return self.peers[block]
+
+    def _overlap(self, region: Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
+        """The buffer, the part of it that the region covers, and which part of the region that is (None: all)."""
+        inner, outer = [], []
+        is_whole = True
+        for start_expr, extent, size in zip(
+            region.start, region.extent, self.storage[region.buffer.name].shape, strict=True
+        ):
+            start = int(self.expr(start_expr))
+            first, last = min(max(start, 0), size), min(max(start + extent, 0), size)
+            is_whole &= last - first == extent
+            inner.append(slice(first, last))
+            outer.append(slice(first - start, last - start) if first < last else slice(0, 0))
+        if not is_whole and region.buffer.scope != "global":
+            fail("out-of-range", f"a box leaves {region.buffer.name}", self.span)
+        return self.storage[region.buffer.name], tuple(inner), None if is_whole else tuple(outer)
+
+    # ---- expressions -------------------------------------------------------------------------------------------------
+
+    def expr(self, expr: Expr) -> Any:
+        """The value: a numpy scalar, or inside T.Parallel an array that broadcasts over the nest."""
+        match expr:
+            case Const(value=value, dtype=dtype):
+                return numpy_type(dtype).type(value)
+            case Var(name=name):
+                return self.variables[name]
+            case Unary(op=op, a=a):
+                return np.logical_not(self.expr(a)) if op == "not" else np.negative(self.expr(a))
+            case Binary(op=op, a=a, b=b, dtype=dtype):
+                return _rounded(_BINARY[op](self.expr(a), self.expr(b)), dtype)
+            case Call(fn="reinterpret", args=(a,), dtype=dtype):
+                return of_bits(bits_of(np.asarray(self.expr(a)), a.dtype), dtype)
+            case Call(fn=fn, args=args, dtype=dtype) if fn in REFERENCES:
+                whole = np.empty(self.extents) if self.is_shared_out else self.variables[THREAD.name]
+                alike = np.broadcast_arrays(whole, *(self.expr(a) for a in args))
+                return _rounded(REFERENCES[fn](*alike[1:]), dtype)
+            case Call(fn=fn, args=(Load(buffer=barrier, indices=(index,)), parity)) if fn == PHASE_DONE:
+                assert self.meeting is not None, "only roles have barriers"
+                place, wanted = int(self.expr(index)), int(self.expr(parity))
+                return np.bool_(self.meeting.is_complete(barrier.name, place, wanted, self.span))
+            case Call(fn="fma", args=args, dtype=dtype):
+                x, y, z = (np.asarray(self.expr(a)) for a in args)
+                return convert(fused(x, y, z, dtype), dtype)
+            case Call(fn=fn, args=args, dtype=dtype):
+                return _rounded(_CALLS[fn](*(_single(self.expr(a)) for a in args)), dtype)
+            case Cast(a=a, dtype=dtype):
+                return convert(np.asarray(self.expr(a)), dtype)
+            case Select():
+                return self._select(expr)
+            case Load(buffer=buffer, indices=indices):
+                arrays, inside = self._indices(buffer, indices)
+                if self.storage[buffer.name].size == 0:
+                    return np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)), self.storage[buffer.name].dtype)
+                values = self.storage[buffer.name][tuple(arrays)]
+                return values if np.all(inside) else np.where(inside, values, values.dtype.type(_outside(buffer.dtype)))
+            case _:
+                assert_never(expr)
+
+    def _select(self, expr: Select) -> Any:
+        condition = np.asarray(self.expr(expr.condition))
+        with self.masked(condition):
+            then = self.expr(expr.then)
+        with self.masked(~condition):
+            orelse = self.expr(expr.orelse)
+        return np.where(condition, then, orelse)
+
+
+def _rounded(value: Any, dtype: DType) -> Any:
+    """Numpy computes bfloat16 as float32, and some functions of float16 as float32."""
+    if is_raw(dtype):
+        return convert(np.asarray(value), dtype)
+    wanted = numpy_type(dtype)
+    return value if value.dtype == wanted else value.astype(wanted)
+
+
+def _single(value: Any) -> Any:
+    """Functions of float16 round once, at their end."""
+    return value.astype(np.float32) if value.dtype == np.float16 else value

@@ -1,0 +1,34 @@
+"""Whether a kernel may ask for the work of blocks that have not begun (T.clc_try_cancel)."""
+
+from __future__ import annotations
+
+from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.ops.cluster_launch import is_request
+from tilec.support.diagnostics import fail
+from tilec.target.table import Target
+
+
+def asks_for_blocks(kernel: Kernel) -> bool:
+    """Whether blocks of it do: then each has the number that the machine gives it, and stands alone."""
+    return any(map(is_request, walk(kernel.body)))
+
+
+def check_request(op: TileOp, kernel: Kernel, target: Target) -> None:
+    """Errors: `unsupported-operand`."""
+    reason = _why_not(kernel, target)
+    if reason is not None:
+        title, help_ = reason
+        fail("unsupported-operand", "this T.clc_try_cancel cannot be carried out", op.span, title, help=help_)
+
+
+def _why_not(kernel: Kernel, target: Target) -> tuple[str, str] | None:
+    if not target.has("cluster.launch_control"):
+        return f"{target.name} has no cluster launch control", "let each block do its own work, or use T.Persistent"
+    if kernel.cluster.blocks > 1:
+        return f"it would take a whole cluster of {kernel.cluster.blocks} blocks", "leave the clusters out"
+    if kernel.raster is not None:
+        help_ = "leave T.use_swizzle out, and reorder the indices that T.clc_get_first_ctaid_x gives"
+        return "it names blocks in the machine's order, and T.use_swizzle gives them another one", help_
+    if any(isinstance(s, TileOp) and s.name == "meet" for s in walk(kernel.body)):
+        return "blocks that never begin cannot meet the others", "leave T.sync_grid out"
+    return None

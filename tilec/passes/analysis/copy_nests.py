@@ -1,0 +1,89 @@
+"""Elementwise nests that only move data: the same as a copy of a whole tile, which hardware can make on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilec.ir.affine import affine
+from tilec.ir.tile import Buffer, Expr, Load, Parallel, Region, Store, TileOp, Var, integer, substitute, walk_expr
+from tilec.passes.analysis.fold_constants import fold_expr
+
+PREFERRED = "prefer_async"
+"""The attribute of copies of which that is so."""
+
+
+def covers(tile: Buffer, indices: tuple[Expr, ...], extents: Mapping[Var, int]) -> bool:
+    """Whether these indices reach every element of a shared tile as the variables run through their extents."""
+    variables = [i for i in indices if isinstance(i, Var)]
+    if tile.scope != "shared" or len(set(variables)) < len(variables):
+        return False
+    return all(
+        extents.get(index) == size if isinstance(index, Var) else size == 1
+        for index, size in zip(indices, tile.shape, strict=True)
+    )
+
+
+def as_copy(nest: Parallel, parts: bool = False) -> TileOp | None:
+    """`S[i, j] = A[a + i, b + j]` for every element of a shared tile S as one copy, or, with `parts`, of a box of it;
+    None for any other nest. Several variables may make one index, as in `S[4 * i + j] = A[4 * i + j]`."""
+    if len(nest.body) != 1 or not isinstance(nest.body[0], Store):
+        return None
+    store = nest.body[0]
+    load = store.value
+    if not isinstance(load, Load) or load.buffer.scope != "global" or load.buffer.dtype != store.buffer.dtype:
+        return None
+    if store.buffer.scope != "shared" or store.atomic is not None:
+        return None
+    extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
+    single = {v: integer(0) for v in nest.vars if v not in extents}
+    written, read = (
+        _box(buffer, tuple(substitute(i, single) for i in indices), extents)
+        for buffer, indices in ((store.buffer, store.indices), (load.buffer, load.indices))
+    )
+    if written is None or read is None or written[1] != read[1]:
+        return None
+    if {v for digits in written[1] for v, _ in digits} != extents.keys() or not (parts or written[0].is_whole):
+        return None
+    of_part = () if written[0].is_whole else ((PREFERRED, True),)
+    return TileOp("copy", (read[0], replace(written[0], span=store.span)), of_part, nest.span)
+
+
+def prefers_async(op: TileOp) -> bool:
+    """Whether the copy goes by cp.async though it fills a part of its tile."""
+    return (PREFERRED, True) in op.attrs
+
+
+_Digits = tuple[tuple[Var, int], ...]
+"""Variables that make an index together, and the step of each, the smallest first: as the digits of a number."""
+
+
+def _box(
+    buffer: Buffer, indices: tuple[Expr, ...], extents: dict[Var, int]
+) -> tuple[Region, tuple[_Digits, ...]] | None:
+    """What the indices reach as the variables run through their extents, if that is a box, and the variables of each of
+    its dimensions that is not one element thick."""
+    start: list[Expr] = []
+    extent: list[int] = []
+    order: list[_Digits] = []
+    for index in indices:
+        form = affine(index)
+        digits = tuple(sorted(((a, c) for a, c in form.terms if isinstance(a, Var) and a in extents), key=_step))
+        rest = [atom for atom, _ in form.terms if atom not in extents]
+        if any(e in extents for atom in rest for e in walk_expr(atom)):
+            return None
+        size = 1
+        for var, step in digits:
+            if step != size:
+                return None
+            size *= extents[var]
+        if digits:
+            order.append(digits)
+        start.append(fold_expr(substitute(index, {var: integer(0) for var, _ in digits})))
+        extent.append(size)
+    met = [var for digits in order for var, _ in digits]
+    return (Region(buffer, tuple(start), tuple(extent)), tuple(order)) if len(set(met)) == len(met) else None
+
+
+def _step(digit: tuple[Var, int]) -> int:
+    return digit[1]

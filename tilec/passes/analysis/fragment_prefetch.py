@@ -1,0 +1,153 @@
+"""Loads of fragments that begin some uses of other versions before their own (`loop.register_stages`), and what that
+demands of a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from tilec.ir.tile import Attr, Buffer, Parallel, Stmt, Store, TileOp
+from tilec.passes.analysis.usage import reads, writes
+from tilec.sched.problem import Edge
+from tilec.support.diagnostics import Label, fail
+
+AHEAD = "ahead"
+"""The attribute of a copy that begins so many uses before the one of what it loads; `OF` says of which fragment, and
+`STEP` for which step of the loop that was written out."""
+OF, STEP = "of", "step"
+
+
+def is_loaded_ahead(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and AHEAD in dict(stmt.attrs)
+
+
+def is_first(load: TileOp) -> bool:
+    """Whether it is that of the first step."""
+    return load.attr(STEP) == 0
+
+
+def loaded_ahead(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
+    """For each load of a fragment with stages: the load, the use of another version that it begins before, how many
+    iterations later than the load's that is (0, or −1: the use is of the iteration before), and the fragment. A product
+    by wgmma runs on beside a load that begins behind it, which therefore begins before one use less."""
+    for load, steps, step in _loads(statements):
+        ahead = _ahead(statements[load]) - _runs_on(statements, load)
+        iteration, other = divmod(step - ahead, len(steps))
+        yield load, use_of(statements, steps[other]), iteration, str(_attr(statements[load], OF))
+
+
+def begun_beside(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
+    """For each load beside which a product by wgmma is to run: that product, which is the last one begun before it, the
+    load, how many iterations later that is, and the fragment."""
+    for load, steps, step in _loads(statements):
+        iteration, other = divmod(step - _ahead(statements[load]), len(steps))
+        if _runs_on(statements, load):
+            yield last_use_of(statements, steps[other]), load, -iteration, str(_attr(statements[load], OF))
+
+
+def _loads(statements: Sequence[Stmt]) -> Iterator[tuple[int, list[int], int]]:
+    """Each load of a fragment with stages, those of all steps, and which step it is."""
+    families: dict[str, list[int]] = {}
+    for at, stmt in enumerate(statements):
+        if isinstance(stmt, TileOp) and AHEAD in dict(stmt.attrs):
+            families.setdefault(str(stmt.attr(OF)), []).append(at)
+    for steps in families.values():
+        yield from ((load, steps, step) for step, load in enumerate(steps))
+
+
+def _attr(load: Stmt, key: str) -> Attr:
+    assert isinstance(load, TileOp)
+    return load.attr(key)
+
+
+def _ahead(load: Stmt) -> int:
+    ahead = _attr(load, AHEAD)
+    assert isinstance(ahead, int)
+    return ahead
+
+
+def _runs_on(statements: Sequence[Stmt], load: int) -> bool:
+    """Whether what uses the fragment last only begins there, and reads its registers until it is done."""
+    return is_by_wgmma(statements[last_use_of(statements, load)])
+
+
+def is_by_wgmma(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
+
+
+def is_between(statements: Sequence[Stmt], at: int) -> bool:
+    """Whether it is a load ahead whose instructions go between those of a product, and wait for nothing."""
+    return is_loaded_ahead(statements[at]) and not _runs_on(statements, at)
+
+
+def use_of(statements: Sequence[Stmt], load: int) -> int:
+    """The first statement that reads what a load fills; the load itself where none does."""
+    (tile,) = writes(statements[load])
+    return next((at for at in range(load + 1, len(statements)) if tile in reads(statements[at])), load)
+
+
+def last_use_of(statements: Sequence[Stmt], load: int) -> int:
+    """The last statement that reads what a load fills, before it is loaded again; the load itself where none does."""
+    (tile,) = writes(statements[load])
+    behind = range(load + 1, len(statements))
+    again = next((at for at in behind if is_loaded_ahead(statements[at]) and tile in writes(statements[at])), None)
+    return max((at for at in range(load + 1, again or len(statements)) if tile in reads(statements[at])), default=load)
+
+
+def last_use(statements: Sequence[Stmt]) -> Stmt | None:
+    """The last of the statements before which the loads of the next iteration begin."""
+    carried = [use for _, use, iteration, _ in loaded_ahead(statements) if iteration < 0]
+    return statements[max(carried)] if carried else None
+
+
+def first_product(statements: Sequence[Stmt]) -> Stmt | None:
+    """The first of the products by wgmma beside which fragments are loaded."""
+    beside = [use for use, _, _, _ in begun_beside(statements)]
+    return statements[min(beside)] if beside else None
+
+
+def loaded_fragments(statements: Sequence[Stmt]) -> frozenset[str]:
+    """The versions of fragments that are loaded ahead, and of those that nests make of them anew."""
+    loaded = {tile for stmt in statements if is_loaded_ahead(stmt) for tile in writes(stmt)}
+    made = (made_anew(stmt) for stmt in statements if loaded & {*reads(stmt)})
+    return frozenset(tile.name for tile in chain(loaded, *made))
+
+
+def made_anew(stmt: Stmt) -> Iterator[Buffer]:
+    """The fragments of which a nest writes every element, and reads none."""
+    if isinstance(stmt, Parallel):
+        for store in stmt.body:
+            if isinstance(store, Store) and store.atomic is None and store.buffer.scope == "fragment":
+                is_whole = (store.indices, stmt.extents) == (stmt.vars, store.buffer.shape)
+                if is_whole and store.buffer not in reads(stmt):
+                    yield store.buffer
+
+
+def check_order(statements: Sequence[Stmt], edges: Sequence[Edge]) -> None:
+    """That no load has to wait for a use that it begins before. Errors: `pipeline-impossible`."""
+    for load, use, iterations, name in loaded_ahead(statements):
+        behind = _iterations_behind(use, len(statements), edges).get(load)
+        if behind is not None and behind + iterations <= 0:
+            fail(
+                "pipeline-impossible",
+                f"{name} cannot be loaded ahead: what it is loaded from is known too late",
+                statements[load].span,
+                "this load would begin before the use of the step before",
+                secondary=(Label(statements[use].span, "the use, for which the load has to wait"),),
+                help=f"give {name} one stage",
+            )
+
+
+def _iterations_behind(first: int, count: int, edges: Sequence[Edge]) -> dict[int, int]:
+    """How many iterations after its own the op `first` is surely through, for each op that waits for it."""
+    least = {first: 0}
+    for _ in range(count):
+        before = dict(least)
+        for edge in edges:
+            if edge.src in least:
+                reached = least[edge.src] + edge.distance
+                least[edge.dst] = min(least.get(edge.dst, reached), reached)
+        if least == before:
+            break
+    return least

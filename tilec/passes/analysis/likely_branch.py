@@ -1,0 +1,81 @@
+"""Which branch most trips of a pipelined loop take: that of the middle trip, in the middle trip of each loop around it,
+of the block in the middle of the grid. It is that of most where the condition compares the loop's variable with
+thresholds, as those of `loop.eliminate_masks` do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir.tile import (
+    Binary,
+    Bind,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Unary,
+    Var,
+    bodies,
+    integer,
+    substitute,
+    walk,
+)
+from tilec.ir.types import BOOL
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.analysis.thresholds import limit
+from tilec.passes.analysis.trip_count import trip_count
+
+
+def in_most_trips(stmt: Stmt, loop: For, kernel: Kernel) -> Stmt:
+    """What of a statement of a loop most trips run: of a branch all, where that is known only at run time."""
+    usual = _usual_branch(stmt, loop, kernel) if isinstance(stmt, If) else None
+    return stmt if usual is None or not isinstance(stmt, If) else replace(stmt, then=usual, orelse=())
+
+
+def _usual_branch(stmt: If, loop: For, kernel: Kernel) -> tuple[Stmt, ...] | None:
+    moving = frozenset({loop.var, *(s.var for s in walk(loop.body) if isinstance(s, Bind))})
+    if not _has_thresholds_only(stmt.condition, loop.var, moving):
+        return None
+    blocks = zip(kernel.block_vars, kernel.grid, strict=False)
+    names: dict[Var, Expr] = {var: integer(extent // 2) for var, extent in blocks if isinstance(extent, int)}
+    found = _names_in(kernel.body, loop, names)
+    taken = None if found is None else fold_expr(substitute(stmt.condition, found))
+    return (stmt.then if taken.value else stmt.orelse) if isinstance(taken, Const) else None
+
+
+def _names_in(body: tuple[Stmt, ...], loop: For, names: dict[Var, Expr]) -> dict[Var, Expr] | None:
+    """What the variables are in the middle trip of the loop, if it is in this body: those that are known."""
+    known = dict(names)
+    for stmt in body:
+        if isinstance(stmt, Bind):
+            known[stmt.var] = fold_expr(substitute(stmt.value, known))
+            continue
+        within = {**known, **_middle(stmt, known)} if isinstance(stmt, For) else known
+        if stmt is loop:
+            return within
+        for inner in bodies(stmt):
+            if (found := _names_in(inner, loop, within)) is not None:
+                return found
+    return None
+
+
+def _middle(loop: For, names: dict[Var, Expr]) -> dict[Var, Expr]:
+    start, trips = (fold_expr(substitute(e, names)) for e in (loop.start, trip_count(loop)))
+    if isinstance(start, Const) and isinstance(trips, Const) and int(trips.value) > 0:
+        return {loop.var: integer(int(start.value) + int(trips.value) // 2 * loop.step)}
+    return {}
+
+
+def _has_thresholds_only(condition: Expr, var: Var, moving: frozenset[Var]) -> bool:
+    match condition:
+        case Unary(op="not", a=a):
+            return _has_thresholds_only(a, var, moving)
+        case Binary(op="and" | "or", a=a, b=b, dtype=dtype) if dtype == BOOL:
+            return _has_thresholds_only(a, var, moving) and _has_thresholds_only(b, var, moving)
+        case Binary():
+            return limit(condition, var, moving) is not None
+        case _:
+            return False

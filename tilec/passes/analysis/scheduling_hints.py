@@ -1,0 +1,109 @@
+"""What a loop's annotations ask of its statements: to be asynchronous or not, to wait for others, to share a ring; see
+`ir.tile.Wishes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from tilec.ir.tile import Buffer, For, Kernel, Stmt, TileOp, Wishes, with_attr
+from tilec.ops.registry import tile_op
+from tilec.ops.sync import everything
+from tilec.passes.analysis.rings import LOADS, touched_outside
+from tilec.passes.analysis.scalar_definitions import replayable, scheduled
+from tilec.passes.analysis.usage import reads, writes
+from tilec.support.diagnostics import Label, fail
+
+Entry = TypeVar("Entry")
+
+
+def asynchronous(loop: For) -> Iterator[Label | bool | None]:
+    """For each statement of the body: where somebody asks that it be asynchronous, False where it must not be, None
+    where nothing is said."""
+    flags = iter(loop.wishes.asynchronous if loop.wishes and loop.wishes.asynchronous is not None else ())
+    for again in replayable(loop.body):
+        flag = None if again else next(flags, None)
+        yield Label(loop.wishes.span, "asked for here") if flag and loop.wishes else flag
+
+
+def honoured(part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, ...]:
+    """A copy made asynchronous, or not, as it is asked for."""
+    copy = part[0]
+    if wish is None or not isinstance(copy, TileOp) or copy.name not in LOADS:
+        return part
+    if wish is False:
+        return (with_attr(copy, "via", "registers"),) if copy.attr("via") == "cp_async" else part
+    if copy.attr("via") not in ("cp_async", "tma") and isinstance(wish, Label):
+        source, destination = copy.regions
+        reason = f"it converts {source.buffer.dtype} to {destination.buffer.dtype}"
+        if source.buffer.dtype == destination.buffer.dtype:
+            reason = "its rows are not aligned to 4 bytes, or it fills a part of a tile"
+        fail(
+            "async-impossible",
+            "this copy cannot be asynchronous",
+            copy.span,
+            reason,
+            secondary=(wish,),
+            help="leave its stage out of the asynchronous ones",
+        )
+    return part
+
+
+def data_flow(statements: Sequence[Stmt], number: int) -> tuple[int, ...]:
+    """The statements further up that have written last what statement `number` reads."""
+    last = {b.name: i for i in range(number) for b in writes(statements[i])}
+    return tuple(sorted({last[b.name] for b in reads(statements[number]) if b.name in last}))
+
+
+def awaited(kernel: Kernel, loop: For) -> Iterator[tuple[TileOp, ...]]:
+    """For each statement of the body, what it has to wait for besides: what those that `sync` lists write and it does
+    not read."""
+    waits = loop.wishes.sync if loop.wishes is not None else None
+    statements = scheduled(loop)
+    numbers = iter(range(len(statements)))
+    for stmt, again in zip(loop.body, replayable(loop.body), strict=True):
+        listed = () if again or waits is None else waits[next(numbers)]
+        read = {b.name for b in reads(stmt)}
+        left = (b for i in listed for b in _results(kernel, statements[i]) if b.name not in read)
+        regions = tuple(everything(b, stmt.span) for b in dict.fromkeys(left))
+        yield (tile_op("wait", regions, stmt.span, meet=True),) if regions else ()
+
+
+def _results(kernel: Kernel, stmt: Stmt) -> Iterator[Buffer]:
+    """What a statement writes; of a loop, what is not for itself alone, which may have versions there."""
+    used = touched_outside(kernel, stmt) if isinstance(stmt, For) else frozenset()
+    return (b for b in writes(stmt) if not isinstance(stmt, For) or b.scope == "global" or b.name in used)
+
+
+def expanded(loop: For, parts: Sequence[tuple[Stmt, ...]]) -> For:
+    """The loop in which each statement has become several, which leaves them in its place of a manual schedule."""
+    new = replace(loop, body=tuple(s for part in parts for s in part))
+    if loop.stage is None or loop.order is None:
+        return new
+    counts = [len(part) for part, again in zip(parts, replayable(loop.body), strict=True) if not again]
+    places = [(place, i) for place, count in zip(loop.order, counts, strict=True) for i in range(count)]
+    order = tuple(sorted(places).index(p) for p in places)
+    return replace(new, stage=repeated(loop.stage, counts), order=order, wishes=split(loop.wishes, counts))
+
+
+def repeated(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]:
+    return tuple(entry for entry, count in zip(entries, counts, strict=True) for _ in range(count))
+
+
+def split(wishes: Wishes | None, counts: list[int]) -> Wishes | None:
+    """The wishes for a body in which statement i has become counts[i], the last of them in its group. What `sync` says
+    is there as statements."""
+    if wishes is None:
+        return None
+    asynchronous, groups = wishes.asynchronous, wishes.groups
+    return replace(
+        wishes,
+        asynchronous=None if asynchronous is None else repeated(asynchronous, counts),
+        groups=None
+        if groups is None
+        else tuple(
+            group if i == count - 1 else -1 for group, count in zip(groups, counts, strict=True) for i in range(count)
+        ),
+        sync=None,
+    )

@@ -1,0 +1,212 @@
+"""Which parts of a tensor the statements of a loop touch, and how many iterations apart they may touch the same.
+
+Along each dimension an access is an interval that moves on by so many elements an iteration; what does not change while
+the loop runs, as a block's index, is compared as it is written. Boxes of two accesses are apart if they are in one
+dimension. Whatever is not understood may be anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tilec.ir.affine import UNKNOWN, Interval, affine, interval
+from tilec.ir.tile import (
+    THREAD,
+    Bind,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    For,
+    Load,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    bodies,
+    substitute,
+    walk,
+    walk_expr,
+)
+from tilec.ops import registry
+from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.analysis.usage import expressions
+from tilec.support.records import dataclass
+
+BOXES = ("copy", "fill")
+"""The operations that touch of a tensor just the boxes that they name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Along one dimension: the first and the last place relative to `fixed`, which does not change in the loop, and to
+    `coefficient` times the loop's variable."""
+
+    coefficient: int
+    fixed: frozenset[tuple[Expr, int]]
+    first: float
+    last: float
+
+
+Box = tuple[Side, ...]
+"""One access; without any side it may be anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a statement reads and writes of each tensor, by name."""
+
+    reads: Mapping[str, tuple[Box, ...]]
+    writes: Mapping[str, tuple[Box, ...]]
+
+
+class Regions:
+    """Of the statements of a loop, `body` with all that is nested in it."""
+
+    def __init__(self, loop: For) -> None:
+        self.loop, self.count = loop, static_trips(loop)
+        self.values: dict[Var, Expr] = {}  # of binds that read nothing
+        self.inner: set[Var] = {THREAD}  # the variables that may have several values in an iteration or in two
+        for stmt in walk(loop.body):
+            match stmt:
+                case Bind(var=var, value=value):
+                    self.inner.add(var)
+                    if not any(isinstance(e, Load | Call) for e in walk_expr(value)):
+                        self.values[var] = substitute(value, self.values)
+                case For(var=var):
+                    self.inner.add(var)
+                case Parallel(vars=several):
+                    self.inner.update(several)
+                case Store(previous=Var() as var):
+                    self.inner.add(var)
+        self.ranges: dict[Var, Interval] = {}
+        if self.count:
+            start = int(getattr(loop.start, "value", 0))
+            self.ranges[loop.var] = (start, start + (self.count - 1) * loop.step)
+
+    # ---- what is touched ----
+
+    def of(self, stmt: Stmt) -> Touched:
+        reads: dict[str, tuple[Box, ...]] = {}
+        writes: dict[str, tuple[Box, ...]] = {}
+        for found, buffer, box in self.accesses(stmt, self.ranges):
+            into = writes if found else reads
+            into[buffer.name] = (*into.get(buffer.name, ()), box)
+        return Touched(reads, writes)
+
+    def accesses(self, stmt: Stmt, ranges: dict[Var, Interval]) -> Iterator[tuple[bool, Buffer, Box]]:
+        """Each access to a tensor, and whether it writes."""
+        for expr in expressions(stmt):
+            for part in walk_expr(expr):
+                if isinstance(part, Load) and part.buffer.scope == "global":
+                    yield False, part.buffer, self.element(part.buffer, part.indices, ranges)
+        match stmt:
+            case TileOp():
+                effects = registry.get(stmt.name).effects(stmt)
+                for is_write, regions in ((False, effects.reads), (True, effects.writes)):
+                    for region in (r for r in regions if r.buffer.scope == "global"):
+                        yield is_write, region.buffer, self.box(region, ranges) if stmt.name in BOXES else ()
+            case Store(buffer=buffer) if buffer.scope == "global":
+                box = () if stmt.atomic is not None else self.element(buffer, stmt.indices, ranges)
+                if stmt.atomic is not None:
+                    yield False, buffer, box
+                yield True, buffer, box
+            case Parallel():
+                several = zip(stmt.vars, stmt.extents, strict=True)
+                ranges = {**ranges, **{var: (0, extent - 1) for var, extent in several}}
+            case For(var=var, start=Const(value=start)) if (count := static_trips(stmt)) is not None:
+                ranges = {**ranges, var: (int(start), int(start) + max(count - 1, 0) * stmt.step)}
+        for body in bodies(stmt):
+            for inner in body:
+                yield from self.accesses(inner, ranges)
+
+    def element(self, buffer: Buffer, indices: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Box:
+        return self.box(Region(buffer, tuple(indices), (1,) * len(indices)), ranges)
+
+    def box(self, region: Region, ranges: Mapping[Var, Interval]) -> Box:
+        """Where strides are given, rows may overlap, and elements of less than a byte share one."""
+        if region.buffer.dtype.bits < 8 or region.buffer.lanes != 1:
+            return ()
+        sides = tuple(
+            self.side(start, extent, ranges) for start, extent in zip(region.start, region.extent, strict=True)
+        )
+        strides = region.buffer.strides
+        return sides if strides is None else _in_line(sides, strides)
+
+    def side(self, start: Expr, extent: int, ranges: Mapping[Var, Interval]) -> Side:
+        form = affine(substitute(start, self.values))
+        coefficient, fixed = 0, []
+        first, last = float(form.constant), float(form.constant + extent - 1)
+        for atom, factor in form.terms:
+            if atom == self.loop.var:
+                coefficient = factor
+            elif self.is_fixed(atom):
+                fixed.append((atom, factor))
+            else:
+                low, high = (factor * bound for bound in interval(atom, ranges))
+                first, last = first + min(low, high), last + max(low, high)
+        return Side(coefficient, frozenset(fixed), first, last)
+
+    def is_fixed(self, expr: Expr) -> bool:
+        """Whether it has one value while the loop runs."""
+        parts = tuple(walk_expr(expr))
+        moving = (part == self.loop.var or part in self.inner for part in parts if isinstance(part, Var))
+        return not any(moving) and not any(isinstance(part, Load | Call) for part in parts)
+
+    # ---- how far apart ----
+
+    def distance(self, one: Sequence[Box], other: Sequence[Box], least: int) -> int | None:
+        """The smallest number of iterations, `least` or more, by which `other` may come later than `one` to the same
+        place; None if there is none."""
+        found = (self._distance(a, b, least) for a in one for b in other)
+        return min((d for d in found if d is not None), default=None)
+
+    def _distance(self, one: Box, other: Box, least: int) -> int | None:
+        first, last = float(least), math.inf if self.count is None else self.count - 1.0
+        for a, b in zip(one, other, strict=True) if len(one) == len(other) else ():
+            low, high = self._iterations(a, b)
+            first, last = max(first, low), min(last, high)
+        return int(first) if first <= last else None
+
+    def _iterations(self, a: Side, b: Side) -> Interval:
+        """How many iterations later b may meet a, in this dimension."""
+        if a.fixed != b.fixed:
+            return UNKNOWN
+        if a.coefficient != b.coefficient:
+            a, b = self._folded(a), self._folded(b)
+        step = a.coefficient * self.loop.step
+        low, high = a.first - b.last, a.last - b.first  # of the way that b has gone meanwhile
+        if step == 0:
+            return UNKNOWN if low <= 0 <= high else (math.inf, -math.inf)
+        if step < 0:
+            step, low, high = -step, -high, -low
+        return (
+            low if math.isinf(low) else math.ceil(low / step),
+            high if math.isinf(high) else math.floor(high / step),
+        )
+
+    def _folded(self, side: Side) -> Side:
+        """The same, with all that the loop's variable adds as part of the interval."""
+        low, high = (side.coefficient * bound for bound in self.ranges.get(self.loop.var, UNKNOWN)) if (
+            side.coefficient
+        ) else (0.0, 0.0)  # fmt: skip
+        return replace(side, coefficient=0, first=side.first + min(low, high), last=side.last + max(low, high))
+
+
+def _in_line(sides: Box, strides: Sequence[object]) -> Box:
+    """A box of a tensor with strides as an interval of its memory."""
+    if not all(isinstance(stride, int) and stride > 0 for stride in strides):
+        return ()
+    coefficient, first, last = 0, 0.0, 0.0
+    fixed: dict[Expr, int] = {}
+    for side, stride in zip(sides, strides, strict=True):
+        assert isinstance(stride, int)
+        coefficient += side.coefficient * stride
+        first, last = first + side.first * stride, last + side.last * stride
+        for atom, factor in side.fixed:
+            fixed[atom] = fixed.get(atom, 0) + factor * stride
+    return (Side(coefficient, frozenset((a, f) for a, f in fixed.items() if f), first, last),)

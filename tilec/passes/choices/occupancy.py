@@ -1,0 +1,70 @@
+"""Fewer versions of tiles than their loops may have, where that lets more blocks share a multiprocessor.
+
+Within a block, loads run ahead as far as there are versions; blocks of one multiprocessor hide each other's latencies,
+and the starts and ends of each other's loops too. Where nobody gives the registers to roles, which takes a
+multiprocessor whole, the model of `cost.estimate` weighs the one against the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tilec.ir.tile import For, Stmt, with_bodies
+from tilec.passes.analysis.rings import is_pipelined
+from tilec.passes.cost.estimate import Refused, Room, by_stages
+from tilec.passes.cost.report import versions
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.loop.build_problem import Scheduled
+from tilec.sched.decision import Decision
+from tilec.target.table import Target
+
+LEAST_GAIN = 0.1
+"""Of the predicted cycles: the model's numbers are not measured, and a smaller difference says little."""
+LEAST_STAGES = 2
+
+
+def fewer_stages(laid: Laid, planned: Sequence[Scheduled], target: Target) -> tuple[Laid, Decision] | None:
+    """The kernel with loops that may have fewer versions than these schedules take, and why; None where that does not
+    pay, or somebody said which trip's tiles are loaded when."""
+    if laid.form != "unspecialised" or not planned or any(one.loop.loop.stage is not None for one in planned):
+        return None
+    try:
+        rooms = {room.stages: room for room in by_stages(laid, target)}
+    except Refused:
+        return None
+    taken = max(map(versions, planned))
+    if taken not in rooms:
+        return None
+    now = rooms[taken]
+    best = _preferred(rooms.values(), now)
+    if best is now:
+        return None
+    body = tuple(_at_most(stmt, best.stages) for stmt in laid.kernel.body)
+    return replace(laid, kernel=replace(laid.kernel, body=body)), _decision(best, now)
+
+
+def expected(rooms: Sequence[Room]) -> Room:
+    """Of what a loop may have, what it is expected to be built with, before it is solved: the most stages, or fewer
+    where that pays."""
+    return _preferred(rooms, max(rooms, key=lambda room: room.stages))
+
+
+def _preferred(rooms: Iterable[Room], now: Room) -> Room:
+    """The room with fewer stages than `now` that pays, or `now`."""
+    fewer = (room for room in rooms if LEAST_STAGES <= room.stages < now.stages)
+    best = min(fewer, key=lambda room: room.predicted.cycles, default=now)
+    return best if best.predicted.cycles <= (1 - LEAST_GAIN) * now.predicted.cycles else now
+
+
+def _decision(best: Room, now: Room) -> Decision:
+    gain = 1 - best.predicted.cycles / now.predicted.cycles
+    blocks = f"{best.together} blocks share a multiprocessor, where {now.stages} stages leave room for {now.together}"
+    return Decision("stages", str(best.stages), "the compiler", f"{blocks}: {gain:.0%} less time by the model")
+
+
+def _at_most(stmt: Stmt, stages: int) -> Stmt:
+    made = with_bodies(stmt, lambda inner: _at_most(inner, stages))
+    if not isinstance(made, For) or not is_pipelined(made):
+        return made
+    return replace(made, num_stages=min(made.num_stages or stages, stages))

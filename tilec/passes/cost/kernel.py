@@ -1,0 +1,291 @@
+"""What the blocks of a kernel do, read off its tile IR, in the terms of the model: trips of pipelined loops, cycles
+around them, bytes that they load, levels at which a loop loads and uses."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+
+from tilec.ir.multicast import number
+from tilec.ir.placement import NotArithmetic, evaluated
+from tilec.ir.tile import Bind, Buffer, Expr, For, If, Stmt, TileOp, Var, While, integer, substitute
+from tilec.ir.types import INT32
+from tilec.passes.analysis.fragment_prefetch import AHEAD, is_between, is_loaded_ahead
+from tilec.passes.analysis.likely_branch import in_most_trips
+from tilec.passes.analysis.rings import is_load, pipelined_loops
+from tilec.passes.analysis.scalar_definitions import scheduled
+from tilec.passes.cost.model import Level, LoopCost, Machine, Residence, pipeline_times
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule
+from tilec.passes.loop.product_steps import product_steps
+from tilec.passes.loop.statement_price import demands, is_asynchronous
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+MOST_BLOCKS = 1024
+"""Of a grid, that are looked at: its blocks at equal distances, so that those of a causal kernel count alike."""
+COMPUTE_SLOTS = ("tc_and_mma", "alu_or_fmaheavy", "dual_alu", "xu")
+"""What computes; the other slots bring it what it needs."""
+_NOBODY = Var("nobody", INT32)
+_LOADS = ("tma.load", "cp.async", "ld.global")
+_PATH = ("tp_gnic_rd",)
+
+
+@dataclasses.dataclass(slots=True)
+class Block:
+    """What one block does: its pipelined loops with their trips, the cycles of all else, the bytes that it asks L2 for,
+    and for how many cycles it holds each slot, divided by the slot's width."""
+
+    loops: list[tuple[For, int]] = field(default_factory=list)
+    around: int = 0
+    loaded: int = 0
+    held: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Of a statement on its own: cycles until its result is there, and those before the warps that run it go on; bytes
+    that it loads, and cycles of each slot."""
+
+    cycles: int
+    issue: int
+    loaded: int
+    held: Mapping[str, int]
+
+
+class Walk:
+    """A block's way through a kernel. Of the loops in `whole` it counts the trips, and looks at one."""
+
+    def __init__(self, laid: Laid, target: Target, whole: Iterable[For]) -> None:
+        self.laid, self.target = laid, target
+        self.whole = {id(loop) for loop in whole}
+        self.prices: dict[int, Price] = {}
+
+    def block(self, place: Sequence[int]) -> Block:
+        """Roles that the kernel itself makes run beside each other: it takes as long as the longest."""
+        if self.laid.parts:
+            roles = [Walk(part.laid, self.target, ()).block(place) for part in self.laid.parts]
+            slots = dict.fromkeys(slot for role in roles for slot in role.held)
+            held = {slot: sum(role.held.get(slot, 0) for role in roles) for slot in slots}
+            return Block([], max(role.around for role in roles), sum(role.loaded for role in roles), held)
+        kernel = self.laid.kernel
+        found = Block()
+        self.body(kernel.body, dict(zip(kernel.block_vars, place, strict=False)), found)
+        return found
+
+    def body(self, body: Sequence[Stmt], values: dict[Var, int], found: Block) -> None:
+        for stmt in body:
+            match stmt:
+                case Bind(var=var, value=value):
+                    if (known := _value(value, values)) is not None:
+                        values[var] = known
+                case For() if id(stmt) in self.whole:
+                    trips = len(_range(stmt, values))
+                    found.loops.append((stmt, trips))
+                    for inner in stmt.body:
+                        self.count(self.price(inner, stmt), trips, found)
+                case For(var=var, body=inside):
+                    for at in _range(stmt, values):
+                        self.body(inside, {**values, var: at}, found)
+                case If(condition=condition, then=then, orelse=orelse):
+                    is_true = _value(condition, values)
+                    self.body(then if is_true is None or is_true else orelse, dict(values), found)
+                case While(body=inside):
+                    self.body(inside, dict(values), found)
+                case _:
+                    price = self.price(stmt)
+                    found.around += price.cycles
+                    self.count(price, 1, found)
+
+    def count(self, price: Price, times: int, found: Block) -> None:
+        found.loaded += times * price.loaded
+        for slot, cycles in price.held.items():
+            found.held[slot] = found.held.get(slot, 0) + times * cycles
+
+    def price(self, stmt: Stmt, loop: For | None = None) -> Price:
+        """In a pipelined loop what it is in most trips."""
+        if id(stmt) not in self.prices:
+            usual = stmt if loop is None else in_most_trips(stmt, loop, self.laid.kernel)
+            self.prices[id(stmt)] = self._priced(usual)
+        return self.prices[id(stmt)]
+
+    def _priced(self, stmt: Stmt) -> Price:
+        cycles = issue = loaded = after = 0
+        begun = is_asynchronous(stmt)
+        total: dict[str, int] = {}
+        for demand in demands(stmt, self.laid):
+            parameters = dict(demand.parameters)
+            timing = self.target.price(demand.kind, **parameters)
+            held = max((cycles for _, cycles, _ in timing.uses), default=0)
+            cycles += max(held, timing.issue) * demand.times
+            issue += timing.issue * demand.times
+            after = max(after, timing.latency - held)
+            loaded += parameters.get("bytes", 0) * demand.times if demand.kind in _LOADS else 0
+            for slot, busy, _ in timing.uses:
+                total[slot] = total.get(slot, 0) + -(-busy // self.target.slot(slot).width) * demand.times
+        # Warps go on when they have begun an asynchronous statement; else with the unit that takes longest.
+        issue = issue if begun or not total else max(total.values())
+        return Price(cycles + after, issue, loaded // self.mates(stmt), total)
+
+    def mates(self, stmt: Stmt) -> int:
+        """How many blocks load it together: each asks L2 for its share."""
+        axes = str(dict(stmt.attrs).get("multicast", "")) if isinstance(stmt, TileOp) else ""
+        return number(self.laid.kernel.cluster.extents, axes)
+
+
+def _value(expr: Expr, values: Mapping[Var, int]) -> int | None:
+    """Where it follows from the block and the loops around; None where only the data say it."""
+    try:
+        return int(evaluated(substitute(expr, {var: integer(at) for var, at in values.items()}), (1,), (_NOBODY,))[0])
+    except NotArithmetic:
+        return None
+
+
+def _range(loop: For, values: Mapping[Var, int]) -> range:
+    """Its trips; one where only the data say how many there are."""
+    start, stop = _value(loop.start, values), _value(loop.stop, values)
+    return range(1) if start is None or stop is None else range(start, stop, loop.step)
+
+
+def places(grid: tuple[int, int, int], most: int = MOST_BLOCKS) -> Iterator[tuple[int, int, int]]:
+    """Of at most so many blocks, x fastest."""
+    count = math.prod(grid)
+    for index in range(min(count, most)):
+        at = index * count // min(count, most)
+        yield at % grid[0], at // grid[0] % grid[1], at // grid[0] // grid[1]
+
+
+# ---- loops -----------------------------------------------------------------------------------------------------------
+
+
+def schedule_cost(one: Scheduled, trips: int) -> LoopCost:
+    """A loop as its schedule runs it."""
+    problem, schedule = one.loop.problem, one.schedule
+    length = max((s + op.latency for op, s in zip(problem.ops, schedule.start, strict=True)), default=0)
+    held: dict[int, int] = {}
+    for op in problem.ops:
+        for use in op.uses:
+            held[use.slot] = held.get(use.slot, 0) + use.cycles
+    busy = max((-(-cycles // problem.slots[slot].width) for slot, cycles in held.items()), default=0)
+    return LoopCost(schedule.ii, length, trips, busy)
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """The levels at which a pipelined loop loads and uses, the outermost first. A trip of the innermost one holds the
+    busiest slot for `use` cycles, and takes a block `own`: as long as its warps are busy, if later trips hide what they
+    wait for."""
+
+    levels: tuple[Level, ...]
+    use: int
+    own: int
+
+
+def innermost(laid: Laid) -> tuple[For, ...]:
+    """The pipelined loops with no other one in them."""
+    return tuple(loop for loop in loops_to_schedule(laid) if not pipelined_loops(loop.body))
+
+
+def nest(walk: Walk, loop: For, trips: int, stages: int, sms: int) -> Nest:
+    """A pipelined loop whose tiles have so many versions, on a machine where so many SMs load at once: from global to
+    shared memory and, where products read their operands from there by ldmatrix, from shared memory to registers."""
+    target = walk.target
+    statements = scheduled(loop)
+    loads = [s for s in statements if isinstance(s, TileOp) and is_load(s)]
+    uses = [s for s in statements if s not in loads]
+    latency = transfer = issue = 0
+    for load in loads:
+        price = walk.price(load)
+        held = sum(price.held.get(slot, 0) for slot in _PATH)
+        share = price.loaded * sms // target.limit("l2_bytes_per_cycle")
+        transfer += max(held, share)
+        for demand in demands(load, walk.laid):
+            timing = target.price(demand.kind, **dict(demand.parameters))
+            widths = ((target.slot(slot).width, cycles) for slot, cycles, _ in timing.uses if slot in _PATH)
+            busy = max((-(-cycles // width) for width, cycles in widths), default=0)
+            latency = max(latency, timing.latency - busy)
+            issue += timing.issue if demand.kind != "tma.load" else 0
+    if (inner := _registers(walk, uses)) is not None:
+        level, use = inner
+        outer = Level("global → shared", latency, transfer, trips, stages, issue=issue)
+        return Nest((outer, level), use, use)
+    slots: dict[str, int] = {}
+    own = 0
+    for stmt in uses:
+        price = walk.price(stmt, loop)
+        own += price.issue
+        for slot, cycles in price.held.items():
+            slots[slot] = slots.get(slot, 0) + cycles
+    outer = Level("global → shared", latency, transfer, trips, stages, issue=issue)
+    use = max(slots.values(), default=0)
+    return Nest((outer,), use, max(use, own))
+
+
+def nest_cycles(one: Nest, neighbours: int) -> int:
+    return pipeline_times(one.levels, one.use, neighbours, one.own)[0].cycles
+
+
+def _registers(walk: Walk, uses: Sequence[Stmt]) -> tuple[Level, int] | None:
+    """The level of fragments, and the cycles that a step of the product takes: where a loop is one product that reads
+    its operands from shared memory by ldmatrix, 32 bytes of each row at a time, a step ahead; or the steps of one, with
+    loads of fragments some steps ahead, or, where they are a loop as the kernel has it, in the step itself."""
+    parts = max(walk.laid.kernel.threads // 128, 1)
+    if len(uses) == 1 and isinstance(loop := uses[0], For):
+        return _written_steps(walk, loop, parts)
+    loads = [(at, s) for at, s in enumerate(uses) if isinstance(s, TileOp) and is_loaded_ahead(s)]
+    if not loads and len(uses) == 1:
+        steps = product_steps(uses[0], demands(uses[0], walk.laid), walk.target)
+        if steps is None:
+            return None
+        return Level("shared → registers", steps.latency, steps.transfer, steps.count, 2, parts), steps.use
+    products = [s for s in uses if not is_loaded_ahead(s)]
+    kinds = {d.kind for s in products for d in demands(s, walk.laid)}
+    if not loads or kinds != {"mma.sync"} or not all(is_between(uses, at) for at, _ in loads):
+        return None
+    reads = [walk.target.price(d.kind, **dict(d.parameters)) for _, s in loads for d in demands(s, walk.laid)]
+    held = [max((cycles for _, cycles, _ in read.uses), default=0) for read in reads]
+    latency = max(read.latency - cycles for read, cycles in zip(reads, held, strict=True))
+    computing = sum(walk.price(s).issue for s in products)
+    stages = 1 + min(int(str(load.attr(AHEAD))) for _, load in loads)
+    count = len(products)
+    level = Level("shared → registers", latency, -(-sum(held) // count), count, stages, parts, carried=stages > 1)
+    return level, -(-computing // count)
+
+
+def _written_steps(walk: Walk, loop: For, parts: int) -> tuple[Level, int] | None:
+    """The same, of a loop in which ldmatrix loads fragments that mma.sync multiplies."""
+    prices = [(d, walk.target.price(d.kind, **dict(d.parameters))) for d in demands(loop, walk.laid)]
+    if {d.kind for d, _ in prices} != {"ldmatrix", "mma.sync"} or len({d.times for d, _ in prices}) != 1:
+        return None
+    held = {id(price): max((cycles for _, cycles, _ in price.uses), default=0) for _, price in prices}
+    reads = [price for d, price in prices if d.kind == "ldmatrix"]
+    use = sum(held[id(price)] for d, price in prices if d.kind == "mma.sync")
+    latency = max(read.latency - held[id(read)] for read in reads)
+    trips = prices[0][0].times
+    return Level("shared → registers", latency, sum(held[id(read)] for read in reads), trips, 1, parts), use
+
+
+# ---- machines --------------------------------------------------------------------------------------------------------
+
+
+def machine(target: Target) -> Machine:
+    limits = {limit.name: limit.value for limit in target.limits}
+    return Machine(limits["sms"], limits.get("l2_bytes_per_cycle", 0), limits.get("dram_bytes_per_cycle", 0))
+
+
+def residence(target: Target) -> Residence:
+    return Residence(
+        smem_bytes=target.limit("smem_bytes_per_sm"),
+        smem_reserved_bytes_per_cta=target.limit("smem_reserved_bytes_per_cta"),
+        smem_allocation_bytes=target.limit("smem_allocation_bytes"),
+        registers=target.limit("registers_per_sm"),
+        registers_allocation_per_warp=target.limit("registers_allocation_per_warp"),
+        threads=target.limit("threads_per_sm"),
+        ctas=target.limit("ctas_per_sm"),
+    )
+
+
+def tensor_bytes(buffer: Buffer) -> int:
+    return math.prod(int(extent) for extent in buffer.shape) * buffer.dtype.bits // 8

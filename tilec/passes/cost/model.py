@@ -1,0 +1,240 @@
+"""Predicts the cycles of a kernel: from the schedules of its loops, or, before anything is solved, from what they load
+and use at each level of memory.
+
+A CTA takes the fill of each pipeline and one interval per further trip. CTAs run in waves over the SMs; those that
+share an SM share its slots, so they hide each other's latencies but not each other's work. Bytes to and from L2 and
+DRAM put a roof over the whole kernel.
+
+What it leaves out: clocks that drop under load, and L2 hits. It ranks variants; it does not time them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from tilec.support.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCost:
+    """A scheduled loop: its II, the cycles from its first issue to its last result, its trips per CTA, and for how many
+    cycles of an interval the busiest slot is held."""
+
+    ii: int
+    length: int
+    trips: int
+    busy: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the model needs to know of a target. A rate of 0 means that it is not known and never binds."""
+
+    sms: int
+    l2_bytes_per_cycle: int = 0
+    dram_bytes_per_cycle: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel's grid, how many of its CTAs fit on an SM, and the bytes that the whole grid moves."""
+
+    ctas: int
+    ctas_per_sm: int = 1
+    l2_bytes: int = 0
+    dram_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """`cycles` is the larger of `compute` (waves of CTAs) and `memory` (bytes over bandwidth)."""
+
+    compute: int
+    memory: int
+    waves: int
+
+    @property
+    def cycles(self) -> int:
+        return max(self.compute, self.memory)
+
+
+def cta_cycles(loops: Sequence[LoopCost], neighbours: int = 1) -> int:
+    """The cycles of one CTA, with `neighbours` CTAs on its SM, itself among them."""
+    return sum(_loop_cycles(loop, neighbours) for loop in loops)
+
+
+def _loop_cycles(loop: LoopCost, neighbours: int) -> int:
+    if loop.trips == 0:
+        return 0
+    interval = max(loop.ii, loop.busy * neighbours)
+    return loop.length + interval * (loop.trips - 1)
+
+
+def predict(loops: Sequence[LoopCost], launch: Launch, machine: Machine) -> Prediction:
+    """The time of a launch whose CTAs are all alike."""
+    return predict_blocks([lambda neighbours: cta_cycles(loops, neighbours)], launch, machine)
+
+
+def predict_blocks(blocks: Sequence[Callable[[int], int]], launch: Launch, machine: Machine) -> Prediction:
+    """The time of a launch. `blocks` are CTAs at equal distances in the grid: each gives the cycles in which as many of
+    it as share an SM are done."""
+    slots = machine.sms * launch.ctas_per_sm
+    compute = waves(blocks, launch.ctas, machine.sms, launch.ctas_per_sm) if launch.ctas else 0
+    memory = max(
+        _over(launch.l2_bytes, machine.l2_bytes_per_cycle),
+        _over(launch.dram_bytes, machine.dram_bytes_per_cycle),
+    )
+    return Prediction(compute, memory, -(-launch.ctas // slots))
+
+
+def waves(blocks: Sequence[Callable[[int], int]], count: int, sms: int, together: int) -> int:
+    """The cycles of `count` CTAs, so many of them together on an SM. Every wave is as long as its longest CTA; the last
+    one shares each SM among as few as there are."""
+    full, rest = divmod(count, sms * together)
+    if not full:
+        return max(block(-(-rest // sms)) for block in blocks)
+    cycles = [block(together) for block in blocks]
+    # A long grid of unequal CTAs evens out: each SM takes the next one as soon as it is free.
+    mean = sum(cycles) / len(cycles)
+    last = max(block(-(-rest // sms)) for block in blocks) if rest else 0
+    return max(round(full * mean) + last, max(cycles))
+
+
+def _over(amount: int, rate: int) -> int:
+    return -(-amount // rate) if rate else 0
+
+
+# ---- loops that load and use at several levels -----------------------------------------------------------------------
+
+Bound = Literal["use", "bandwidth", "latency"]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A loop that loads tiles and uses them, as one CTA runs it: cycles from asking for a tile until its first bytes
+    come, and for which a tile holds the way that it comes; trips; how many tiles there are room for. `parts` of the
+    CTA's warps load and use their share each on its own. For `issue` cycles of a trip they begin loads. Where
+    `carried`, the loads for the first trips are begun while the loop around is in its trip before."""
+
+    name: str
+    latency: int
+    transfer: int
+    trips: int
+    stages: int = 1
+    parts: int = 1
+    issue: int = 0
+    carried: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTime:
+    """Of all trips of a level, by all CTAs of an SM: cycles, what they are made of, and what one trip's use takes."""
+
+    level: Level
+    cycles: int
+    bound: Bound
+    use: int
+
+
+def pipeline_times(
+    levels: Sequence[Level], use: int, neighbours: int = 1, own: int | None = None, is_inner: bool = False
+) -> list[LevelTime]:
+    """The time of loops inside each other, the outermost first, with `neighbours` CTAs on the SM. `use` is for how many
+    cycles a trip of the innermost one holds the busiest slot, `own` how long it takes in a CTA by itself (None: as
+    long).
+
+    Each level is what ALCOP (Huang et al., MLSys 2023, arXiv 2210.16691) says of a load-use loop, with the transfer
+    apart from the latency: bound by its use if load ≤ (stages · neighbours − 1) · use, else by its loads, of which as
+    many are under way as there are stages. The use of a level is the loop in it; that loop begins anew in every trip
+    (`is_inner`), when the other CTAs on the SM are elsewhere in theirs: what one of them waits for hides behind the
+    uses of the others.
+    """
+    if not levels:
+        return []
+    level, *inner = levels
+    own = use if own is None else own
+    of_inner = pipeline_times(inner, use, neighbours, own, is_inner=True)
+    if of_inner:
+        use_all, use_own = of_inner[0].cycles, pipeline_times(inner, use, 1, own)[0].cycles
+    else:
+        use_all, use_own = max(use * neighbours, own), own
+    use_own += level.issue
+    return [_level_time(level, max(use_all, use_own), use_own, neighbours, is_inner), *of_inner]
+
+
+def _level_time(level: Level, use_all: int, use_own: int, neighbours: int, is_inner: bool) -> LevelTime:
+    if level.trips == 0:
+        return LevelTime(level, 0, "use", use_all)
+    transfer = level.transfer * neighbours
+    load, part = level.latency + transfer, -(-use_own // level.parts)
+    rounds, rest = divmod(level.trips - 1, level.stages)
+    # Whatever is busy all the time; or rounds of as many loads as there are stages, each of which waits for the uses of
+    # the round before.
+    times: dict[Bound, int]
+    if level.carried and level.stages > 1:
+        times = {
+            "use": level.trips * use_all,
+            "bandwidth": level.trips * transfer,
+            "latency": -(-level.trips * (load + part) // level.stages),
+        }
+    elif is_inner and neighbours > 1:
+        alone = level.latency + level.transfer
+        times = {
+            "use": max(level.trips * use_all, alone + level.trips * use_own),
+            "bandwidth": max(level.trips * transfer, alone + use_own),
+            "latency": rounds * (load + part) + load + (rest + 1) * part,
+        }
+    else:
+        times = {
+            "use": load + level.trips * use_all,
+            "bandwidth": level.latency + level.trips * transfer + use_own,
+            "latency": rounds * (load + part) + load + (rest + 1) * part,
+        }
+    bound = max(times, key=lambda name: times[name])
+    return LevelTime(level, times[bound], bound, use_all)
+
+
+# ---- occupancy -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Residence:
+    """What an SM has for its CTAs, and in which steps it is handed out."""
+
+    smem_bytes: int
+    smem_reserved_bytes_per_cta: int
+    smem_allocation_bytes: int
+    registers: int
+    registers_allocation_per_warp: int
+    threads: int
+    ctas: int
+
+
+SCHEDULERS = 4
+"""Of an SM."""
+
+
+def ctas_per_sm(smem_bytes: int, registers_per_thread: int, threads: int, residence: Residence) -> int:
+    """How many CTAs fit on an SM at once; 0 if not even one does."""
+    return min(occupancy(smem_bytes, registers_per_thread, threads, residence).values())
+
+
+def occupancy(smem_bytes: int, registers_per_thread: int, threads: int, residence: Residence) -> dict[str, int]:
+    """How many CTAs each resource of an SM has room for."""
+    smem = _step(smem_bytes + residence.smem_reserved_bytes_per_cta, residence.smem_allocation_bytes)
+    warps = -(-threads // 32)
+    # Each scheduler has a quarter of the registers, and whole warps, whose registers come in steps. A CTA's warps need
+    # not be shared out evenly (as in NVIDIA's cuda_occupancy.h).
+    registers = _step(registers_per_thread * 32, residence.registers_allocation_per_warp)
+    most_warps = residence.registers // SCHEDULERS // registers * SCHEDULERS if registers else 0
+    return {
+        "blocks": residence.ctas,
+        "shared memory": residence.smem_bytes // smem if smem else residence.ctas,
+        "registers": most_warps // warps if registers and warps else residence.ctas,
+        "threads": residence.threads // (warps * 32) if warps else residence.ctas,
+    }
+
+
+def _step(amount: int, step: int) -> int:
+    return -(-amount // step) * step

@@ -1,0 +1,210 @@
+"""What the model says of a kernel that has been built: its time, what bounds it, and how near the roofline it comes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from tilec.ir.tile import Buffer, For
+from tilec.passes.cost.kernel import (
+    COMPUTE_SLOTS,
+    Block,
+    Nest,
+    Walk,
+    innermost,
+    machine,
+    nest,
+    nest_cycles,
+    places,
+    residence,
+    schedule_cost,
+    tensor_bytes,
+)
+from tilec.passes.cost.model import (
+    Launch,
+    LevelTime,
+    Prediction,
+    cta_cycles,
+    occupancy,
+    pipeline_times,
+    predict_blocks,
+)
+from tilec.passes.grid.persistent import evenly
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.loop.build_problem import Scheduled
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+Limit = Literal["compute", "DRAM"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopReport:
+    """The levels of a pipelined loop in a full wave, and its interval where it was scheduled as it is."""
+
+    line: int
+    levels: tuple[LevelTime, ...]
+    ii: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All times in cycles. `by_levels` is what the levels of its loops predict, `by_schedule` what their schedules do.
+    `fits` is how many CTAs each resource of an SM has room for. `compute` and `dram` are the least that the kernel's
+    work and its tensors take of the whole machine. `bound` is what the time is made of. Where `is_one_wave`, the grid
+    is known at launch only, and all of this is about one full wave, with no tensors counted."""
+
+    kernel: str
+    target: str
+    clock_mhz: int
+    ctas: int
+    fits: tuple[tuple[str, int], ...]
+    loops: tuple[LoopReport, ...]
+    by_levels: Prediction
+    by_schedule: Prediction
+    bound: str
+    compute: int
+    dram: int
+    is_one_wave: bool = False
+
+    @property
+    def together(self) -> int:
+        """CTAs of an SM."""
+        return max(min(count for _, count in self.fits), 1)
+
+    @property
+    def roofline(self) -> int:
+        """No kernel does this work sooner: all SMs compute all the time, and each tensor passes to or from memory
+        once."""
+        return max(self.compute, self.dram)
+
+    @property
+    def limit(self) -> Limit:
+        """What sets the roofline."""
+        return "compute" if self.compute >= self.dram else "DRAM"
+
+    @property
+    def achieved(self) -> float:
+        """Of the roofline: 1 is all of it."""
+        return self.roofline / max(self.by_levels.cycles, 1)
+
+    def microseconds(self, cycles: int) -> float:
+        return cycles / self.clock_mhz
+
+
+def report(
+    laid: Laid,
+    schedules: Sequence[Scheduled],
+    target: Target,
+    grid: tuple[int, int, int] | None,
+    threads: int,
+    smem_bytes: int,
+    registers: int,
+) -> Report:
+    """Of a kernel as it was built: the blocks that are launched (None: known at launch only), the threads and bytes of
+    shared memory of one, and the registers of a thread."""
+    kernel, sms = evenly(laid.kernel, target), target.limit("sms")
+    if kernel is not laid.kernel:
+        laid = replace(laid, kernel=kernel)
+        x, y, z = (size for size in (*kernel.grid, 1, 1)[:3] if isinstance(size, int))
+        grid = x, y, z
+    fits = occupancy(smem_bytes, registers, threads, residence(target))
+    together = max(min(fits.values()), 1)
+    ctas = sms * together if grid is None else math.prod(grid)
+    spots = list(places((1, 1, 1) if grid is None else grid))
+    by_loop = {id(one.loop.loop): one for one in schedules}
+
+    of_schedules = Walk(laid, target, (one.loop.loop for one in schedules))
+    scheduled_blocks = [of_schedules.block(place) for place in spots]
+    inner = innermost(laid)
+    of_levels = Walk(laid, target, inner)
+    blocks = [of_levels.block(place) for place in spots]
+
+    nests: dict[tuple[int, int], Nest] = {}
+
+    def nest_of(loop: For, trips: int) -> Nest:
+        if (id(loop), trips) not in nests:
+            stages = versions(by_loop.get(id(loop)))
+            nests[id(loop), trips] = nest(of_levels, loop, trips, stages, min(sms, max(ctas, 1)))
+        return nests[id(loop), trips]
+
+    def by_levels(block: Block, neighbours: int) -> int:
+        return block.around + sum(nest_cycles(nest_of(*visit), neighbours) for visit in block.loops)
+
+    def by_schedule(block: Block, neighbours: int) -> int:
+        costs = [schedule_cost(by_loop[id(loop)], trips) for loop, trips in block.loops]
+        return block.around + cta_cycles(costs, neighbours)
+
+    loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
+    tensors = [p for p in kernel.params if isinstance(p, Buffer) and not p.is_dynamic]
+    moved = 0 if grid is None else sum(tensor_bytes(tensor) for tensor in tensors)
+    launch, where = Launch(ctas, together, loaded, moved), machine(target)
+    levels = predict_blocks([partial(by_levels, block) for block in blocks], launch, where)
+    full = -(-min(ctas, sms * together) // sms)
+    loops = []
+    for loop in inner:
+        trips = max((n for block in blocks for other, n in block.loops if other is loop), default=0)
+        one = nest_of(loop, trips)
+        times = pipeline_times(one.levels, one.use, full, one.own)
+        known = by_loop.get(id(loop))
+        loops.append(LoopReport(loop.span.line, tuple(times), known.schedule.ii if known else None))
+    return Report(
+        kernel.name,
+        target.name,
+        target.limit("clock_mhz"),
+        ctas,
+        tuple(fits.items()),
+        tuple(loops),
+        levels,
+        predict_blocks([partial(by_schedule, block) for block in scheduled_blocks], launch, where),
+        _bound(loops, [(block.around, by_levels(block, full)) for block in blocks], levels, launch, target),
+        _compute(blocks, ctas, target),
+        moved // target.limit("dram_bytes_per_cycle"),
+        grid is None,
+    )
+
+
+def versions(one: Scheduled | None) -> int:
+    """How many trips' tiles a loop has under way: as many as each of its rings has versions; or more, where a version
+    is free again before its trip is over."""
+    if one is None:
+        return 1
+    stage = [start // one.schedule.ii for start in one.schedule.start]
+    under_way = (
+        max(depth, 1 + max((stage[j] for j in ring.consumers), default=0) - min(stage[i] for i in ring.producers))
+        for ring, depth in zip(one.loop.problem.rings, one.schedule.depth, strict=True)
+    )
+    return min(under_way, default=1)
+
+
+def _compute(blocks: Sequence[Block], ctas: int, target: Target) -> int:
+    """Cycles of the slot for computing that is held longest, of all CTAs shared among all SMs."""
+    held = {slot: sum(block.held.get(slot, 0) for block in blocks) for slot in COMPUTE_SLOTS}
+    return max(held.values()) * ctas // (len(blocks) * target.limit("sms"))
+
+
+def _bound(
+    loops: Sequence[LoopReport],
+    blocks: Sequence[tuple[int, int]],
+    found: Prediction,
+    launch: Launch,
+    target: Target,
+) -> str:
+    """What most of the time is made of, in words. Of each block, its cycles around pipelined loops and all of them: a
+    block that walks over tiles comes to a loop more than once."""
+    if found.memory > found.compute:
+        of_l2 = launch.l2_bytes * target.limit("dram_bytes_per_cycle")
+        return "L2 bandwidth" if of_l2 > launch.dram_bytes * target.limit("l2_bytes_per_cycle") else "DRAM bandwidth"
+    if not loops:
+        return "statements outside pipelined loops"
+    longest = max(loops, key=lambda loop: loop.levels[0].cycles)
+    around, cycles = max(blocks, key=lambda block: block[1])
+    if 2 * around > cycles:
+        return "statements around the pipelined loops"
+    for time in longest.levels:
+        if time.bound != "use":
+            return f"{time.bound} of {time.level.name} in the loop at line {longest.line}"
+    return f"what the loop at line {longest.line} computes"

@@ -1,0 +1,88 @@
+"""Bytes that a kernel announces to the stages of its pipelines, once it is known which copies into them go by TMA.
+
+`tiles.expect_bytes()` means those that TMA brings. Whether it brings a tile of a stage is tilec's choice where the
+kernel says T.copy: not where the machine has no TMA, nor where the tile does not suit it. Threads announce nothing,
+they arrive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tilec.ir.tile import Buffer, Expr, For, If, Load, Stmt, TileOp, While, walk, with_attr
+from tilec.ops.barriers import is_signalling
+from tilec.support.diagnostics import fail
+from tilec.target.table import Target
+
+Filled = Mapping[Expr, tuple[Buffer, ...]]
+"""By the barrier that is signalled, the tiles that TMA fills."""
+
+
+def with_announced(roles: Sequence[tuple[Stmt, ...]], target: Target) -> list[tuple[Stmt, ...]]:
+    """The statements of the roles, whose copies have their mechanisms. Errors: `unsupported-operand`."""
+    filled = [_filled(body) for body in roles]
+    found = []
+    for number, body in enumerate(roles):
+        others = filled[:number] + filled[number + 1 :]
+        found.append(tuple(_announced(body, filled[number], others, target)))
+    return found
+
+
+def _filled(body: tuple[Stmt, ...]) -> Filled:
+    found: dict[Expr, tuple[Buffer, ...]] = {}
+    for op in walk(body):
+        if isinstance(op, TileOp) and is_signalling(op):
+            element = _element(op)
+            found[element] = (*found.get(element, ()), op.regions[-1].buffer)
+    return found
+
+
+def _element(op: TileOp) -> Load:
+    element = op.attr("barrier")
+    assert isinstance(element, Load)
+    return element
+
+
+def _announced(body: tuple[Stmt, ...], mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[Stmt]:
+    for stmt in body:
+        match stmt:
+            case TileOp(name="expect_tx"):
+                yield from _announcement(stmt, mine, others, target)
+            case For() | While():
+                yield replace(stmt, body=tuple(_announced(stmt.body, mine, others, target)))
+            case If():
+                then, orelse = (tuple(_announced(b, mine, others, target)) for b in (stmt.then, stmt.orelse))
+                yield replace(stmt, then=then, orelse=orelse)
+            case _:
+                yield stmt
+
+
+def _announcement(op: TileOp, mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[TileOp]:
+    """Of a stage what this role has TMA copy into it, and what the others do into theirs of that pipeline."""
+    element = _element(op)
+    match dict(op.attrs).get("of_stage"):
+        case None:
+            if not target.has("tma"):
+                fail(
+                    "unsupported-operand",
+                    f"{target.name} has no TMA, which alone brings bytes that are announced",
+                    op.span,
+                    help="write T.barrier_arrive: what threads copy has come when they arrive"
+                    if op.attr("arrives")
+                    else "leave it out: what threads copy has come when they arrive at the barrier",
+                )
+            yield op
+        case "payload":
+            elsewhere = [tiles for f in others for e, tiles in f.items() if _is_of(e, element)]
+            tiles = dict.fromkeys(tile for filled in (mine.get(element, ()), *elsewhere) for tile in filled)
+            if tiles:
+                yield with_attr(op, "bytes", sum(math.prod(t.shape) * t.dtype.bits // 8 for t in tiles))
+        case _:
+            if mine.get(element) or any(_is_of(e, element) for f in others for e in f):
+                yield op
+
+
+def _is_of(element: Expr, other: Load) -> bool:
+    return isinstance(element, Load) and element.buffer == other.buffer

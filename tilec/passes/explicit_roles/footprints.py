@@ -1,0 +1,148 @@
+"""The elements of shared tiles and tensors that a statement is sure to reach, as boxes, where the variables around it
+are known.
+
+What may or may not be reached, as under a condition, is left out, and so is what no box says: a mistake that is found
+with these boxes is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tilec.ir.tile import (
+    THREAD,
+    Bind,
+    Buffer,
+    Expr,
+    Load,
+    Parallel,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    children,
+    walk_expr,
+)
+from tilec.passes.analysis.fold_constants import compute_expr
+from tilec.passes.analysis.named_versions import named_versions
+from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.explicit_roles.known_values import Values
+from tilec.support.records import dataclass
+
+_WHOLE = ("copy", "gather4", "fill", "gemm", "reduce")
+"""Operations that reach all of their regions."""
+_REACHED_BY_ALL = ("shared", "global")
+Box = tuple[tuple[int, int], ...]
+"""From and up to, along each dimension."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """A part of a tile, by its name and, where it has versions, the number of this one."""
+
+    tile: str
+    version: int | None
+    box: Box
+    is_write: bool
+
+
+def footprints(stmt: Stmt, values: Values) -> Iterator[Footprint]:
+    alone, versions = named_versions(stmt)
+    named: dict[str, int] = {}
+    for tile, index in versions.items():
+        number = compute_expr(index, values)
+        if number is not None:
+            named[tile] = int(number)
+    found = _of_operation(alone, values) if isinstance(alone, TileOp) else _of_nest(alone, values)
+    for tile, box, is_write in found:
+        if tile in named or tile not in versions:
+            yield Footprint(tile, named.get(tile), box, is_write)
+
+
+Found = Iterator[tuple[str, Box, bool]]
+
+
+def _of_operation(op: TileOp, values: Values) -> Found:
+    if op.name not in _WHOLE:
+        return
+    read, written = reads(op), writes(op)
+    for region in op.regions:
+        box = _inside(region.buffer, _box(region, values), values)
+        if box is not None:
+            for is_write, touched in ((False, read), (True, written)):
+                if region.buffer in touched:
+                    yield region.buffer.name, box, is_write
+
+
+def _box(region: Region, values: Values) -> Box | None:
+    starts = [compute_expr(start, values) for start in region.start]
+    if any(start is None for start in starts):
+        return None
+    return tuple((int(s), int(s) + e) for s, e in zip(starts, region.extent, strict=True) if s is not None)
+
+
+def _inside(buffer: Buffer, box: Box | None, values: Values) -> Box | None:
+    """What of it lies in the buffer: a copy leaves out what a tensor has not, and so does a nest, or nothing does."""
+    if box is None or buffer.scope not in _REACHED_BY_ALL:
+        return None
+    extents = [e if isinstance(e, int) else compute_expr(e, values) for e in buffer.extents]
+    if len(extents) != len(box) or any(e is None for e in extents):
+        return None
+    clipped = tuple((max(a, 0), min(b, int(e))) for (a, b), e in zip(box, extents, strict=True) if e is not None)
+    return clipped if all(a < b for a, b in clipped) else None
+
+
+def _of_nest(nest: Stmt, values: Values) -> Found:
+    if not isinstance(nest, Parallel) or nest.is_per_thread:
+        return
+    around = {var: value for var, value in values.items() if var != THREAD and var not in nest.vars}
+    extents = dict(zip(nest.vars, nest.extents, strict=True))
+    for stmt in nest.body:
+        if isinstance(stmt, Store):
+            for expr in (*stmt.indices, stmt.value):
+                yield from _loads(expr, extents, around)
+            yield from _element(stmt.buffer, stmt.indices, True, extents, around)
+        elif isinstance(stmt, Bind):
+            yield from _loads(stmt.value, extents, around)
+
+
+def _loads(expr: Expr, extents: Mapping[Var, int], around: Values) -> Found:
+    if isinstance(expr, Select):  # one of two, which may be there to stay inside the tile
+        return
+    if isinstance(expr, Load):
+        yield from _element(expr.buffer, expr.indices, False, extents, around)
+    for part in children(expr):
+        yield from _loads(part, extents, around)
+
+
+def _element(
+    buffer: Buffer, indices: Sequence[Expr], is_write: bool, extents: Mapping[Var, int], around: Values
+) -> Found:
+    """All those that the nest reaches by these indices, each in its own dimension."""
+    if buffer.scope not in _REACHED_BY_ALL:
+        return
+    box, used = [], set[Var]()
+    for index in indices:
+        own = {e for e in walk_expr(index) if isinstance(e, Var) and e in extents}
+        span = _reached(index, own, extents, around) if len(own) < 2 and not own & used else None
+        if span is None:
+            return
+        used |= own
+        box.append(span)
+    reached = _inside(buffer, tuple(box), around)
+    if reached is not None:
+        yield buffer.name, reached, is_write
+
+
+def _reached(index: Expr, own: set[Var], extents: Mapping[Var, int], around: Values) -> tuple[int, int] | None:
+    """The neighbours that an index takes as values, for one variable of the nest or none."""
+    if not own:
+        only = compute_expr(index, around)
+        return None if only is None else (int(only), int(only) + 1)
+    (var,) = own
+    taken = {compute_expr(index, {**around, var: value}) for value in range(extents[var])}
+    found = sorted(int(value) for value in taken if value is not None)
+    is_whole = None not in taken and bool(found) and found[-1] - found[0] == len(found) - 1
+    return (found[0], found[-1] + 1) if is_whole else None

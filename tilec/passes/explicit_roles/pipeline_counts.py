@@ -1,0 +1,210 @@
+"""That the roles of a kernel acquire equally many stages of each pipeline, as far as that can be seen.
+
+A role that takes more waits for ever; one that takes fewer leaves stages that nobody waits for, into which copies may
+still be under way when the block ends.
+
+Acquires are counted, not run: a loop whose iterations are all alike counts for as many as it has. Sizes that only a
+launch knows are given several values, and counts are said to differ where they do for all of these, and depend on the
+same sizes: `n` and `n + 1` differ, but whether `n` and `m` do, or `n` and 8, is for the launch to know.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from tilec.ir.tile import Bind, Break, For, If, Kernel, Parallel, Stmt, Store, TileOp, Var, While, walk
+from tilec.ir.types import INT32
+from tilec.passes.analysis.control_slice import is_variable
+from tilec.passes.analysis.usage import writes
+from tilec.passes.explicit_roles.known_values import Left, Unknown, Values, forget, known, set_value
+from tilec.passes.explicit_roles.protocol import SIZE, Role
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+_TIMES = (2, 7)
+_MOST_ITERATIONS = 10_000
+"""Of loops whose iterations differ: more are not followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """How many stages of a pipeline a role acquires as one side of it, for each choice of sizes that was tried, and
+    where. `sizes` are those that this depends on."""
+
+    role: str
+    side: str
+    stages: tuple[int, ...]
+    sizes: frozenset[Var]
+    span: Span
+
+
+def check_counts(kernel: Kernel, roles: Sequence[Role]) -> None:
+    """Errors: `pipeline-counts`."""
+    scalars = [param for param in kernel.params if isinstance(param, Var) and param.dtype == INT32]
+    for which, block in _blocks(kernel):
+        found: dict[str, list[_Count]] = {}
+        for role in roles:
+            for pipeline, count in _counts(role, block, scalars):
+                found.setdefault(pipeline, []).append(count)
+        for pipeline, counts in found.items():
+            _check(pipeline, counts, which, scalars)
+
+
+def _blocks(kernel: Kernel) -> Iterator[tuple[str, Values]]:
+    """The first block and the last one, where that is known: loops that depend on the block may differ there."""
+    first = dict.fromkeys(kernel.block_vars, 0)
+    yield "the first", first
+    last = {v: e - 1 for v, e in zip(kernel.block_vars, kernel.grid, strict=False) if isinstance(e, int)}
+    if len(last) == len(first) and last != first:
+        yield "the last", last
+
+
+def _check(pipeline: str, counts: Sequence[_Count], which: str, scalars: Sequence[Var]) -> None:
+    blamed = _blamed(counts)
+    if blamed is None:
+        return
+    usual = next(count for count in _by_agreement(counts) if _differ(count, blamed))
+    others = [c for c in counts if c is not blamed]
+    does, are = ("fills", "taken") if blamed.side == "producer" else ("takes", "filled")
+    if usual.side == blamed.side:
+        are = "filled" if blamed.side == "producer" else "taken"
+    sizes = [var for var in scalars if var in blamed.sizes]
+    where = "".join(f", where {var.name} = {SIZE:,}" for var in sizes)
+    fail(
+        "pipeline-counts",
+        f"{blamed.role} {does} {_stages(blamed)} of {pipeline}, of which {usual.stages[0]:,} are {are}",
+        blamed.span,
+        _spoken(blamed),
+        secondary=tuple(Label(c.span, _spoken(c)) for c in others),
+        notes=(f"so it is in {which} block of the grid{where}",),
+        help="let every role of a pipeline make as many trips; compare the bounds of the loops",
+    )
+
+
+def _blamed(counts: Sequence[_Count]) -> _Count | None:
+    """The role that counts least like the others; where these are equally many, the one that acquires fewest."""
+    usual = _by_agreement(counts)
+    different = [c for c in counts if _differ(c, usual[0])]
+    if not different:
+        return None
+    if _agreeing(counts, different[0]) == _agreeing(counts, usual[0]):
+        return min((*different, usual[0]), key=lambda c: c.stages[0])
+    return different[0]
+
+
+def _by_agreement(counts: Sequence[_Count]) -> list[_Count]:
+    return sorted(counts, key=lambda count: -_agreeing(counts, count))
+
+
+def _agreeing(counts: Sequence[_Count], count: _Count) -> int:
+    return sum(other.stages == count.stages for other in counts)
+
+
+def _differ(one: _Count, other: _Count) -> bool:
+    """Whether they do whatever the sizes are."""
+    return one.sizes == other.sizes and all(a != b for a, b in zip(one.stages, other.stages, strict=True))
+
+
+def _stages(count: _Count) -> str:
+    return f"{count.stages[0]:,} stage{'s' * (count.stages[0] != 1)}"
+
+
+def _spoken(count: _Count) -> str:
+    return f"{count.role} {'fills' if count.side == 'producer' else 'takes'} {_stages(count)}"
+
+
+# ---- counting --------------------------------------------------------------------------------------------------------
+
+
+def _counts(role: Role, block: Values, scalars: Sequence[Var]) -> Iterator[tuple[str, _Count]]:
+    """By pipeline. A role that has an acquire but never gets there acquires none; of one whose loops depend on what a
+    run computes nothing is known."""
+    places: dict[str, Span] = {}
+    for stmt in walk(role.kernel.body):
+        if isinstance(stmt, TileOp) and (acquires := _acquires(stmt)):
+            places.setdefault(acquires, stmt.span)
+    if not places:
+        return
+    try:
+        usual = dict.fromkeys(scalars, SIZE)
+        first = _tally(role, block | usual)
+        tried = {var: _tally(role, block | usual | {var: SIZE * _TIMES[0]}) for var in scalars}
+        tallies = [first, *tried.values(), *(_tally(role, block | dict.fromkeys(scalars, SIZE * t)) for t in _TIMES)]
+    except Unknown:
+        return
+    for acquires, span in places.items():
+        pipeline, side = acquires.split()
+        sizes = frozenset(var for var, tally in tried.items() if tally[acquires] != first[acquires])
+        yield pipeline, _Count(role.name, side, tuple(t[acquires] for t in tallies), sizes, span)
+
+
+def _acquires(op: TileOp) -> str:
+    """The pipeline and the side of it of which this waits for a stage."""
+    return str(dict(op.attrs).get("acquires", ""))
+
+
+def _tally(role: Role, values: Mapping[Var, int]) -> Counter[str]:
+    counting = _Counting()
+    counting.body(role.kernel.body, dict(values), counting.counts)
+    return counting.counts
+
+
+class _Counting:
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.iterations = 0
+
+    def body(self, body: tuple[Stmt, ...], values: Values, counts: Counter[str]) -> None:
+        """Add what it acquires, and leave what is known behind it in `values`."""
+        for stmt in body:
+            match stmt:
+                case TileOp():
+                    for buffer in writes(stmt):
+                        values.pop(Var(buffer.name), None)
+                    if acquires := _acquires(stmt):
+                        counts[acquires] += 1
+                case Bind(var=var, value=value):
+                    set_value(var, value, values)
+                case For(body=inner) if _matters(inner):
+                    self.loop(stmt, values, counts)
+                case If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)):
+                    self.body(then if known(condition, values) else orelse, values, counts)
+                case While(body=inner) if _matters(inner):
+                    raise Unknown
+                case Break():
+                    raise Left
+                case Parallel(body=(Store(buffer=buffer, value=value),)) if is_variable(buffer):
+                    set_value(Var(buffer.name), value, values)
+                case _:
+                    forget(stmt, values)
+
+    def loop(self, loop: For, values: Values, counts: Counter[str]) -> None:
+        iterations = range(known(loop.start, values), known(loop.stop, values), loop.step)
+        each: Counter[str] = Counter()
+        any_of_them = {var: value for var, value in values.items() if var != loop.var}
+        forget(loop, any_of_them)
+        try:
+            self.body(loop.body, dict(any_of_them), each)
+        except (Unknown, Left):
+            self.one_by_one(loop, iterations, values, counts)
+            return
+        for acquires, times in each.items():
+            counts[acquires] += times * len(iterations)
+        forget(loop, values)
+
+    def one_by_one(self, loop: For, iterations: range, values: Values, counts: Counter[str]) -> None:
+        for index in iterations:
+            self.iterations += 1
+            if self.iterations > _MOST_ITERATIONS:
+                raise Unknown
+            values[loop.var] = index
+            try:
+                self.body(loop.body, values, counts)
+            except Left:
+                return
+
+
+def _matters(body: tuple[Stmt, ...]) -> bool:
+    return any(isinstance(s, Break) or (isinstance(s, TileOp) and _acquires(s) != "") for s in walk(body))

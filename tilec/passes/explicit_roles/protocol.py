@@ -1,0 +1,432 @@
+"""Runs the barriers of a kernel that orders its roles itself, and nothing else of it, to find waits that never end.
+
+The first block is run, with the others of its cluster where they reach its barriers, each role until it has to wait,
+and every copy is complete as soon as it is begun. That is one
+of the orders that the hardware may choose, so that whoever is stuck here may be stuck there. Where control flow, a
+barrier's index or a parity depends on what only a run knows, nothing is said: the emulator finds the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Protocol
+
+from tilec.ir.tile import (
+    THREAD,
+    Bind,
+    Break,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    While,
+    walk,
+)
+from tilec.ir.types import INT32
+from tilec.ops.barriers import block_of, condition_of, counts_of, is_by_warps, is_meeting, is_signalling
+from tilec.ops.tcgen05 import is_committing, is_of_pair, reaches_blocks
+from tilec.ops.values import EXPR_TYPES
+from tilec.passes.analysis.control_slice import is_variable
+from tilec.passes.analysis.usage import writes
+from tilec.passes.explicit_roles.known_values import Left, Unknown, Values, forget, is_known, known, set_value
+from tilec.support import records
+from tilec.support.diagnostics import CompileError, Label, fail
+from tilec.support.source import Span
+
+MOST_STEPS = 5_000  # of each role: far more trips than phases need to come round
+SIZE = 7680
+"""What sizes that only a launch knows are taken for, and multiples of it: so that whatever a kernel may assume of them,
+as that tiles divide them, is so."""
+Name = tuple[str, int]
+Place = tuple[int, str, int]
+"""A barrier of a block of the cluster."""
+
+
+@records.dataclass(frozen=True, slots=True)
+class Role:
+    """As much of a role as its barriers need. `is_common`: it comes before the others."""
+
+    name: str
+    kernel: Kernel
+    is_common: bool
+
+
+@records.dataclass(frozen=True, slots=True)
+class Step:
+    """What a role does at a barrier: arrivals, bytes that are announced or (below 0) have come, and the parity of the
+    phase that it waits for; at a named barrier (`meets`) it waits for the phase under way. `blocks` are those of the
+    cluster whose barriers it is about, by their numbers there; none: its own."""
+
+    barrier: Name
+    span: Span
+    arrivals: int = 0
+    bytes: int = 0
+    parity: int | None = None
+    meets: int = 0
+    waits: bool = False
+    blocks: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class _Barrier:
+    count: int
+    pending: int
+    bytes: int = 0
+    phase: int = 0
+    announced: list[Span] = field(default_factory=list)
+    copied: list[Span] = field(default_factory=list)
+
+    def settle(self) -> None:
+        while self.pending <= 0 and not self.bytes:
+            self.pending += self.count
+            self.phase += 1
+
+
+@dataclass(slots=True)
+class _State:
+    role: Role
+    steps: Iterator[Step]
+    block: int = 0
+    waiting: Step | None = None
+    phase: int = 0  # of the named barrier that it waits at
+    is_done: bool = False
+    is_cut: bool = False  # it would go on
+
+    @property
+    def name(self) -> str:
+        return f"{self.role.name} of block {self.block}" if self.block else self.role.name
+
+
+class Watch(Protocol):
+    """Who looks on while the barriers are run: what a role does between them, and what passes at them."""
+
+    def does(self, role: Role, stmt: Stmt, values: Values) -> None:
+        """The role is about to do this, which has no other statements in it but those of a nest."""
+
+    def arrives(self, role: Role, place: Place) -> None: ...
+
+    def completes(self, place: Place) -> None:
+        """A phase of the barrier does."""
+
+    def passes(self, role: Role, place: Place) -> None:
+        """The role has waited for what has completed there."""
+
+
+def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
+    """Errors: `never-arrived`, `barrier-deadlock`, `barrier-bytes`."""
+    statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
+    _check_arrivals(_allocations(kernel), statements)
+    with suppress(Unknown):
+        try:
+            run(kernel, roles)
+        except Unknown:
+            _run_with_a_size(kernel, roles)
+
+
+def _run_with_a_size(kernel: Kernel, roles: Sequence[Role]) -> None:
+    """Where all depends on one size that only a launch knows: some value of it. How several are related only the launch
+    knows."""
+    scalars = [param for param in kernel.params if isinstance(param, Var) and param.dtype == INT32]
+    if len(scalars) != 1:
+        return
+    try:
+        run(kernel, roles, {scalars[0]: SIZE})
+    except CompileError as error:
+        note = f"so it is where {scalars[0].name} = {SIZE:,}"
+        raise CompileError(*(replace(d, notes=(*d.notes, note)) for d in error.diagnostics)) from None
+
+
+def _allocations(kernel: Kernel) -> dict[str, TileOp]:
+    return {barrier_name(s): s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier"}
+
+
+def run(
+    kernel: Kernel,
+    roles: Sequence[Role],
+    scalars: Mapping[Var, int] = MappingProxyType({}),
+    watch: Watch | None = None,
+) -> None:
+    """The barriers of the first block, and of those that reach them. Raises `Unknown` where only a run knows that has
+    other scalars than these. Errors: `barrier-deadlock`, `barrier-bytes`."""
+    statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
+    made = _allocations(kernel)
+    blocks = range(kernel.cluster.blocks if any(map(reaches_blocks, statements)) else 1)
+    barriers = {
+        (block, name, i): _Barrier(count, count)
+        for block in blocks
+        for name, op in made.items()
+        for i, count in enumerate(counts_of(op))
+    }
+    for together in (True, False):
+        states = [
+            _State(role, _steps(role, kernel, {**_indices(kernel, block), **scalars}, watch), block)
+            for block in blocks
+            for role in roles
+            if role.is_common == together
+        ]
+        _run(barriers, states, watch)
+
+
+def _indices(kernel: Kernel, number: int) -> dict[Var, int]:
+    """Those of a block of the first cluster."""
+    found = {}
+    for var, size in zip(kernel.block_vars, kernel.cluster.extents, strict=False):
+        number, found[var] = divmod(number, size)
+    return found
+
+
+def barrier_name(op: TileOp) -> str:
+    element = op.attr("barrier")
+    assert isinstance(element, Load)
+    return element.buffer.name
+
+
+def _check_arrivals(made: dict[str, TileOp], statements: list[TileOp]) -> None:
+    arriving = ("arrive", "cp_async_arrive", "expect_tx")
+    arrived = {barrier_name(s) for s in statements if s.name in arriving or is_committing(s)}
+    for op in statements:
+        is_of_drain = any(key == "drains" for key, _ in op.attrs)  # of nothing, where no trip has filled anything
+        if op.name == "await_barrier" and barrier_name(op) not in arrived and not is_of_drain:
+            fail(
+                "never-arrived",
+                f"nobody arrives at {barrier_name(op)}, which is waited for here",
+                op.span,
+                "waits for ever",
+                secondary=(Label(made[barrier_name(op)].span, "allocated here"),),
+                help=f"write T.barrier_arrive({barrier_name(op)}) where the work is done, also behind T.tma_copy",
+            )
+
+
+# ---- a role ----------------------------------------------------------------------------------------------------------
+
+
+def _steps(role: Role, kernel: Kernel, known_values: Values, watch: Watch | None) -> Iterator[Step]:
+    """What a role of the first block does at barriers."""
+    values = dict.fromkeys(kernel.block_vars, 0) | known_values
+    yield from _body(role.kernel.body, role, values, watch)
+
+
+def _body(body: tuple[Stmt, ...], role: Role, values: Values, watch: Watch | None) -> Iterator[Step]:
+    for stmt in body:
+        if watch is not None and isinstance(stmt, TileOp | Parallel):
+            watch.does(role, stmt, values)
+        match stmt:
+            case TileOp():
+                for buffer in writes(stmt):
+                    values.pop(Var(buffer.name), None)
+                yield from _operation(stmt, role, values)
+            case Bind(var=var, value=value):
+                set_value(var, value, values)
+            case For(var=var, body=inner) if _matters(inner) or _is_watched(stmt, values, watch):
+                with suppress(Left):
+                    for index in range(known(stmt.start, values), known(stmt.stop, values), stmt.step):
+                        values[var] = index
+                        yield from _body(inner, role, values, watch)
+            case If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)) or _is_watched(
+                stmt, values, watch
+            ):
+                yield from _body(then if known(condition, values) else orelse, role, values, watch)
+            case While(body=inner) if _matters(inner):
+                raise Unknown
+            case Break():
+                raise Left
+            case Parallel(body=(Store(buffer=buffer, value=value),)) if is_variable(buffer):
+                set_value(Var(buffer.name), value, values)
+            case _:
+                forget(stmt, values)
+
+
+def _is_watched(stmt: For | If, values: Values, watch: Watch | None) -> bool:
+    """Whether what stands inside can be looked at, though no barrier does."""
+    deciding = (stmt.start, stmt.stop) if isinstance(stmt, For) else (stmt.condition,)
+    return watch is not None and all(is_known(expr, values) for expr in deciding)
+
+
+def _matters(body: tuple[Stmt, ...]) -> bool:
+    return any(map(_concerns, walk(body)))
+
+
+def _concerns(stmt: Stmt) -> bool:
+    return isinstance(stmt, Break) or (isinstance(stmt, TileOp) and _waits_or_signals(stmt))
+
+
+def _waits_or_signals(op: TileOp) -> bool:
+    return is_meeting(op) or is_signalling(op) or is_committing(op)
+
+
+def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
+    if not _concerns(op):
+        return
+    if op.name in ("barrier", "named_arrive"):
+        number, threads = op.attr("id"), op.attr("threads")
+        assert isinstance(number, int) and isinstance(threads, int)
+        mine, waits = role.kernel.threads, op.name == "barrier"
+        yield Step(("named barrier", number), op.span, mine, meets=threads, waits=waits)
+        return
+    element = op.attr("barrier")
+    assert isinstance(element, Load)
+    place = (element.buffer.name, known(element.indices[0], values))
+    match op.name:
+        case "await_barrier":
+            parity = op.attr("parity")
+            assert isinstance(parity, EXPR_TYPES)
+            yield Step(place, op.span, parity=known(parity, values) & 1)
+        case "expect_tx":
+            announced = op.attr("bytes")
+            assert isinstance(announced, int)
+            yield Step(place, op.span, int(bool(op.attr("arrives"))), announced)
+        case "gemm" | "scaled_gemm" | "tensor_arrive":
+            yield Step(place, op.span, 1, blocks=(0, 1) if is_of_pair(op) else ())
+        case "copy" | "gather4" | "try_cancel":
+            moved = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
+            if op.attr("announces"):
+                yield Step(place, op.span, bytes=moved, blocks=_block(op, values))
+            yield Step(place, op.span, bytes=-moved, blocks=_block(op, values))
+        case _:
+            yield Step(place, op.span, _arrivals(op, role, values), blocks=_block(op, values))
+
+
+def _block(op: TileOp, values: Values) -> tuple[int, ...]:
+    block = block_of(op)
+    return () if block is None else (known(block, values),)
+
+
+def _arrivals(op: TileOp, role: Role, values: Values) -> int:
+    """How many threads of the role arrive."""
+    if is_by_warps(op):
+        return role.kernel.threads // 32
+    condition, every = condition_of(op), range(role.kernel.threads)
+    return len(every) if condition is None else sum(known(condition, {**values, THREAD: t}) for t in every)
+
+
+# ---- all of them -----------------------------------------------------------------------------------------------------
+
+
+def _run(barriers: dict[Place, _Barrier], states: list[_State], watch: Watch | None) -> None:
+    while any(not s.is_done for s in states):
+        moved = [_advance(state, barriers, watch) for state in states]
+        if any(s.is_cut for s in states):
+            return
+        if not any(moved):
+            _stuck(barriers, [s for s in states if not s.is_done])
+    for name, barrier in barriers.items():
+        if barrier.bytes:
+            _unequal(name, barrier)
+
+
+def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None) -> bool:
+    """Run until a wait; whether it got anywhere."""
+    count = 0
+    while not state.is_done:
+        step = state.waiting or next(state.steps, None)
+        if step is None or count > MOST_STEPS:
+            state.is_done, state.is_cut = True, step is not None
+            return True
+        own = (state.block, *step.barrier)
+        barrier = barriers.get(own)
+        if barrier is None and not step.meets:
+            name, index = step.barrier
+            fail(
+                "out-of-range",
+                f"the index leaves {name}",
+                step.span,
+                f"there is no {name}[{index}] in role {state.name}",
+            )
+        if barrier is None:
+            barrier = barriers.setdefault(own, _Barrier(step.meets, step.meets))
+        if state.waiting is None:
+            state.phase = barrier.phase
+            if len(step.blocks) > 1 and state.block:
+                _asked_again(step)
+            for block in step.blocks or (state.block,):
+                place = (block, *step.barrier)
+                if watch is not None and step.arrivals:
+                    watch.arrives(state.role, place)
+                if _arrive(step, barriers[place]) and watch is not None:
+                    watch.completes(place)
+        if _waits(step, state, barrier):
+            state.waiting = step
+            return count > 0
+        if watch is not None and (step.waits or step.parity is not None):
+            watch.passes(state.role, own)
+        state.waiting = None
+        count += 1
+    return count > 0
+
+
+def _asked_again(step: Step) -> None:
+    fail(
+        "bad-pair",
+        "the second block of a pair asks for this too",
+        step.span,
+        "one thread of the first says what the tensor cores of both do",
+        help="put it under `if T.block_rank_in_cluster() == 0:`",
+    )
+
+
+def _arrive(step: Step, barrier: _Barrier) -> bool:
+    """Whether a phase completes by it."""
+    barrier.pending -= step.arrivals
+    barrier.bytes += step.bytes
+    if step.bytes:
+        (barrier.announced if step.bytes > 0 else barrier.copied).append(step.span)
+    before = barrier.phase
+    barrier.settle()
+    return barrier.phase > before
+
+
+def _waits(step: Step, state: _State, barrier: _Barrier) -> bool:
+    if step.waits:
+        return barrier.phase == state.phase
+    return step.parity is not None and barrier.phase % 2 == step.parity
+
+
+def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
+    """Nobody can go on."""
+    for state in waiting:
+        assert state.waiting is not None
+        barrier = barriers[state.block, *state.waiting.barrier]
+        if barrier.bytes and barrier.pending <= 0:
+            _unequal((state.block, *state.waiting.barrier), barrier)
+    places = [(s, s.waiting, barriers[s.block, *s.waiting.barrier]) for s in waiting if s.waiting is not None]
+    notes = tuple(
+        f"{s.name} waits for {_spoken(step.barrier)}: {barrier.phase} phases have completed, "
+        f"{barrier.count - barrier.pending} of {barrier.count} arrivals of the next one have come"
+        for s, step, barrier in places
+    )
+    fail(
+        "barrier-deadlock",
+        "this wait never ends",
+        places[0][1].span,
+        f"{places[0][0].name} waits here for ever",
+        secondary=tuple(Label(step.span, f"and {s.name} here") for s, step, _ in places[1:]),
+        notes=notes,
+        help="compare the count of the barrier with the threads that arrive, and the parity with the phases before",
+    )
+
+
+def _unequal(place: Place, barrier: _Barrier) -> None:
+    more = "more" if barrier.bytes > 0 else "fewer"
+    said = dict.fromkeys((*barrier.announced, *barrier.copied))
+    first, *others = said
+    fail(
+        "barrier-bytes",
+        f"{abs(barrier.bytes):,} {more} bytes are announced to {_spoken(place[1:])} than are copied",
+        first,
+        "its phase never completes" if barrier.bytes > 0 else "announced here",
+        secondary=tuple(Label(span, "and here") for span in others),
+        help="announce the bytes of all tiles that T.tma_copy fills, or none: then each copy announces its own",
+    )
+
+
+def _spoken(name: Name) -> str:
+    return f"{name[0]} {name[1]}" if name[0] == "named barrier" else f"{name[0]}[{name[1]}]"

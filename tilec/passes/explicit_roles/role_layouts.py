@@ -1,0 +1,275 @@
+"""Mechanisms and layouts for a kernel, also for one that shares its work out by hand.
+
+Each role of such a kernel (`explicit_roles.split_roles`) is treated as a kernel of its own, except that all of them
+choose the layouts of shared tiles together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.tile import (
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Stmt,
+    TileOp,
+    While,
+    walk,
+    with_attr,
+)
+from tilec.ops.barriers import is_signalling
+from tilec.ops.gemm import HELD, is_in_tensor_memory
+from tilec.ops.refused import is_refused
+from tilec.passes.analysis.named_versions import on_versions, versioned
+from tilec.passes.analysis.substitution import renamed
+from tilec.passes.explicit_roles.expected_bytes import with_announced
+from tilec.passes.explicit_roles.pipeline_counts import check_counts
+from tilec.passes.explicit_roles.protocol import Role, check_protocol
+from tilec.passes.explicit_roles.role_pairs import check_pairs, counted_elsewhere
+from tilec.passes.explicit_roles.role_races import check_races
+from tilec.passes.explicit_roles.split_roles import Part, parts
+from tilec.passes.layout.assign_layouts import Laid, LaidPart, assign, in_registers, shared_layouts
+from tilec.passes.layout.block_scales import why_not_scaled
+from tilec.passes.layout.legalise import no_barrier
+from tilec.passes.layout.select_mechanisms import select
+from tilec.passes.layout.tensor_maps import why_not_tma
+from tilec.passes.layout.tensor_memory import IS_FACTOR, check_columns, factors, why_no_tensor_product
+from tilec.passes.memory.prefetch import fetched
+from tilec.passes.memory.staged_stores import chunked
+from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
+from tilec.support.options import NO_SWITCHES, Strategy, Switches
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+from tilec.target.table import Target
+
+
+def laid_out(
+    kernel: Kernel,
+    target: Target,
+    strategy: Strategy,
+    switches: Switches = NO_SWITCHES,
+    mistakes: Mistakes = AT_ONCE,
+    tma_loads: bool = True,
+) -> Laid:
+    """The kernel with mechanisms and layouts. `tma_loads` as in `layout.select_mechanisms`."""
+    found = parts(kernel)
+    if not found:
+        selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
+        return chunked(fetched(assign(selected, mistakes), target), target)
+    versions = versioned(kernel)
+    barriers, multiplied = _Barriers(_announced(kernel), counted_elsewhere(kernel)), factors(kernel)
+    known = mistakes.met
+    if not known:  # where something is wrong already, a product may be missing for that
+        with mistakes.caught():
+            check_pairs(kernel)
+    are_pairs_right = mistakes.met == known
+    taken: set[str] = {b.name for b in kernel.buffers}
+    laid: list[Laid] = []
+    bodies = [
+        tuple(_by_own_means(on_versions(s, versions), barriers, multiplied, target) for s in part.kernel.body)
+        for part in found
+    ]
+    for part, body in zip(found, with_announced(bodies, target), strict=True):
+        buffers = tuple(versions.get(b, b) for b in part.kernel.buffers)
+        apart = replace(part.kernel, body=body, buffers=buffers)
+        selected = select(apart, target, "none", switches, mistakes, tma_loads=False)
+        laid.append(_with_own_names(in_registers(selected, mistakes), {b.name for b in buffers}, taken, part))
+    shared = shared_layouts(laid, selected, mistakes)
+    laid = [replace(one, shared={n: s for n, s in shared.items() if n in _names(one.kernel)}) for one in laid]
+    made = tuple(
+        LaidPart(part.name, part.first_thread // 32, one, part.is_common) for part, one in zip(found, laid, strict=True)
+    )
+    if target.has("tcgen05"):
+        with mistakes.caught():
+            check_columns(kernel, target)
+    with mistakes.caught():
+        _check_registers(kernel, made, target)
+    with mistakes.caught():
+        if are_pairs_right and not any(map(is_refused, walk(kernel.body))):  # what is missing may have been an arrival
+            roles = [Role(part.name, part.laid.kernel, part.is_common) for part in made]
+            check_counts(kernel, roles)
+            check_protocol(kernel, roles)
+            check_races(kernel, roles)
+    return Laid(
+        replace(kernel, buffers=tuple(dict.fromkeys(b for one in laid for b in one.kernel.buffers))),
+        "serial",
+        {name: layout for one in laid for name, layout in one.fragments.items()},
+        shared,
+        tuple(made for one in laid for made in one.conversions),
+        made,
+        tuple((b.name, b.shape[0]) for b in versions),
+    )
+
+
+def _names(kernel: Kernel) -> set[str]:
+    return {b.name for b in kernel.buffers}
+
+
+# ---- mechanisms ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Barriers:
+    """By name, those to which the kernel itself announces bytes, and those that count them in another block."""
+
+    announced: frozenset[str]
+    elsewhere: Mapping[str, Expr]
+
+
+def _by_own_means(stmt: Stmt, barriers: _Barriers, multiplied: frozenset[Buffer], target: Target) -> Stmt:
+    def all_of(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(_by_own_means(s, barriers, multiplied, target) for s in body)
+
+    match stmt:
+        case TileOp(name="copy") if not multiplied.isdisjoint(r.buffer for r in stmt.regions):
+            return with_attr(stmt, *IS_FACTOR)
+        case TileOp():
+            return _by_its_means(stmt, barriers, target)
+        case For() | While():
+            return replace(stmt, body=all_of(stmt.body))
+        case If():
+            return replace(stmt, then=all_of(stmt.then), orelse=all_of(stmt.orelse))
+        case _:
+            return stmt
+
+
+def _by_its_means(op: TileOp, barriers: _Barriers, target: Target) -> TileOp:
+    """What only a kernel divided by hand has: it goes by the one mechanism that does it, or not at all."""
+    if any(key == "signals" for key, _ in op.attrs):
+        return _offered(op, barriers, target)
+    if is_signalling(op):
+        reason = _why_not_signalling(op, target)
+        barrier = op.attr("barrier")
+        assert isinstance(barrier, Load)
+        name = barrier.buffer.name
+        op = with_attr(with_attr(op, "announces", name not in barriers.announced), "via", "tma")
+        if name in barriers.elsewhere:
+            op = with_attr(op, "block", barriers.elsewhere[name])
+        if reason is not None:
+            fail(
+                "unsupported-operand",
+                "this T.tma_copy cannot go by TMA",
+                op.span,
+                reason,
+                help="write T.copy, and T.barrier_arrive behind it",
+            )
+    elif op.name in ("scaled_gemm", "scale_copy"):
+        op = with_attr(op, "via", "tcgen05")
+        if reason := why_not_scaled(op, target):
+            what = "T.tcgen05_gemm_blockscaled" if op.name == "scaled_gemm" else "T.tcgen05_cp_warpx4"
+            fail("unsupported-operand", f"{target.name} cannot do this {what}", op.span, reason)
+    elif is_in_tensor_memory(op):
+        if HELD in op.attrs:
+            no_barrier(op)
+        reason = why_no_tensor_product(op) if target.has("tcgen05") else f"{target.name} has no tensor memory"
+        op = with_attr(op, "via", "tcgen05")
+        if reason is not None:
+            fail(
+                "unsupported-operand",
+                "this T.tcgen05_gemm cannot go by tcgen05.mma",
+                op.span,
+                reason,
+                secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
+                help="write T.gemm into a fragment, which takes the instruction that there is",
+            )
+    elif op.name == "wait_wgmma":
+        op = with_attr(op, "via", "wgmma" if target.has("wgmma") else "nothing")
+    elif op.name == "set_registers":
+        op = with_attr(op, "via", "setmaxnreg")
+        if not target.has("setmaxnreg"):
+            fail(
+                "unsupported-operand",
+                f"{target.name} cannot move registers from one warp to another",
+                op.span,
+                help="leave it out, or compile for a target that can, as sm_90a",
+            )
+    return op
+
+
+def _why_not_signalling(op: TileOp, target: Target) -> str | None:
+    if op.name in ("gather4", "try_cancel"):
+        return None  # `layout.select_mechanisms` has asked
+    return why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
+
+
+def _offered(op: TileOp, barriers: _Barriers, target: Target) -> TileOp:
+    """A copy into a stage of a pipeline: by TMA, which signals the stage's barrier, or as any other, which is complete
+    when the stage is released."""
+    given = dict(op.attrs)
+    barrier, leader = given.pop("signals"), given.pop("leader")
+    plain = replace(op, attrs=tuple(given.items()))
+    if not target.has("tma") or why_not_tma(plain, frozenset()) is not None:
+        return plain
+    return _by_its_means(with_attr(with_attr(plain, "barrier", barrier), "leader", leader), barriers, target)
+
+
+def _announced(kernel: Kernel) -> frozenset[str]:
+    """The barriers to which the kernel itself announces bytes."""
+    found = set()
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, TileOp) and stmt.name == "expect_tx":
+            barrier = stmt.attr("barrier")
+            assert isinstance(barrier, Load)
+            found.add(barrier.buffer.name)
+    return frozenset(found)
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+def _with_own_names(laid: Laid, given: set[str], taken: set[str], part: Part) -> Laid:
+    """Tiles that the passes have put in are the role's own, even if another role's are called alike."""
+    own: dict[str, str] = {}
+    for buffer in laid.kernel.buffers:
+        if buffer.name not in given:
+            own[buffer.name] = f"{buffer.name}.{part.groups.start}" if buffer.name in taken else buffer.name
+            taken.add(own[buffer.name])
+    if all(old == new for old, new in own.items()):
+        return laid
+    body = tuple(renamed(s, own) for s in laid.kernel.body)
+    buffers = tuple(replace(b, name=own.get(b.name, b.name)) for b in laid.kernel.buffers)
+    fragments = {own.get(name, name): layout for name, layout in laid.fragments.items()}
+    return replace(laid, kernel=replace(laid.kernel, body=body, buffers=buffers), fragments=fragments)
+
+
+# ---- registers -------------------------------------------------------------------------------------------------------
+
+
+def _check_registers(kernel: Kernel, made: tuple[LaidPart, ...], target: Target) -> None:
+    """Who asks for more registers waits until others have given up as many: for ever, if all together are too many."""
+    at_first = target.limit("registers_per_sm") // kernel.threads // 8 * 8
+    asked: dict[str, tuple[int, Span]] = {}
+    total = 0
+    for part in made:
+        counts = [s for s in walk(part.laid.kernel.body) if isinstance(s, TileOp) and s.name == "set_registers"]
+        most = max(counts, key=lambda op: _count(op), default=None)
+        if not part.is_common:
+            total += part.laid.kernel.threads * (at_first if most is None else _count(most))
+        if most is not None:
+            asked[part.name] = _count(most), most.span
+    limit = target.limit("registers_per_sm")
+    if asked and total > limit:
+        name, (count, span) = max(asked.items(), key=lambda item: item[1][0])
+        others = tuple(Label(where, f"{n} for {other}") for other, (n, where) in asked.items() if other != name)
+        fail(
+            "too-many-registers",
+            f"the roles ask for {total:,} registers, {target.name} has {limit:,}",
+            span,
+            f"{count} for each thread of {name}",
+            secondary=others,
+            notes=(
+                f"without T.set_max_nreg a thread of this block has {at_first}; a warpgroup has {WARPGROUP_THREADS}",
+            ),
+            help="ask for fewer here, or let other roles give up more",
+        )
+
+
+def _count(op: TileOp) -> int:
+    count = op.attr("count")
+    assert isinstance(count, int)
+    return count

@@ -1,0 +1,77 @@
+"""What a kernel with roles of its own has decided, for people and for the trace: the roles, and pipelines between them.
+
+A role's statements are listed in the order in which they run: as written, but where it acquires stages
+(`loop.role_loops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tilec.ir.tile import Bind, Kernel, Parallel, Stmt, Store, TileOp, bodies, walk
+from tilec.ops.barriers import counts_of
+from tilec.ops.values import SIDES
+from tilec.passes.analysis.control_slice import is_variable
+from tilec.passes.layout.assign_layouts import Laid, LaidPart
+from tilec.passes.loop.role_loops import named
+
+Listing = dict[str, list[dict[str, Any]]]
+
+
+def listing(kernel: Kernel, laid: Laid) -> Listing:
+    """Members of the trace: `pipelines` and `roles`; none where the kernel leaves roles to tilec."""
+    if not laid.parts:
+        return {}
+    return {
+        "pipelines": [_pipeline(op, laid.parts) for op in kernel.body if isinstance(op, TileOp) and "tiles" in _of(op)],
+        "roles": [_role(part) for part in laid.parts],
+    }
+
+
+def _of(op: TileOp) -> dict[str, Any]:
+    return dict(op.attrs)
+
+
+def _pipeline(op: TileOp, parts: tuple[LaidPart, ...]) -> dict[str, Any]:
+    """Of the allocation of its barriers."""
+    given, stages = _of(op), len(counts_of(op))
+    ends = {side: [p.name for p in parts if _acquires(p, f"{given['pipeline']} {side}")] for side in SIDES}
+    return {
+        "name": given["pipeline"],
+        "tiles": given["tiles"].split(","),
+        "stages": stages,
+        "bytes": given["bytes"],
+        "total_bytes": given["bytes"] * stages,
+        "producers": ends["producer"],
+        "consumers": ends["consumer"],
+    }
+
+
+def _acquires(part: LaidPart, what: str) -> bool:
+    return any(isinstance(s, TileOp) and _of(s).get("acquires") == what for s in walk(part.laid.kernel.body))
+
+
+def _role(part: LaidPart) -> dict[str, Any]:
+    kernel = part.laid.kernel
+    return {
+        "name": part.name,
+        "first_warp": part.first_warp,
+        "warps": kernel.threads // 32,
+        "statements": list(_statements(kernel.body, 0)),
+    }
+
+
+def _statements(body: tuple[Stmt, ...], depth: int) -> Iterator[dict[str, Any]]:
+    for stmt in body:
+        if isinstance(stmt, Bind) or _counts(stmt):
+            continue
+        yield {"name": named(stmt), "line": stmt.span.line, "depth": depth}
+        if not isinstance(stmt, Parallel):
+            for inner in bodies(stmt):
+                yield from _statements(inner, depth + 1)
+
+
+def _counts(stmt: Stmt) -> bool:
+    """Whether it only sets variables."""
+    return isinstance(stmt, Parallel) and all(isinstance(s, Store) and is_variable(s.buffer) for s in stmt.body)

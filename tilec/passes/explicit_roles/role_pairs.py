@@ -1,0 +1,98 @@
+"""Products that a kernel with roles of its own has two blocks do together (T.tcgen05_gemm with use_2cta): what they
+take, and at whose barriers the bytes of their tiles count.
+
+A thread of the first block asks for all of them. So tiles count where the threads that load them arrive: at the first
+block's barrier, for which T.mbarrier_arrive(bar, 0) stands beside T.tma_copy, in both blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilec.ir.groups import TENSOR_LANES
+from tilec.ir.tile import Buffer, Const, Expr, Kernel, Parallel, Stmt, TileOp, walk
+from tilec.ops.barriers import barrier_of, block_of, is_signalling
+from tilec.ops.gemm import is_in_tensor_memory, matrix_shape
+from tilec.ops.tcgen05 import is_of_pair
+from tilec.passes.analysis.usage import writes
+from tilec.passes.grid.cta_pair_products import COLUMNS, MAX_COLUMNS
+from tilec.support.diagnostics import Label, fail
+
+
+def _operations(kernel: Kernel) -> list[TileOp]:
+    return [s for s in walk(kernel.body) if isinstance(s, TileOp)]
+
+
+def counted_elsewhere(kernel: Kernel) -> dict[str, Expr]:
+    """The barriers, by name, at which all arrive in one block of their pair, and which block that is."""
+    operations = _operations(kernel)
+    if not any(map(is_of_pair, operations)):
+        return {}
+    where: dict[str, set[Expr | None]] = {}
+    for op in operations:
+        if op.name == "arrive":
+            where.setdefault(barrier_of(op).name, set()).add(block_of(op))
+    alike = {name: next(iter(blocks)) for name, blocks in where.items() if len(blocks) == 1}
+    return {name: block for name, block in alike.items() if isinstance(block, Const)}
+
+
+def check_pairs(kernel: Kernel) -> None:
+    """Errors: `bad-pair`."""
+    operations = _operations(kernel)
+    said = [op for op in operations if is_of_pair(op)]
+    if not said:
+        return
+    if kernel.cluster.blocks != 2:
+        fail(
+            "bad-pair",
+            "only clusters of two blocks are pairs",
+            said[0].span,
+            f"this kernel's have {kernel.cluster.blocks}" if kernel.cluster.blocks > 1 else "this kernel has none",
+            help="write cluster_dims=2 in T.Kernel",
+        )
+    products = [op for op in operations if is_in_tensor_memory(op)]
+    alone = next((op for op in products if not is_of_pair(op)), None)
+    if alone is not None or not products:
+        fail(
+            "bad-pair",
+            "all products of a kernel are done by two blocks, or none",
+            (alone or said[0]).span,
+            "done by one block" if alone else "no product is",
+            secondary=(Label(said[0].span, "done by two"),) if alone else (),
+            help="pass use_2cta=True to each T.tcgen05_gemm",
+        )
+    for op in products:
+        if reason := _why_not(op):
+            fail("bad-pair", "two blocks cannot do this product together", op.span, reason)
+    factors = {r.buffer: op for op in products for r in op.regions[:2]}
+    for stmt in walk(kernel.body):
+        _check_filled(stmt, factors)
+
+
+def _why_not(op: TileOp) -> str | None:
+    a, _, c = op.regions
+    rows, columns = matrix_shape(c)
+    if a.buffer.scope != "shared":
+        return f"A must be a shared tile, and {a.buffer.name} lies in tensor memory"
+    if rows % TENSOR_LANES:
+        return f"each has {rows} rows of {c.buffer.name}, which are no multiple of {TENSOR_LANES}"
+    if columns > MAX_COLUMNS or columns % COLUMNS:
+        return f"{c.buffer.name} has {columns} columns, which are no multiple of {COLUMNS} up to {MAX_COLUMNS}"
+    return None
+
+
+def _check_filled(stmt: Stmt, factors: Mapping[Buffer, TileOp]) -> None:
+    """What threads write is not there for the other block when they arrive at its barrier."""
+    by_tma = isinstance(stmt, TileOp) and (is_signalling(stmt) or "signals" in dict(stmt.attrs))
+    if by_tma or not isinstance(stmt, TileOp | Parallel):
+        return
+    tile = next((tile for tile in writes(stmt) if tile in factors), None)
+    if tile is not None:
+        fail(
+            "bad-pair",
+            f"{tile.name} is multiplied by two blocks, so TMA alone fills it",
+            stmt.span,
+            "filled by threads here",
+            secondary=(Label(factors[tile].span, "multiplied here"),),
+            help="write T.tma_copy with the barrier that the product waits for",
+        )

@@ -1,0 +1,213 @@
+"""A kernel that shares its work out by hand, as one kernel for each of its roles.
+
+A role is the neighbouring warpgroups that no `If` on the warpgroup tells apart. What it runs, loops and conditions
+around included, is a kernel of that many threads, to which layouts and mechanisms are given as to any other; the
+roles' kernels meet in shared memory, in the order that the barriers of the kernel make.
+
+What all warpgroups do together may stand before they divide the work: a role of the whole block, which ends with a
+barrier. Afterwards only what each thread does for itself can be done by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+
+from tilec.ir.groups import WARPGROUP_THREADS, groups_of
+from tilec.ir.tile import (
+    THREAD,
+    Binary,
+    Bind,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Parallel,
+    Stmt,
+    Store,
+    TileOp,
+    While,
+    bodies,
+    integer,
+    walk,
+    with_attr,
+)
+from tilec.ir.types import INT32
+from tilec.ops.barriers import BARRIER_OPERATIONS, BY_ONE_THREAD, is_signalling
+from tilec.ops.gemm import is_in_tensor_memory
+from tilec.ops.refused import is_refused
+from tilec.passes.analysis.control_slice import is_variable
+from tilec.passes.analysis.substitution import substitute_stmt
+from tilec.passes.analysis.usage import reads, writes
+from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+TOGETHER = "together"
+_BY_THREADS = ("arrive", "await_barrier", "cp_async_arrive", "set_registers", "wait_wgmma", "named_arrive", "fence",
+               "commit", "wait", "device_assert")  # fmt: skip
+"""What all threads may do wherever they are: each does it for itself, or all of a role for theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A role and its work, as a kernel of `kernel.threads` threads. `groups` are its warpgroups, none where it is
+    the only one; `is_common`: they are all there are, before they divide the work."""
+
+    name: str
+    groups: range
+    kernel: Kernel
+    is_common: bool = False
+
+    @property
+    def first_thread(self) -> int:
+        return WARPGROUP_THREADS * self.groups.start
+
+
+def is_by_hand(kernel: Kernel) -> bool:
+    """Whether the kernel itself orders its threads, so that nothing of it is pipelined for it."""
+    return any(
+        groups_of(s) is not None or (isinstance(s, TileOp) and s.name in (*BARRIER_OPERATIONS, "named_arrive"))
+        for s in walk(kernel.body)
+    )
+
+
+def parts(kernel: Kernel) -> tuple[Part, ...]:
+    """The roles in the order of their warps, behind what they do in common; none where nothing is shared out by hand.
+    Errors: `divided-fragment`, `divided-work`."""
+    if not is_by_hand(kernel):
+        return ()
+    first = next((i for i, stmt in enumerate(kernel.body) if any(groups_of(s) for s in walk((stmt,)))), None)
+    if first is None:
+        return (_part("all", range(0), kernel, kernel.body),)
+    every = range(kernel.threads // WARPGROUP_THREADS)
+    before, after = kernel.body[:first], kernel.body[first:]
+    begins = any(_is_collective(s) for stmt in before for s in walk((stmt,)))
+    kept = tuple(s for s in before if not begins or _is_private(s))
+    found = [
+        _part(f"warpgroup_{groups.start}", groups, kernel, tuple(_of_role((*kept, *after), groups, every)))
+        for groups in _roles(kernel, every)
+    ]
+    if begins:
+        common = _part(TOGETHER, every, kernel, before)
+        found.insert(0, replace(common, is_common=True))
+    _check_fragments(found)
+    return tuple(found)
+
+
+def _part(name: str, groups: range, kernel: Kernel, body: tuple[Stmt, ...]) -> Part:
+    """The role's kernel: its statements, with what they use."""
+    body = tuple(s for s in body if not (isinstance(s, TileOp) and s.name == "alloc_barrier"))
+    used = {b for s in body for b in (*reads(s), *writes(s))}
+    pinned = tuple(p for p in kernel.layouts if p.buffer in used)
+    threads = WARPGROUP_THREADS * len(groups) or kernel.threads
+    buffers = tuple(b for b in kernel.buffers if b in used or b.scope == "global")
+    return Part(name, groups, replace(kernel, threads=threads, body=body, buffers=buffers, layouts=pinned))
+
+
+def _roles(kernel: Kernel, every: range) -> Iterator[range]:
+    """Neighbouring warpgroups that run the same statements."""
+    conditions = dict.fromkeys(groups for s in walk(kernel.body) if (groups := groups_of(s)) is not None)
+    for _, members in groupby(every, lambda group: tuple(group in groups for groups in conditions)):
+        found = list(members)
+        yield range(found[0], found[-1] + 1)
+
+
+def _of_role(body: tuple[Stmt, ...], role: range, team: range) -> Iterator[Stmt]:
+    """What the role runs of statements that a team runs."""
+    for stmt in body:
+        groups = groups_of(stmt)
+        match stmt:
+            case If() if groups is not None:
+                if role.start in groups:
+                    yield from _of_role(stmt.then, role, groups)
+            case If():
+                then, orelse = (tuple(_of_role(b, role, team)) for b in (stmt.then, stmt.orelse))
+                if then or orelse:
+                    yield replace(stmt, then=then, orelse=orelse)
+            case For() | While():
+                inside = tuple(_of_role(stmt.body, role, team))
+                if any(not isinstance(s, Bind) for s in inside):
+                    yield replace(stmt, body=inside)
+            case _:
+                yield from _own(stmt, role, team)
+
+
+def _own(stmt: Stmt, role: range, team: range) -> Iterator[Stmt]:
+    """The role's share of a statement that a team runs."""
+    if _is_collective(stmt) and role != team:
+        fail(
+            "divided-work",
+            "warpgroups that divide the work do this together",
+            stmt.span,
+            f"warpgroups {team.start} to {team.stop - 1} come here, of which some run other statements alone",
+            help="put it under `with T.ws(…):` of one of them, or before the first of these blocks",
+        )
+    first = WARPGROUP_THREADS * role.start
+    if isinstance(stmt, TileOp) and any(key == "leader" for key, _ in stmt.attrs):
+        leader = stmt.attr("leader")
+        assert isinstance(leader, int)
+        if leader not in range(first, WARPGROUP_THREADS * role.stop):
+            return
+        stmt = with_attr(stmt, "leader", leader - first)
+    if first:
+        shifted = Binary("add", THREAD, integer(first), INT32)
+        stmt = substitute_stmt(stmt, {THREAD: shifted})
+    if isinstance(stmt, Parallel) and stmt.is_per_thread:
+        stmt = replace(stmt, extents=(WARPGROUP_THREADS * len(role), *stmt.extents[1:]))
+    yield stmt
+
+
+def _is_collective(stmt: Stmt) -> bool:
+    """Whether threads do it together, so that who they are matters."""
+    match stmt:
+        case TileOp():
+            by_one = stmt.name in BY_ONE_THREAD or is_signalling(stmt) or is_in_tensor_memory(stmt)
+            return stmt.name not in (*_BY_THREADS, "alloc_barrier") and not by_one
+        case Parallel():
+            return not stmt.is_per_thread and not _is_private(stmt)
+        case _:
+            return False
+
+
+def _is_private(stmt: Stmt) -> bool:
+    """Whether each thread only computes something of its own, so that every role can do it again."""
+    if isinstance(stmt, Bind):
+        return True
+    if isinstance(stmt, For | If | While):
+        return all(_is_private(inner) for body in bodies(stmt) for inner in body)
+    stores = [s for s in walk((stmt,)) if isinstance(s, Store)]
+    return isinstance(stmt, Parallel) and all(is_variable(s.buffer) or s.buffer.scope == "local" for s in stores)
+
+
+def _check_fragments(found: list[Part]) -> None:
+    """A fragment lies in the registers of one role."""
+    owner: dict[Buffer, tuple[Part, Span]] = {}
+    for part in found:
+        for stmt in walk(part.kernel.body):
+            if isinstance(stmt, For | If | While) or is_refused(stmt):
+                continue
+            for buffer in (*reads(stmt), *writes(stmt)):
+                if buffer.scope != "fragment" or is_variable(buffer):
+                    continue
+                other, where = owner.setdefault(buffer, (part, stmt.span))
+                if other is not part:
+                    fail(
+                        "divided-fragment",
+                        f"{buffer.name} lies in the registers of {_spoken(other)}, which {_spoken(part)} cannot reach",
+                        stmt.span,
+                        f"used here by {_spoken(part)}",
+                        secondary=(
+                            Label(where, f"used here by {_spoken(other)}"),
+                            Label(buffer.span, "allocated here"),
+                        ),
+                        help="hand it over through a tile made by T.alloc_shared, or give each its own fragment",
+                    )
+
+
+def _spoken(part: Part) -> str:
+    if part.is_common:
+        return "all warpgroups together"
+    first, last = part.groups.start, part.groups.stop - 1
+    return f"warpgroup {first}" if first == last else f"warpgroups {first} to {last}"

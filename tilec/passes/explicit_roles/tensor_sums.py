@@ -1,0 +1,164 @@
+"""Sums that a kernel itself puts in tensor memory, but leaves it to tilec to order who waits for whom.
+
+Such a sum becomes a fragment, as which the other passes know it: T.copy takes it to one, and where nothing else is done
+with either the two are the same. `layout.tensor_memory` puts it back where it was asked for, or that is an error.
+
+    for k in T.Pipelined(…):                              T.clear(C)
+        T.gemm(A, B, C_tmem, clear_accum=k == 0)          for k in T.Pipelined(…):
+    T.copy(C_tmem, C)                                         T.gemm(A, B, C)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilec.ir.expr import constant
+from tilec.ir.tile import (
+    Binary,
+    Buffer,
+    Const,
+    For,
+    If,
+    Kernel,
+    Load,
+    Region,
+    Stmt,
+    TileOp,
+    While,
+    bodies,
+    integer,
+    walk,
+    walk_expr,
+    with_attr,
+)
+from tilec.ir.types import BOOL
+from tilec.ops.gemm import HELD
+from tilec.ops.registry import tile_op
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.passes.explicit_roles.split_roles import is_by_hand
+from tilec.passes.layout.tensor_memory import products_held
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+
+def with_sums_as_fragments(kernel: Kernel) -> Kernel:
+    """Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first trip of its loop."""
+    if is_by_hand(kernel):
+        return kernel
+    tiles = dict.fromkeys(op.regions[2].buffer for op in products_held(kernel.body))
+    if not tiles:
+        return kernel
+    held = {tile: _copied_to(kernel, tile) or replace(tile, scope="fragment") for tile in tiles}
+    buffers = tuple(b for b in dict.fromkeys(held.get(b, b) for b in kernel.buffers))
+    subtiles = tuple(replace(s, buffer=held.get(s.buffer, s.buffer)) for s in kernel.subtiles)
+    return replace(kernel, body=_on_fragments(kernel.body, held), buffers=buffers, subtiles=subtiles)
+
+
+def _touches(stmt: Stmt, tile: Buffer) -> bool:
+    return tile in reads(stmt) or tile in writes(stmt)
+
+
+def _copied_to(kernel: Kernel, tile: Buffer) -> Buffer | None:
+    """The fragment that the sum can be itself: it is copied there when it is complete, and nobody uses the fragment
+    before."""
+    for body in _lists(kernel.body):
+        for at, stmt in enumerate(body):
+            if not isinstance(stmt, TileOp) or stmt.name != "copy" or stmt.regions[0].buffer != tile:
+                continue
+            fragment = stmt.regions[1].buffer
+            alike = (fragment.scope, fragment.extents, fragment.dtype) == ("fragment", tile.extents, tile.dtype)
+            if not alike or not all(r.is_whole for r in stmt.regions):
+                return None
+            before, after = body[:at], body[at + 1 :]
+            is_summed_before = _uses(tile, before) + 1 == _uses(tile, kernel.body)
+            is_used_behind = _uses(fragment, after) + 1 == _uses(fragment, kernel.body)
+            return fragment if is_summed_before and is_used_behind else None
+    return None
+
+
+def _lists(body: tuple[Stmt, ...]) -> Iterator[tuple[Stmt, ...]]:
+    """The statement list and those inside it, but for what a pipeline does in each trip."""
+    yield body
+    for stmt in body:
+        if not isinstance(stmt, For) or stmt.kind != "pipelined":
+            for inner in bodies(stmt):
+                yield from _lists(inner)
+
+
+def _uses(tile: Buffer, body: tuple[Stmt, ...]) -> int:
+    """By how many statements that have no others in them."""
+    return sum(_touches(s, tile) for s in walk(body) if not bodies(s)) + sum(
+        tile in {e.buffer for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load)}
+        for s in walk(body)
+        if bodies(s)
+    )
+
+
+# ---- on fragments ----------------------------------------------------------------------------------------------------
+
+
+def _on_fragments(body: tuple[Stmt, ...], held: Mapping[Buffer, Buffer]) -> tuple[Stmt, ...]:
+    new: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case TileOp(name="copy", regions=(source, destination)) if held.get(source.buffer) == destination.buffer:
+                continue
+            case TileOp(regions=regions):
+                stmt = replace(stmt, regions=tuple(replace(r, buffer=held.get(r.buffer, r.buffer)) for r in regions))
+                new.append(_product(stmt) if HELD in stmt.attrs else stmt)
+            case For():
+                before, loop = _begun(stmt, held)
+                new += [*before, replace(loop, body=_on_fragments(loop.body, held))]
+            case While():
+                new.append(replace(stmt, body=_on_fragments(stmt.body, held)))
+            case If():
+                then, orelse = (_on_fragments(b, held) for b in (stmt.then, stmt.orelse))
+                new.append(replace(stmt, then=then, orelse=orelse))
+            case _:
+                new.append(stmt)
+    return tuple(new)
+
+
+def _begun(loop: For, held: Mapping[Buffer, Buffer]) -> tuple[list[Stmt], For]:
+    """The loop, and before it the clearing of what its first trip is to clear."""
+    fills: list[Stmt] = []
+    body = list(loop.body)
+    for tile, fragment in held.items():
+        at = next((i for i, s in enumerate(body) if _touches(s, tile)), None)
+        if at is None:
+            continue
+        op = body[at]
+        if isinstance(op, TileOp) and op.name == "gemm" and _is_first_trip(op.attr("clear_when"), loop):
+            fills.append(_cleared(fragment, op.span))
+            body[at] = with_attr(op, "clear_when", Const(False, BOOL))
+    return fills, replace(loop, body=tuple(body))
+
+
+def _is_first_trip(clears: object, loop: For) -> bool:
+    match clears:
+        case Binary(op="eq", a=a, b=b):
+            return (a, b) in ((loop.var, loop.start), (loop.start, loop.var))
+        case _:
+            return False
+
+
+def _cleared(fragment: Buffer, span: Span) -> TileOp:
+    whole = Region(fragment, tuple(integer(0) for _ in fragment.shape), fragment.shape, span)
+    return tile_op("fill", (whole,), span, value=constant(0, fragment.dtype))
+
+
+def _product(op: TileOp) -> TileOp:
+    """A product as one into a fragment is, which clears its sum always or never."""
+    clears = op.attr("clear_when")
+    if not isinstance(clears, Const):
+        fail(
+            "unsupported-operand",
+            "this T.gemm clears its sum in some trips of a loop",
+            op.span,
+            "only the first trip of the loop that it stands in can do that, before anything else touches C",
+            secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
+            help="T.clear C before the loop",
+        )
+    attrs = tuple((key, value) for key, value in op.attrs if key not in ("clear_when", "leader"))
+    return with_attr(replace(op, attrs=attrs), "clear_accum", bool(clears.value))

@@ -1,0 +1,66 @@
+"""Another number of warpgroups to compute with than the kernel asks for (`--consumers`).
+
+Operations on tiles are shared out among the threads that there are, so that their number is one of the many ways to run
+a kernel. It is not where the kernel itself says which thread does what.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.tile import THREAD, WARPGROUP, Kernel, LoopLayout, Parallel, TileOp, walk, walk_expr
+from tilec.passes.analysis.usage import expressions
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+
+def with_consumers(kernel: Kernel, groups: int) -> Kernel:
+    """The kernel as if it were launched with so many warpgroups of 128 threads."""
+    threads = groups * WARPGROUP_THREADS
+    if threads == kernel.threads:
+        return kernel
+    for span, reason in _by_hand(kernel):
+        fail(
+            "bad-consumers",
+            f"--consumers {groups} does not fit this kernel, which depends on its {kernel.threads} threads",
+            span,
+            reason,
+            secondary=(Label(kernel.span, "the kernel"),),
+            help=f"write threads={threads} in the kernel, and change what depends on it",
+        )
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, TileOp) and stmt.name == "gemm" and not _is_shared_by(stmt, groups):
+            rows, columns = stmt.regions[2].shape
+            fail(
+                "bad-consumers",
+                f"{groups} warpgroups cannot share a {rows} × {columns} accumulator",
+                stmt.span,
+                f"{rows / 64:g} times 64 rows, {columns / 64:g} times 64 columns",
+                help=f"choose a tile of {64 * groups} rows, or another number for --consumers",
+            )
+    return replace(kernel, threads=threads)
+
+
+def _is_shared_by(product: TileOp, groups: int) -> bool:
+    """Whether each can have whole strips of 64 rows, or, of the same rows, whole panels of 64 columns."""
+    rows, columns = product.regions[2].shape
+    sharing_rows = groups // math.gcd(groups, rows // 64)
+    return rows % 64 == 0 and (sharing_rows == 1 or columns % (64 * sharing_rows) == 0)
+
+
+def _by_hand(kernel: Kernel) -> Iterator[tuple[Span, str]]:
+    """What in the kernel is about its threads one by one, or counts them."""
+    for pinned in kernel.layouts:
+        if isinstance(pinned.layout, LoopLayout):
+            yield pinned.span, f"a layout says which thread has what of {pinned.buffer.name}"
+    for buffer in kernel.buffers:
+        if buffer.scope == "barrier":
+            yield buffer.span, f"{buffer.name} counts the threads that arrive"
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, Parallel) and (stmt.is_per_thread or stmt.layout is not None):
+            yield stmt.span, "this says which thread does what"
+        elif any(part in (THREAD, WARPGROUP) for expr in expressions(stmt) for part in walk_expr(expr)):
+            yield stmt.span, "this asks which thread it is"

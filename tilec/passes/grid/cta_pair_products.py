@@ -1,0 +1,205 @@
+"""Products that the tensor cores of two blocks do together (tcgen05 with `.cta_group::2`).
+
+In a cluster of two blocks that need the same columns of B, each loads half of them, into its own shared memory alone.
+One thread of the first block asks for the product of both: the tensor cores of each block multiply its own rows of A
+with all columns of B, half of which they read from the other block, and add to its own tensor memory. So a version of
+the tiles takes less shared memory, of which also less is read, than where each block has all of B:
+
+    T.copy(B[bx * 256, k], B_s)     B_s: (256, 64)     T.copy(B[bx * 256 + place * 128, k], B_s)     B_s: (128, 64)
+
+All products of a kernel are done that way, or none: a kernel has one `.cta_group` (PTX ISA, tcgen05 "CTA Pair").
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir.affine import add, scale
+from tilec.ir.groups import TENSOR_LANES
+from tilec.ir.layout import SharedLayout
+from tilec.ir.multicast import BOX_BYTES, SWIZZLE_BYTES
+from tilec.ir.tile import (
+    Binary,
+    Bind,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Region,
+    Stmt,
+    TileOp,
+    While,
+    integer,
+    walk,
+    with_attr,
+)
+from tilec.ir.types import INT32
+from tilec.ops.tcgen05 import PAIRED, is_of_pair
+from tilec.passes.analysis.rings import is_load, pipelined_loops
+from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.loop.assign_roles import is_tensor_product
+from tilec.passes.memory.multicast import shared_axes, with_multicast
+from tilec.sched.decision import Decision
+from tilec.support.options import CompileOptions
+from tilec.target.table import Target
+
+MAX_COLUMNS = 256  # of one instruction, which gives them all in one order (PTX ISA, tcgen05 "Matrix shape")
+COLUMNS = 32  # N is a multiple of it, whatever the types and however B is stored (the same table)
+
+
+def is_paired(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and is_of_pair(stmt)
+
+
+def with_pairs(laid: Laid, target: Target, options: CompileOptions) -> tuple[Laid | None, tuple[Decision, ...]]:
+    """The kernel with its products by pairs of blocks, or None where they cannot be; and why or why not, if it runs in
+    clusters."""
+    if not target.has("tcgen05") or laid.form != "warp_specialised" or laid.kernel.cluster.blocks == 1:
+        return None, ()
+    if not options.pairs:
+        return None, (Decision("pairs", "none", "the command line", "--no-pairs"),)
+    shared = with_multicast(laid)
+    axis = "xyz"[max(range(3), key=lambda at: laid.kernel.cluster.extents[at])]
+    reason = _why_not(shared, axis)
+    if reason is not None:
+        return None, (Decision("pairs", "none", "the compiler", reason),)
+    tiles = _halved(shared.kernel)
+    chosen = f"blocks along {axis}, each with half of {', '.join(tile.name for tile in tiles)}"
+    why = "they need the same columns, which their tensor cores can read from each other"
+    return _rewritten(shared, tiles, axis), (Decision("pairs", chosen, "the compiler", why),)
+
+
+# ---- what can be done by pairs ---------------------------------------------------------------------------------------
+
+
+def _products(kernel: Kernel) -> list[TileOp]:
+    return [s for s in walk(kernel.body) if isinstance(s, TileOp) and is_tensor_product(s)]
+
+
+def _halved(kernel: Kernel) -> dict[Buffer, int]:
+    """The tiles of B, each with the dimension along which its columns lie."""
+    return {p.regions[1].buffer: 0 if p.attr("transpose_B") else 1 for p in _products(kernel)}
+
+
+def _why_not(laid: Laid, axis: str) -> str | None:
+    """Why the products cannot be those of pairs of blocks, or None."""
+    kernel = laid.kernel
+    products = _products(kernel)
+    if kernel.cluster.blocks != 2:
+        return "only clusters of two blocks are pairs"
+    if not products:
+        return "no product is done by tcgen05"
+    for loop in pipelined_loops(kernel.body):
+        if any(p in products for p in loop.body) and not all(map(_is_asynchronous, loop.body)):
+            return f"the loop at line {loop.span.line} does more than load tiles and multiply them"
+    halved = _halved(kernel)
+    for product in products:
+        a, b, c = (r.buffer for r in product.regions)
+        rows, columns = c.shape
+        if a.scope != "shared" or a in halved:
+            return "A must be a shared tile of its own"
+        if rows % TENSOR_LANES:
+            return f"{rows} rows of {c.name.removesuffix('.tmem')} are not a multiple of {TENSOR_LANES}"
+        if columns > MAX_COLUMNS or columns % COLUMNS:
+            return (
+                f"{columns} columns of {c.name.removesuffix('.tmem')} are no multiple of {COLUMNS} up to {MAX_COLUMNS}"
+            )
+        if not all(r.is_whole for r in product.regions):
+            return "a product of parts of tiles"
+        if reason := _why_not_shared(kernel, a, b, axis):
+            return reason
+        if halved[b] != (0 if product.attr("transpose_B") else 1) or _half(laid.shared[b.name], halved[b]) is None:
+            return f"no bank swizzle begins anew in the middle of {b.name}"
+    return None
+
+
+def _is_asynchronous(stmt: Stmt) -> bool:
+    return isinstance(stmt, Bind) or is_tensor_product(stmt) or (isinstance(stmt, TileOp) and _by_tma(stmt))
+
+
+def _by_tma(stmt: TileOp) -> bool:
+    return stmt.name == "copy" and is_load(stmt) and ("via", "tma") in stmt.attrs
+
+
+def _why_not_shared(kernel: Kernel, a: Buffer, b: Buffer, axis: str) -> str | None:
+    """Both tiles must be loaded by TMA for products alone, B alike in both blocks at the same time, A not."""
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, For | While | If) or is_tensor_product(stmt):
+            continue
+        touched = {a, b} & {*reads(stmt), *writes(stmt)}
+        if touched and not (isinstance(stmt, TileOp) and _by_tma(stmt)):
+            return f"{min(tile.name for tile in touched)} is not for products alone"
+        if b in touched and shared_axes(stmt) != axis:
+            return f"blocks along {axis} do not load the same {b.name} at the same time"
+        if a in touched and shared_axes(stmt):
+            return f"blocks along {axis} have the same rows of {a.name}, and pairs need the same columns"
+    return None
+
+
+# ---- and how ---------------------------------------------------------------------------------------------------------
+
+
+def _half(layout: SharedLayout, dimension: int) -> SharedLayout | None:
+    """The layout of half a tile, whose swizzle must begin where that of the whole one would."""
+    if layout.placement is not None or layout.shape[dimension] % 2:
+        return None
+    shape = tuple(size // 2 if d == dimension else size for d, size in enumerate(layout.shape))
+    if dimension == len(shape) - 1 and layout.panels % 2:
+        return None
+    half = replace(layout, shape=shape)
+    return None if half.panel_bytes % (SWIZZLE_BYTES if layout.swizzle else BOX_BYTES) else half
+
+
+def _rewritten(laid: Laid, tiles: dict[Buffer, int], axis: str) -> Laid:
+    kernel = laid.kernel
+    shared = dict(laid.shared)
+    halves: dict[Buffer, Buffer] = {}
+    for tile, dimension in tiles.items():
+        extents = tuple(e // 2 if d == dimension else e for d, e in enumerate(tile.shape))
+        halves[tile] = replace(tile, extents=extents)
+        half = _half(laid.shared[tile.name], dimension)
+        assert half is not None, "a tile is halved that cannot be"
+        shared[tile.name] = half
+    place = Binary("floormod", kernel.block_vars["xyz".index(axis)], integer(2), INT32)
+    rewriter = _Rewriter(tiles, halves, place)
+    buffers = tuple(halves.get(b, b) for b in kernel.buffers)
+    return replace(laid, kernel=replace(kernel, body=rewriter.body(kernel.body), buffers=buffers), shared=shared)
+
+
+class _Rewriter:
+    """`place` is the block's number in its pair."""
+
+    def __init__(self, tiles: dict[Buffer, int], halves: dict[Buffer, Buffer], place: Expr) -> None:
+        self.tiles, self.halves, self.place = tiles, halves, place
+
+    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(self.stmt(stmt) for stmt in stmts)
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case For() | While():
+                return replace(stmt, body=self.body(stmt.body))
+            case If():
+                return replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse))
+            case TileOp() if is_tensor_product(stmt):
+                a, b, c = stmt.regions
+                return with_attr(replace(stmt, regions=(a, self.half(b, b.buffer), c)), *PAIRED)
+            case TileOp() if _by_tma(stmt) and (tile := stmt.regions[1].buffer) in self.tiles:
+                source, destination = stmt.regions
+                halved = replace(stmt, regions=(self.half(source, tile), self.half(destination, tile)))
+                return replace(halved, attrs=tuple((key, v) for key, v in stmt.attrs if key != "multicast"))
+            case _:
+                return stmt
+
+    def half(self, region: Region, tile: Buffer) -> Region:
+        """The block's part of what is in the tile: of a tensor the half that begins at its place, of the tile all."""
+        along = [d for d, e in enumerate(region.extent) if e != 1][self.tiles[tile]]
+        size = region.extent[along] // 2
+        extent = tuple(size if d == along else e for d, e in enumerate(region.extent))
+        if region.buffer == tile:
+            return replace(region, buffer=self.halves[tile], extent=extent)
+        begins = add(region.start[along], scale(self.place, size))
+        start = tuple(begins if d == along else s for d, s in enumerate(region.start))
+        return replace(region, start=start, extent=extent)

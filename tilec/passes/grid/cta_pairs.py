@@ -1,0 +1,129 @@
+"""Whether blocks should run in pairs that load together, or multiply together, what they have in common.
+
+In a product, blocks side by side read the same rows of A, and those above each other the same columns of B. As a
+cluster of two each of them loads half of such a tile, for both (TMA multicast), so that the L2 cache is read half as
+often for it: on an H100 that took a persistent product of 4096³ from 704 to 734 TFLOP/s (a public measurement; none of
+ours). Larger clusters share more, but a cluster of multiprocessors (GPC) has not always room for another one of four.
+
+The rule: blocks run in pairs along the axis along which the larger tile is the same, x if both are equal,
+
+* if the machine has clusters and multiplies by wgmma, whose loops signal other blocks as they do their own;
+* if the grid is persistent, known when compiling, and more than a wave of blocks: in a single wave nothing is gained
+  that would pay for the blocks' waiting for each other at the beginning and at the end;
+* if the grid has an even number of blocks along that axis;
+* if each pipelined loop does nothing but load tiles and multiply them, since then both blocks keep the same pace;
+* and if the compiler sees that both load that tile at the same time, and can cut it into two slices.
+
+A machine with tcgen05 multiplies for both blocks at once where they have the same columns (`grid.cta_pair_products`),
+so that these are what the pairs are for, whichever tile is larger. The grid must be as above, and the model must say
+that it pays: the bound on the loops' intervals must fall, as it does where loads of tiles take longer than products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir.tile import ALONE, Bind, Cluster, For, TileOp
+from tilec.passes.analysis.rings import is_load, pipelined_loops
+from tilec.passes.grid.cta_pair_products import with_pairs
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.loop.build_problem import problems
+from tilec.passes.memory.load_footprints import strips
+from tilec.passes.memory.multicast import with_multicast
+from tilec.sched.bounds import Unschedulable, bounds
+from tilec.support.options import CompileOptions
+from tilec.target.table import Target
+
+PAIRS = {"x": Cluster((2, 1, 1)), "y": Cluster((1, 2, 1))}
+LEAST_GAIN = 20
+"""A twentieth of the interval is what products by pairs have to save: blocks of a pair wait for each other."""
+
+
+def best_pairs(laid: Laid, target: Target, options: CompileOptions) -> tuple[Cluster, str]:
+    """The cluster for a kernel with a persistent grid that asks for none, and why this one."""
+    if target.has("tcgen05"):
+        return _that_multiply(laid, target, options)
+    if not options.multicast:
+        return ALONE, "with --no-multicast blocks gain nothing by it"
+    loops = pipelined_loops(laid.kernel.body)
+    if not (target.has("cluster") and target.has("wgmma")):
+        return ALONE, f"{target.name} has no clusters whose blocks multiply by wgmma"
+    if not loops or not all(map(_only_multiplies, loops)):
+        return ALONE, "blocks keep one pace only in loops that do nothing but load tiles and multiply them"
+    shared = {axis: _shared(laid, axis) for axis in PAIRS if _is_even(laid, axis)}
+    axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
+    if not size:
+        return ALONE, "no two neighbours in a grid of even extent load the same tile"
+    return PAIRS[axis], f"neighbours along {axis} need the same {tiles}, the most that two of them can load together"
+
+
+def _only_multiplies(loop: For) -> bool:
+    """Operands that wgmma cannot read as they are stored are turned first."""
+    work = [stmt for stmt in loop.body if not isinstance(stmt, Bind)]
+    names = {"load" if is_load(stmt) else stmt.name for stmt in work if isinstance(stmt, TileOp)}
+    return "gemm" in names <= {"load", "transpose", "gemm"} and all(isinstance(stmt, TileOp) for stmt in work)
+
+
+def _shared(laid: Laid, axis: str) -> tuple[int, str]:
+    """The bytes of the tiles that pairs along the axis load together, and the names of those."""
+    paired = with_multicast(_in_pairs(laid, axis))
+    found = [strip for strip in strips(paired.kernel) if strip.shared]
+    return sum(strip.bytes for strip in found), ", ".join(dict.fromkeys(strip.tile for strip in found))
+
+
+def _is_even(laid: Laid, axis: str) -> bool:
+    at = "xyz".index(axis)
+    extent = laid.kernel.grid[at] if at < len(laid.kernel.grid) else 1
+    return isinstance(extent, int) and extent % 2 == 0
+
+
+def _in_pairs(laid: Laid, axis: str) -> Laid:
+    return replace(laid, kernel=replace(laid.kernel, cluster=PAIRS[axis]))
+
+
+# ---- pairs whose tensor cores multiply together ----------------------------------------------------------------------
+
+
+def _that_multiply(laid: Laid, target: Target, options: CompileOptions) -> tuple[Cluster, str]:
+    if not options.pairs:
+        return ALONE, "with --no-pairs blocks gain nothing by it"
+    reasons: list[str] = []
+    for axis in PAIRS:
+        if not _is_even(laid, axis):
+            reasons.append(f"the grid has no even extent along {axis}")
+            continue
+        paired, about = with_pairs(_in_pairs(laid, axis), target, options)
+        if paired is not None:
+            return _if_it_pays(laid, paired, axis, target, options)
+        reasons += (decision.why for decision in about)
+    return ALONE, "; ".join(dict.fromkeys(reasons))
+
+
+def _if_it_pays(laid: Laid, paired: Laid, axis: str, target: Target, options: CompileOptions) -> tuple[Cluster, str]:
+    try:
+        alone, together = (_interval(each, target, options) for each in (laid, paired))
+    except Unschedulable:
+        return ALONE, "its loops have no schedule"
+    if together * LEAST_GAIN > alone * (LEAST_GAIN - 1):
+        return ALONE, f"by pairs along {axis} an interval takes at least {together} cycles, and {alone} without"
+    tiles = [(b, half) for b, half in zip(laid.kernel.buffers, paired.kernel.buffers, strict=True) if b != half]
+    names = ", ".join(tile.name for tile, _ in tiles)
+    whole, halves = (sum(each[at].bytes for each in tiles) / 2**10 for at in (0, 1))
+    return PAIRS[axis], (
+        f"neighbours along {axis} multiply together, each with half of {names}, {halves:g} KiB in place of {whole:g}: "
+        f"an interval takes at least {together} cycles in place of {alone}"
+    )
+
+
+def _interval(laid: Laid, target: Target, options: CompileOptions) -> int:
+    """The cycles that an iteration of the innermost loops takes at least, of all of them together."""
+    given = problems(
+        laid,
+        target,
+        unlimited_smem=options.switches.unlimited_smem,
+        ping_pong=options.ping_pong,
+        overlap=options.overlap,
+        store_role=options.store_role,
+        most=options.rrt_size_threshold,
+    )
+    return sum(bounds(loop.problem).mii for loop in given)

@@ -1,0 +1,568 @@
+"""Give every tile a layout: registers for fragments, byte order for shared tiles.
+
+Fragment layouts spread from where they are fixed (accumulators) along elementwise nests, reductions and copies;
+what nothing fixes gets the coalesced layout. A statement that needs another one gets it through shared memory
+(`layout.convert_layouts`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilec.ir.layout import (
+    Fragment,
+    SharedLayout,
+    local,
+    mma_accumulator,
+    operand_a,
+    operand_b,
+    per_thread,
+    placed,
+    row_major,
+    wgmma_accumulator,
+)
+from tilec.ir.tile import (
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    LoopLayout,
+    Parallel,
+    Pinned,
+    Placement,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    walk,
+    walk_expr,
+    with_attr,
+)
+from tilec.ops.reduce import is_reducible
+from tilec.ops.reducer import ACROSS_COPIES
+from tilec.ops.refused import is_refused, refused
+from tilec.ops.transpose import AS_ACCUMULATED
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.passes.layout import vector_widths as widths
+from tilec.passes.layout.atoms import MAX_BOX, Access, is_legal, shared_accesses, shared_layout, with_swizzle
+from tilec.passes.layout.convert_layouts import Conflict, Conversion, resolve, rewritten
+from tilec.passes.layout.fragment_dimensions import (
+    extended,
+    holds,
+    shared_out,
+    spread,
+    with_unit_dims,
+    without_unit_dims,
+)
+from tilec.passes.layout.irregular_loops import regular
+from tilec.passes.layout.kernel_form import Form
+from tilec.passes.layout.loop_layout import digits, is_regular
+from tilec.passes.layout.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
+from tilec.passes.layout.reshape_views import moved
+from tilec.passes.layout.select_mechanisms import Selected
+from tilec.passes.layout.tensor_memory import copied_layout
+from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
+from tilec.support.diagnostics import AT_ONCE, CompileError, Label, Mistakes, fail
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A kernel whose tiles all have layouts, by buffer name; `conversions` are those that had to be put in for it.
+    Where the kernel itself shares its work out, `parts` are its roles (`explicit_roles.split_roles`), each laid out as
+    a kernel of its own, and `versions` says how many there are of a tile of which statements name one."""
+
+    kernel: Kernel
+    form: Form
+    fragments: dict[str, Fragment]
+    shared: dict[str, SharedLayout]
+    conversions: tuple[Conversion, ...] = ()
+    parts: tuple[LaidPart, ...] = ()
+    versions: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def kernels(self) -> tuple[Laid, ...]:
+        """Those whose statements run: the roles', or this one alone."""
+        return tuple(part.laid for part in self.parts) or (self,)
+
+    def nest_layout(self, nest: Parallel) -> Fragment:
+        """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
+        variables; with fragments of fewer dimensions, one in which each thread has what it needs of them, and those
+        that have the same share the rest, unless the nest sets such a fragment; else coalesced."""
+        return nest_layout(nest, self.kernel.threads, self.fragments)
+
+
+def nest_layout(nest: Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
+    """The layout that a parallel nest sweeps, with its fragments in these: see `Laid.nest_layout`."""
+    if nest.is_per_thread:
+        return per_thread(threads, nest.extents[1:])
+    if nest.layout is not None:
+        return digits(nest.layout, threads)
+    deciding = list(deciding_uses(nest))
+    for use in deciding:
+        if use.dims is not None and len(use.dims) == len(nest.vars):
+            whole = _sweeping(use, fragments[use.buffer.name], nest.extents)
+            if whole is not None:
+                return whole
+    uses = [(u.dims, fragments[u.buffer.name]) for u in deciding if u.dims is not None and not u.is_reshaped]
+    vector = nest.width or widths.of_nest(nest, threads)
+    swept = [extended(layout, dims, nest.extents) for dims, layout in uses]
+    if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
+        swept = [s for use in uses if (s := shared_out(*use, nest.extents, vector)) is not None] + swept
+    for whole in swept:
+        if all(holds(whole, dims, layout) for dims, layout in uses):
+            return whole
+    return row_major(nest.extents, threads, vector)
+
+
+@dataclass(frozen=True, slots=True)
+class LaidPart:
+    """A role that the kernel itself makes: its first warp, and its work."""
+
+    name: str
+    first_warp: int
+    laid: Laid
+    is_common: bool = False
+
+
+def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
+    """Where fragments must pass through shared memory, products whose warps may share them out in another way do so if
+    less has to pass then: one product after the other, in the order of the text."""
+    best = in_registers(selected, mistakes)
+    for at, product in enumerate(_open_products(selected.kernel)):
+        if not best.conversions or mistakes.met:
+            break
+        for policy in POLICIES:
+            again = _with_policy(selected, at, policy)
+            if again is None or policy == product.attr("policy"):
+                continue
+            laid = in_registers(again)
+            if _converted(laid) < _converted(best):
+                best, selected = laid, again
+    return replace(best, shared=shared_layouts([best], selected, mistakes))
+
+
+POLICIES = ("full_row", "full_col")
+
+
+def _open_products(kernel: Kernel) -> list[TileOp]:
+    """Those of which the text does not say that whole rows or columns go to each warp."""
+    products = (
+        s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm" and ("via", "tcgen05") not in s.attrs
+    )
+    return [s for s in products if s.attr("policy") == "square" or ("open", True) in s.attrs]
+
+
+def _with_policy(selected: Selected, at: int, policy: str) -> Selected | None:
+    """The kernel in which that product shares its accumulator out so; None where its instruction could not."""
+    product = _open_products(selected.kernel)[at]
+    changed = with_attr(with_attr(product, "policy", policy), "open", True)
+    threads = selected.kernel.threads
+    shared_out = wgmma_groups if product.attr("via") == "wgmma" else mma_warps
+    if shared_out(changed, threads) in (None, shared_out(product, threads)):
+        return None
+    body = rewritten(selected.kernel.body, product, (changed,))
+    return replace(selected, kernel=replace(selected.kernel, body=body))
+
+
+def _converted(laid: Laid) -> int:
+    return sum(conversion.bytes for conversion in laid.conversions)
+
+
+def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
+    """The kernel with the layouts of its fragments."""
+    kernel = _with_digits(selected.kernel, mistakes)
+    conversions: list[Conversion] = []
+    known: _Uses = {}
+    while True:
+        try:
+            fragments = _Fragments(kernel, known).solve()
+            return Laid(kernel, selected.form, fragments, {}, tuple(conversions))
+        except Conflict as conflict:
+            if conflict.buffer.scope == "reducer":
+                assert isinstance(conflict.stmt, Parallel)
+                kernel = with_parts_of_its_own(kernel, conflict.stmt, conflict.buffer)
+                continue
+            try:
+                kernel, made = resolve(kernel, conflict)
+                conversions.append(made)
+            except CompileError as error:
+                kernel = _without_conflict(kernel, conflict.stmt, error, mistakes)
+
+
+def _with_digits(kernel: Kernel, mistakes: Mistakes) -> Kernel:
+    """The kernel without those layouts that a person gives and that cannot be; nests whose layouts are no digits run
+    over threads and numbers instead."""
+    pinned = []
+    for given in kernel.layouts:
+        with mistakes.caught():
+            if isinstance(given.layout, LoopLayout):
+                digits(given.layout, kernel.threads)
+            pinned.append(given)
+    for nest in walk(kernel.body):
+        if isinstance(nest, Parallel) and nest.layout is not None:
+            try:
+                made = nest if is_regular(nest.layout, kernel.threads) else regular(nest, kernel.threads)
+            except CompileError as error:
+                mistakes.add(error)
+                made = replace(nest, layout=None)
+            if made is not nest:
+                kernel = replace(kernel, body=rewritten(kernel.body, nest, (made,)))
+    return kernel if len(pinned) == len(kernel.layouts) else replace(kernel, layouts=tuple(pinned))
+
+
+def _without_conflict(kernel: Kernel, stmt: Stmt, error: CompileError, mistakes: Mistakes) -> Kernel:
+    """The kernel without a statement that cannot have its operands. Where something wrong was to give these their
+    layouts, nothing is known of them."""
+    lost = {r.buffer for s in walk(kernel.body) if isinstance(s, TileOp) and is_refused(s) for r in s.regions}
+    if not any(b.scope == "fragment" and b in lost for b in (*reads(stmt), *writes(stmt))):
+        mistakes.add(error)
+    instead = refused(reads(stmt), writes(stmt), stmt.span)
+    return replace(kernel, body=rewritten(kernel.body, stmt, (instead,)))
+
+
+def shared_layouts(kernels: list[Laid], selected: Selected, mistakes: Mistakes = AT_ONCE) -> dict[str, SharedLayout]:
+    """Each alias group, that is each tile with its versions, by the cheapest layout for all that reaches it, in any of
+    the kernels that have it."""
+    tiles = list(dict.fromkeys(b for laid in kernels for b in laid.kernel.buffers if b.scope == "shared"))
+    accesses: dict[str, list[Access]] = {b.name: [] for b in tiles}
+    for laid in kernels:
+        for access in shared_accesses(laid.kernel, laid.fragments, laid.nest_layout):
+            accesses[access.tile].append(access)
+    weights, always = selected.weights, selected.always_swizzle
+    pinned = {p.buffer: p for laid in kernels for p in laid.kernel.layouts}
+    return {
+        b.name: _asked_for(pinned[b], accesses[b.name], mistakes)
+        if b in pinned
+        else shared_layout(b, accesses[b.name], weights, always_swizzle=always)
+        for b in tiles
+    }
+
+
+def _asked_for(pinned: Pinned, accesses: list[Access], mistakes: Mistakes) -> SharedLayout:
+    """The layout that a person gives a shared tile, if all that reaches it can."""
+    if isinstance(pinned.layout, Placement):
+        layout = placed(pinned.layout, pinned.buffer.dtype.bytes)
+    else:
+        assert isinstance(pinned.layout, int), "a layout of a fragment"
+        layout = with_swizzle(pinned.buffer, pinned.layout)
+    unable = next((a for a in accesses if not is_legal(layout, [a.pattern])), None)
+    if unable is not None:
+        with mistakes.caught():
+            fail(
+                "layout-conflict",
+                f"{pinned.buffer.name} cannot have the layout that it is given",
+                pinned.span,
+                "given here",
+                secondary=(Label(unable.span, _WANTED[str(unable.pattern)]),),
+                help="use tilelang.layout.make_swizzled_layout, or leave the layout to tilec",
+            )
+    return layout
+
+
+_WANTED = {
+    "wgmma": "wgmma needs rows of 32, 64 or 128 bytes in the swizzle of that width",
+    "tma": f"TMA needs rows, with or without a swizzle of 32, 64 or 128 bytes, of at most {MAX_BOX} elements",
+    "matrix": "ldmatrix and stmatrix need 16 bytes of a row together",
+}
+"""By what reaches a tile, what it needs of its layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A use of a fragment in a nest: which loop variable indexes each of its dimensions, and how many of its values
+    share an element there (`x[i, j // 2]`: two). `dims` None: its elements are not those of the loop. `is_reshaped`:
+    they are, in the same order, but in another shape."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    dims: tuple[int, ...] | None
+    by: tuple[int, ...]
+    stored: bool
+    is_reshaped: bool = False
+
+
+def fragment_uses(nest: Parallel) -> Iterator[Use]:
+    """Each use of a fragment, what is stored first."""
+    place = {var: i for i, var in enumerate(nest.vars)}
+
+    def use(buffer: Buffer, indices: tuple[Expr, ...], stored: bool = False) -> Use:
+        found: list[tuple[int, int]] = []
+        fits = True
+        for index, size in zip(indices, buffer.shape, strict=True):
+            match index:
+                case Var() if index in place and nest.extents[place[index]] == size:
+                    found.append((place[index], 1))
+                case Binary(op="floordiv", a=Var() as var, b=Const(value=by)) if (
+                    var in place and not stored and nest.extents[place[var]] == size * by
+                ):
+                    found.append((place[var], int(by)))
+                case _:
+                    fits &= size == 1 and index == Const(0, index.dtype)
+        fits &= len({dim for dim, _ in found}) == len(found)
+        if not fits and _in_order(nest, buffer, indices):
+            every = tuple(range(len(nest.vars)))
+            return Use(buffer, indices, every, (1,) * len(every), stored, is_reshaped=True)
+        return Use(buffer, indices, tuple(d for d, _ in found) if fits else None, tuple(by for _, by in found), stored)
+
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Store) and stmt.buffer.scope == "fragment":
+            yield use(stmt.buffer, stmt.indices, stored=True)
+        for expr in expressions(stmt):
+            for e in walk_expr(expr):
+                if isinstance(e, Load) and e.buffer.scope == "fragment":
+                    yield use(e.buffer, e.indices)
+
+
+def _in_order(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+    """Whether the nest goes through the elements in their order, though it has another shape."""
+    if nest.is_per_thread or math.prod(nest.extents) != math.prod(buffer.shape):
+        return False
+    return indices == moved(replace(buffer, extents=nest.extents), buffer, nest.vars)
+
+
+def deciding_uses(nest: Parallel) -> list[Use]:
+    """Those that say which thread runs what, of one value per element first. One element that is only read does not:
+    each thread has a copy of it, as of a variable."""
+    return _deciding(list(fragment_uses(nest)))
+
+
+def _deciding(all_uses: list[Use]) -> list[Use]:
+    uses = [use for use in all_uses if use.dims is not None]
+    stored = {use.buffer for use in uses if use.stored}
+    deciding = [use for use in uses if use.dims or use.buffer in stored]
+    return sorted(deciding, key=lambda use: max(use.by, default=1) > 1)
+
+
+_Uses = dict[int, tuple[Parallel, list[Use], list[Use]]]
+"""Of each nest, by identity: itself, its uses of fragments, and the deciding ones."""
+
+
+class _Fragments:
+    def __init__(self, kernel: Kernel, met: _Uses) -> None:
+        self.kernel, self.met = kernel, met
+        self.known: dict[str, tuple[Fragment, Span]] = {}
+        self.everywhere = everywhere(kernel)
+
+    def solve(self) -> dict[str, Fragment]:
+        fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
+        stmts = list(walk(self.kernel.body))
+        for buffer in self.kernel.buffers:
+            if buffer.scope == "local":
+                self.known[buffer.name] = (local(self.kernel.threads, buffer.shape), buffer.span)
+        self.known |= {name: (layout, self.kernel.span) for name, layout in self.everywhere.items()}
+        for pinned in self.kernel.layouts:
+            if isinstance(pinned.layout, LoopLayout):
+                self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)
+        for stmt in stmts:
+            if isinstance(stmt, TileOp) and (stmt.name == "gemm" or ("via", "tcgen05") in stmt.attrs):
+                self.spread(stmt)  # what the hardware wants comes before all else
+        while True:
+            before = len(self.known)
+            for stmt in stmts:
+                self.spread(stmt)
+            if len(self.known) > before:
+                continue
+            for stmt in stmts:
+                if isinstance(stmt, Parallel):
+                    self.rows(stmt)
+            if len(self.known) > before:
+                continue
+            unknown = [b for b in fragments if b.name not in self.known]
+            if not unknown:
+                return {name: layout for name, (layout, _) in self.known.items()}
+            # The tile with the most dimensions fixes those that are its projections, and one of which several elements
+            # come from one of another tile fixes that.
+            first = max(unknown, key=lambda b: (len(b.shape), math.prod(b.shape)))
+            vector = widths.of_fragment(first, stmts, self.kernel.threads)
+            self.known[first.name] = (row_major(first.shape, self.kernel.threads, vector), first.span)
+
+    def fix(self, buffer: Buffer, layout: Fragment, stmt: Stmt) -> None:
+        """The statement needs the buffer in this layout."""
+        _, origin = self.known.setdefault(buffer.name, (layout, stmt.span))
+        if self.differs(buffer, layout):
+            raise Conflict(stmt, buffer, origin)
+
+    def differs(self, buffer: Buffer, layout: Fragment | None) -> bool:
+        """Whether the buffer is known to lie in another way; None is one that nothing has."""
+        found = self.get(buffer)
+        if found is None or layout is None:
+            return layout is None
+        return found is not layout and found.canonical() != layout.canonical()
+
+    def get(self, buffer: Buffer) -> Fragment | None:
+        found = self.known.get(buffer.name)
+        return found[0] if found else None
+
+    def spread(self, stmt: Stmt) -> None:
+        match stmt:
+            case TileOp(name="gemm") if ("via", "tcgen05") in stmt.attrs:
+                pass
+            case TileOp(name="gemm"):
+                a, b, c, *_ = (r.buffer for r in stmt.regions)
+                accumulator = self.accumulator(stmt)
+                self.fix(c, accumulator, stmt)
+                if b.scope == "fragment":
+                    turned = bool(stmt.attr("transpose_B"))
+                    self.fix(b, operand_b(accumulator, b.shape[turned], b.dtype.bytes, turned), stmt)
+                if a.scope == "fragment":
+                    as_accumulated = AS_ACCUMULATED in stmt.attrs
+                    self.fix(a, operand_a(accumulator, a.shape[1], a.dtype.bytes, as_accumulated), stmt)
+            case TileOp(name="reduce"):
+                source = self.get(stmt.regions[0].buffer)
+                if source is not None:
+                    dim = stmt.attr("dim")
+                    if not is_reducible(source, dim if isinstance(dim, int) else 0):
+                        buffer = stmt.regions[0].buffer
+                        raise Conflict(stmt, buffer, self.known[buffer.name][1])
+                    self.fix(stmt.regions[1].buffer, self.reduced(stmt, source), stmt)
+            case TileOp(name="finalize_reducer"):
+                parts = self.get(stmt.regions[0].buffer)
+                if parts is not None:
+                    self.fix(stmt.regions[1].buffer, parts, stmt)
+            case TileOp(name="copy" | "atomic"):
+                self.copy(stmt)
+            case Parallel():
+                self.nest(stmt)
+                self.add(stmt)
+            case _:
+                pass
+
+    def add(self, nest: Parallel) -> None:
+        """The reducers that a nest adds to, once it is known how the nest runs."""
+        stores = list(additions(nest))
+        if not stores or any(use.buffer.name not in self.known for use in fragment_uses(nest)):
+            return
+        whole = nest_layout(nest, self.kernel.threads, {name: layout for name, (layout, _) in self.known.items()})
+        for store in stores:
+            if store.buffer.name in self.everywhere:
+                continue
+            parts = parts_layout(nest, store, whole)
+            if not is_reducible(parts, ACROSS_COPIES):
+                parts = local(self.kernel.threads, store.buffer.shape)
+            self.fix(store.buffer, parts, nest)
+
+    def accumulator(self, op: TileOp) -> Fragment:
+        m, n = op.regions[2].buffer.shape
+        if op.attr("via") == "wgmma":
+            groups = wgmma_groups(op, self.kernel.threads)
+            assert groups is not None
+            return wgmma_accumulator((m, n), *groups)
+        warps = mma_warps(op, self.kernel.threads)
+        assert warps is not None
+        return mma_accumulator((m, n), *warps)
+
+    def reduced(self, op: TileOp, source: Fragment) -> Fragment:
+        dim = op.attr("dim")
+        assert isinstance(dim, int)
+        keep = tuple(d for d in range(len(source.shape)) if d != dim)
+        layout = source.project(keep)
+        shape = op.regions[1].buffer.shape
+        if len(shape) == len(source.shape):  # the dimension is kept with extent 1
+            layout = spread(layout, shape, keep)
+        return layout
+
+    def copy(self, op: TileOp) -> None:
+        for region in op.regions:
+            if region.buffer.scope == "fragment" and not region.is_whole:
+                raise Conflict(op, region.buffer, region.buffer.span)
+        source, destination = (r.buffer for r in op.regions)
+        if "tmem" in (source.scope, destination.scope):
+            held = copied_layout(op, self.kernel.threads)
+            assert held is not None, "a tile that no warps can reach"
+            self.fix(destination if source.scope == "tmem" else source, held, op)
+        if source.scope != "fragment" or destination.scope != "fragment":
+            return
+        if source.shape != destination.shape:
+            raise Conflict(op, source, source.span)
+        a, b = self.known.get(source.name), self.known.get(destination.name)
+        if a is not None and b is not None and self.differs(destination, a[0]):
+            if not a[0].shares_threads(b[0]):
+                raise Conflict(op, source, a[1])
+            return
+        if a is not None:
+            self.fix(destination, a[0], op)
+        elif b is not None:
+            self.fix(source, b[0], op)
+
+    def nest(self, nest: Parallel) -> None:
+        uses, deciding = self.uses(nest)
+        if nest.layout is not None:
+            self.sweep(nest, uses, digits(nest.layout, self.kernel.threads))
+            return
+        whole = [u for u in deciding if len(u.by) == len(nest.vars) and u.buffer.name in self.known]
+        swept = (_sweeping(u, self.known[u.buffer.name][0], nest.extents) for u in whole)
+        layouts = [layout for layout in swept if layout is not None]
+        if layouts:
+            self.sweep(nest, uses, min(layouts, key=lambda layout: self.moved(uses, layout)))
+        elif whole or any(use.dims is None for use in uses):
+            self.sweep(nest, [use for use in uses if use.dims is None or use in whole], None)
+
+    def uses(self, nest: Parallel) -> tuple[list[Use], list[Use]]:
+        """Its uses of fragments, and those that say which thread runs what: they are asked for again and again."""
+        if id(nest) not in self.met:
+            uses = list(fragment_uses(nest))
+            self.met[id(nest)] = nest, uses, _deciding(uses)
+        return self.met[id(nest)][1:]
+
+    def moved(self, uses: list[Use], whole: Fragment) -> int:
+        """The bytes of the fragments that lie in another way than a nest with this layout needs them."""
+        apart = {use.buffer for use in uses if use.dims is None or self.differs(use.buffer, _needed(use, whole))}
+        return sum(buffer.bytes for buffer in apart)
+
+    def sweep(self, nest: Parallel, uses: list[Use], whole: Fragment | None) -> None:
+        """The nest runs in this layout."""
+        apart: list[Use] = []
+        for use in uses:
+            if use.dims is None or whole is None:
+                apart.append(use)
+                continue
+            needed = _needed(use, whole)
+            if needed is not None:
+                self.known.setdefault(use.buffer.name, (needed, nest.span))
+            if self.differs(use.buffer, needed):
+                apart.append(use)
+        if apart:
+            buffer = apart[0].buffer
+            _, origin = self.known.get(buffer.name, (None, buffer.span))
+            raise Conflict(nest, buffer, origin, frozenset(use.indices for use in apart if use.buffer == buffer))
+
+    def rows(self, nest: Parallel) -> None:
+        """A nest that only has fragments of fewer dimensions than its own: the first that is known decides which
+        thread has which of the others."""
+        uses, deciding = self.uses(nest)
+        deciding = [use for use in deciding if use.buffer.name in self.known]
+        reached = [use for use in deciding if use.dims is not None and not use.is_reshaped]
+        known = [(use.dims, self.known[use.buffer.name][0]) for use in reached if use.dims is not None]
+        if not known or any(use.dims is not None and len(use.dims) == len(nest.vars) for use in uses):
+            return
+        swept = [extended(layout, dims, nest.extents) for dims, layout in known]
+        self.sweep(nest, uses, next((s for s in swept if all(holds(s, *use) for use in known)), swept[0]))
+
+
+def _needed(use: Use, whole: Fragment) -> Fragment | None:
+    """How the fragment must lie where a nest has the layout `whole`; None where no layout would do."""
+    assert use.dims is not None
+    if use.is_reshaped:
+        return whole.reshaped(use.buffer.shape)
+    layout: Fragment | None = whole.project(use.dims)
+    for dim, by in enumerate(use.by):
+        layout = None if layout is None else layout.grouped(dim, by)
+    return None if layout is None else with_unit_dims(layout, use.buffer.shape)
+
+
+def _sweeping(use: Use, layout: Fragment, extents: tuple[int, ...]) -> Fragment | None:
+    """The layout of a nest of these extents that indexes a fragment of this one with all its variables."""
+    dims = use.dims
+    assert dims is not None
+    if use.is_reshaped:
+        return layout.reshaped(extents)
+    layout = without_unit_dims(layout, len(dims))
+    for dim, by in enumerate(use.by):
+        layout = layout.widened(dim, by)
+    return layout if dims == tuple(range(len(dims))) else layout.project(tuple(dims.index(d) for d in range(len(dims))))

@@ -1,0 +1,389 @@
+"""Choose among the ways to hold and reach a tile, in three layers: enumerate them, drop those that the structure rules
+out, take the cheapest of the rest.
+
+The cost is additive, since what is compared is known to be legal: shared-memory transactions, tensor-memory cycles and
+live registers, each times its weight (`[layout]` of the target file). Ties go to fewer registers, then to fewer bank
+conflicts, then to the one enumerated first. Tiles are independent: each alias group chooses for itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Literal
+
+from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, plain
+from tilec.ir.multicast import BOX_BYTES
+from tilec.ir.placement import places
+from tilec.ir.tile import Buffer, Expr, Kernel, Load, Parallel, Placement, Store, TileOp, Var, walk, walk_expr
+from tilec.ops.copy.by_matrix import loads_by_matrix
+from tilec.ops.transpose import swept
+from tilec.passes.analysis.usage import expressions
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+from tilec.target.table import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Every element by the thread that has it in a layout, whose dimension `dims[d]` is the tile's dimension d."""
+
+    layout: Fragment
+    dims: tuple[int, ...]
+
+
+Pattern = Literal["rows", "columns", "accumulator", "matrix", "tma", "wgmma"] | Sweep
+"""How a statement reaches a tile.
+
+rows         threads along the last dimension, 16 bytes each
+columns      a thread per row
+accumulator  a warp holds blocks of eight by eight elements
+matrix       blocks of eight rows by 16 bytes, as ldmatrix and stmatrix take them
+wgmma        the same, by a descriptor, as tcgen05.mma has it too
+tma          boxes
+"""
+
+BANKS, BANK_BYTES, CHUNK = 32, 4, 16
+TRANSACTION = BANKS * BANK_BYTES
+SWIZZLES = (128, 64, 32)
+MAX_BOX = 256  # elements along any dimension of a TMA box
+_RUNS = 8  # of registers, in which every pattern has come up
+_PERIOD = 8  # rows after which the banks of a pattern repeat, as every swizzle does; by columns, a warp has 32
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a way to hold a tile costs: transactions of 128 bytes of shared memory, cycles of tensor memory, registers
+    of each thread. `bank_conflicts` are the transactions beyond those that the bytes need."""
+
+    smem_transactions: int
+    tmem_cycles: int
+    live_registers: int
+    bank_conflicts: int = 0
+
+    def score(self, weights: Weights) -> float:
+        return (
+            weights.smem_transactions * self.smem_transactions
+            + weights.tmem_cycles * self.tmem_cycles
+            + weights.live_registers * self.live_registers
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A named way to hold a value that ends in `memory`."""
+
+    name: str
+    memory: Literal["registers", "shared", "tensor"]
+    cost: Cost
+
+
+def cheapest(atoms: Iterable[Atom], is_legal: Callable[[Atom], bool], weights: Weights) -> Atom | None:
+    """Layers two and three; None where nothing is legal."""
+    legal = [atom for atom in atoms if is_legal(atom)]
+
+    def rank(atom: Atom) -> tuple[float, int, int]:
+        return atom.cost.score(weights), atom.cost.live_registers, atom.cost.bank_conflicts
+
+    return min(legal, key=rank, default=None)
+
+
+# ---- shared tiles ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How one statement reaches a shared tile."""
+
+    tile: str
+    pattern: Pattern
+    span: Span
+
+
+def shared_layout(
+    buffer: Buffer, accesses: Iterable[Access], weights: Weights, *, always_swizzle: bool
+) -> SharedLayout:
+    """The cheapest legal layout of a tile, given everything that reaches it."""
+    patterns = [access.pattern for access in accesses]
+    layouts = {str(layout.swizzle): layout for layout in candidates(buffer) if is_legal(layout, patterns)}
+    if always_swizzle and len(layouts) > 1:
+        layouts.pop("0", None)
+        return next(iter(layouts.values()))
+    if len(layouts) < 2:
+        return next(iter(layouts.values()), plain(buffer.shape, buffer.dtype.bytes))
+    atoms = [Atom(name, "shared", cost(layout, patterns)) for name, layout in layouts.items()]
+    best = cheapest(atoms, lambda _: True, weights)
+    assert best is not None
+    return layouts[best.name]
+
+
+def scores(buffer: Buffer, patterns: Iterable[Pattern], weights: Weights) -> dict[int, tuple[Cost, float]]:
+    """The legal layouts of a tile that is reached so, by their swizzle: what each costs, and its score."""
+    wanted = list(patterns)
+    legal = (layout for layout in candidates(buffer) if is_legal(layout, wanted))
+    costs = {layout.swizzle: cost(layout, wanted) for layout in legal}
+    return {swizzle: (one, one.score(weights)) for swizzle, one in costs.items()}
+
+
+def candidates(buffer: Buffer) -> tuple[SharedLayout, ...]:
+    """Every layout that the tile's rows allow: without a swizzle, then the widest first."""
+    size = buffer.dtype.bytes
+    swizzled = (SharedLayout(buffer.shape, size, width // size, width) for width in swizzles(buffer))
+    return (plain(buffer.shape, size), *swizzled)
+
+
+def with_swizzle(buffer: Buffer, width: int) -> SharedLayout:
+    """The layout with a bank swizzle of so many bytes (0: none), one of those that the tile's rows allow."""
+    return next(layout for layout in candidates(buffer) if layout.swizzle == width)
+
+
+def swizzles(buffer: Buffer) -> tuple[int, ...]:
+    """The widths in bytes of the bank swizzles that the tile's rows are multiples of, the widest first."""
+    row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
+    return tuple(width for width in SWIZZLES if row % width == 0)
+
+
+def holds_boxes(buffer: Buffer) -> bool:
+    """Whether TMA can reach the tile in some layout."""
+    return any(is_legal(layout, ("tma",)) for layout in candidates(buffer))
+
+
+def is_legal(layout: SharedLayout, patterns: Iterable[Pattern]) -> bool:
+    """wgmma's descriptors are made for swizzled rows only, whose pattern begins anew in each panel; the box of TMA is
+    bounded, and begins at a multiple of `BOX_BYTES`, as each panel does; ldmatrix and stmatrix want 16 bytes of a row
+    together."""
+    wanted = set(patterns)
+    if layout.placement is not None:
+        return not wanted & {"wgmma", "tma"} and not ("matrix" in wanted and layout.run * layout.element_bytes < CHUNK)
+    apart = layout.panel_bytes if layout.panels > 1 else 0
+    if "wgmma" in wanted and (not layout.swizzle or apart % layout.repeat_bytes):
+        return False
+    return not ("tma" in wanted and (layout.panel > MAX_BOX or apart % BOX_BYTES))
+
+
+def cost(layout: SharedLayout, patterns: Iterable[Pattern]) -> Cost:
+    """All accesses together. A swizzled address takes threads a register that a plain one does not."""
+    needed = -(-layout.bytes // TRANSACTION)
+    transactions = conflicts = registers = 0
+    for pattern in patterns:
+        taken, _ = _transactions(layout, pattern)
+        transactions += taken
+        conflicts += max(0, taken - needed) if pattern != "tma" else 0
+        if layout.swizzle and pattern not in ("tma", "wgmma"):
+            registers = 1
+    return Cost(transactions, 0, registers, conflicts)
+
+
+def conflicts(layout: SharedLayout, pattern: Pattern) -> float:
+    """How many times longer the pattern takes than the words that it reaches at once need: 1 without bank conflicts."""
+    taken, needed = _transactions(layout, pattern)
+    return taken / max(needed, 1)  # nothing of the tile is reached where none is needed
+
+
+@lru_cache(maxsize=1024)
+def _transactions(layout: SharedLayout, pattern: Pattern) -> tuple[int, int]:
+    """Those that the pattern takes, and those that it would take if no bank had more to give than another."""
+    if pattern == "tma":
+        row = -(-layout.panel * layout.element_bytes // TRANSACTION)
+        # Each row of a box is reached by itself; each panel is a box, and an instruction, of its own.
+        boxes = layout.rows * layout.panels * row + layout.panels
+        return boxes, boxes
+    if isinstance(pattern, Sweep):
+        return _swept(layout, pattern)
+    rows = min(layout.rows, BANKS if pattern == "columns" else _PERIOD)
+    sampled = of_phases(_phases(layout, pattern, rows))
+    return _scaled(sampled, layout.rows, rows)
+
+
+def of_phases(phases: Iterable[list[int]]) -> tuple[int, int]:
+    """Transactions that phases take, each of bytes of words that are reached at once, and those that they need."""
+    turns = [(_busiest_bank(phase), _least_transactions(phase)) for phase in phases]
+    return sum(taken for taken, _ in turns), sum(needed for _, needed in turns)
+
+
+def _scaled(sampled: tuple[int, int], whole: int, part: int) -> tuple[int, int]:
+    taken, needed = (-(-count * whole // part) for count in sampled)
+    return taken, needed
+
+
+def _swept(layout: SharedLayout, sweep: Sweep) -> tuple[int, int]:
+    """What the first warp takes for its first runs of registers, for all of them and all warps."""
+    spread, size = sweep.layout, layout.element_bytes
+    vector = next((a for a in spread.registers if a.size > 1), None)
+    is_run = vector is not None and vector.stride == 1 and vector.dim == sweep.dims[-1]
+    run = math.gcd(vector.size, max(CHUNK // size, 1)) if vector is not None and is_run else 1
+    at_once = min(BANKS, TRANSACTION // max(run * size, BANK_BYTES))
+    lanes = [spread.thread_offset(lane) for lane in range(BANKS)]
+    runs = range(0, spread.register_count, run)
+    phases = []
+    for register in runs[:_RUNS]:
+        moved = spread.register_offset(register)
+        places = [tuple(lane[d] + moved[d] for d in sweep.dims) for lane in lanes]
+        inside = [p if all(c < extent for c, extent in zip(p, layout.shape, strict=True)) else None for p in places]
+        for first in range(0, BANKS, at_once):
+            reached = [_byte(layout, p) for p in inside[first : first + at_once] if p is not None]
+            phases += [words(reached, run * size)] if reached else []
+    return _scaled(of_phases(phases), len(runs) * spread.thread_count, min(len(runs), _RUNS) * BANKS)
+
+
+def _byte(layout: SharedLayout, place: tuple[int, ...]) -> int:
+    row = 0
+    for index, extent in zip(place[:-1], layout.shape[:-1], strict=True):
+        row = row * extent + index
+    return offset(layout, row, place[-1] * layout.element_bytes)
+
+
+def _phases(layout: SharedLayout, pattern: Pattern, rows: int) -> Iterator[list[int]]:
+    """The byte offsets that are reached at once, as units of four bytes; a thread's chunk is the first of its units."""
+    size = layout.element_bytes
+    row_bytes = layout.shape[-1] * size
+    if pattern == "columns":
+        for column in range(layout.shape[-1]):
+            offsets = [offset(layout, row, column * size) for row in range(rows)]
+            # Threads of a warp that read one word share its transaction.
+            yield from (offsets[first : first + BANKS] for first in range(0, rows, BANKS))
+        return
+    if pattern == "accumulator":
+        for first in range(0, rows, 8):
+            for byte in range(0, row_bytes, 8 * size):
+                yield [
+                    offset(layout, row, byte + inside)
+                    for row in range(first, min(first + 8, rows))
+                    for inside in range(0, min(8 * size, row_bytes - byte), size)
+                ]
+        return
+    chunk = CHUNK if row_bytes % CHUNK == 0 else size
+    if pattern == "rows":
+        chunks = [offset(layout, row, byte) for row in range(rows) for byte in range(0, row_bytes, chunk)]
+        at_once = TRANSACTION // chunk
+        for first in range(0, len(chunks), at_once):
+            yield words(chunks[first : first + at_once], chunk)
+        return
+    for first in range(0, rows, 8):
+        for byte in range(0, row_bytes, chunk):
+            yield words([offset(layout, row, byte) for row in range(first, min(first + 8, rows))], chunk)
+
+
+def words(offsets: list[int], chunk: int) -> list[int]:
+    """The first bytes of the words in chunks at these offsets."""
+    return [offset + byte for offset in offsets for byte in range(0, max(chunk, 1), BANK_BYTES)]
+
+
+def _busiest_bank(offsets: list[int]) -> int:
+    """Transactions of one phase: the most different words that a bank must give."""
+    words = {offset // BANK_BYTES for offset in offsets}
+    counts = [0] * BANKS
+    for word in words:
+        counts[word % BANKS] += 1
+    return max(counts)
+
+
+def _least_transactions(offsets: list[int]) -> int:
+    """Transactions of one phase in which every bank has as much to give as any other."""
+    return -(-len({offset // BANK_BYTES for offset in offsets}) // BANKS)
+
+
+def offset(layout: SharedLayout, row: int, byte: int) -> int:
+    """Where in the tile a byte of a row lies."""
+    if layout.placement is not None:
+        column, inside = divmod(byte, layout.element_bytes)
+        return places(layout.placement)[row * layout.shape[-1] + column] * layout.element_bytes + inside
+    panel_row = layout.panel * layout.element_bytes
+    panel, inside = divmod(byte, panel_row)
+    offset = panel * layout.panel_bytes + row * panel_row + inside
+    return offset ^ (offset >> 3 & layout.swizzle_mask << 4)
+
+
+# ---- what reaches a tile ---------------------------------------------------------------------------------------------
+
+_COPIES: dict[str, Pattern] = {"tma": "tma", "tma_store": "tma", "stmatrix": "matrix"}
+ACCUMULATOR_LANES = mma_accumulator((16, 8), 1, 1).threads[:2]
+"""How the lanes of a warp share a block of an accumulator, whatever the instruction."""
+
+
+def shared_accesses(
+    kernel: Kernel, fragments: Mapping[str, Fragment], nest_layout: Callable[[Parallel], Fragment]
+) -> Iterator[Access]:
+    """Every access of a shared tile, in program order; `fragments` and `nest_layout` say how registers lie that meet
+    it."""
+    scattered = frozenset(name for name, fragment in fragments.items() if fragment.threads[:2] == ACCUMULATOR_LANES)
+    placed = {given.buffer for given in kernel.layouts if isinstance(given.layout, Placement)}
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, TileOp):
+            via = dict(stmt.attrs).get("via")
+            for place, region in enumerate(stmt.regions):
+                if region.buffer.scope == "shared":
+                    is_operand = stmt.name in ("gemm", "scaled_gemm") and place < 2
+                    operand: Pattern = "wgmma" if via in ("wgmma", "tcgen05") else "matrix"
+                    by_thread = _moved(stmt, place, fragments, scattered)
+                    if region.buffer not in placed and _is_by_matrix(stmt, fragments):
+                        by_thread = "matrix"
+                    pattern = operand if is_operand else _COPIES.get(str(via), by_thread)
+                    if stmt.name == "transpose":
+                        pattern = Sweep(swept(stmt, kernel.threads), (0, 1) if place else (1, 0))
+                    yield Access(region.buffer.name, pattern, stmt.span)
+        elif isinstance(stmt, Parallel):
+            yield from _nest_accesses(stmt, scattered, fragments, nest_layout)
+
+
+def _is_by_matrix(op: TileOp, fragments: Mapping[str, Fragment]) -> bool:
+    """Whether it is a copy to a fragment that ldmatrix makes."""
+    if op.name != "copy":
+        return False
+    source, destination = op.regions
+    layout = fragments.get(destination.buffer.name)
+    return layout is not None and loads_by_matrix(source, destination, layout)
+
+
+def _moved(op: TileOp, place: int, fragments: Mapping[str, Fragment], scattered: frozenset[str]) -> Pattern:
+    """How threads reach the tile at this place of a copy or its like: as the fragment lies that they copy."""
+    by_default: Pattern = "accumulator" if {region.buffer.name for region in op.regions} & scattered else "rows"
+    tile, *others = (op.regions[place], *(r for i, r in enumerate(op.regions) if i != place))
+    other = fragments.get(others[0].buffer.name) if len(others) == 1 else None
+    if other is None or not tile.is_whole or other.shape != tile.buffer.shape:
+        return by_default
+    return Sweep(other, tuple(range(len(other.shape))))
+
+
+def _nest_accesses(
+    nest: Parallel,
+    scattered: frozenset[str],
+    fragments: Mapping[str, Fragment],
+    nest_layout: Callable[[Parallel], Fragment],
+) -> Iterator[Access]:
+    fastest = nest.vars[-1]
+    loads = [e for s in walk(nest.body) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load)]
+    stored = [s.buffer.name for s in walk(nest.body) if isinstance(s, Store)]
+    along: Pattern = "accumulator" if scattered & {*stored, *(e.buffer.name for e in loads)} else "rows"
+    used = {*stored, *(e.buffer.name for e in loads)}
+    layout = nest_layout(nest) if used & fragments.keys() else None
+
+    def pattern(buffer: Buffer, indices: tuple[Expr, ...]) -> Pattern:
+        dims = _dims(nest, buffer, indices)
+        if layout is None or dims is None:
+            return _direction(indices, fastest, along)
+        return Sweep(layout, dims)
+
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Store) and stmt.buffer.scope == "shared":
+            yield Access(stmt.buffer.name, pattern(stmt.buffer, stmt.indices), stmt.span)
+        for expr in expressions(stmt):
+            for load in walk_expr(expr):
+                if isinstance(load, Load) and load.buffer.scope == "shared":
+                    yield Access(load.buffer.name, pattern(load.buffer, load.indices), stmt.span)
+
+
+def _dims(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[int, ...] | None:
+    """Which variable of the nest is each index of a tile that it goes through once; None where it is not like that."""
+    place = {var: i for i, var in enumerate(nest.vars)}
+    dims = tuple(place[i] for i in indices if isinstance(i, Var) and i in place)
+    if sorted(dims) != list(range(len(nest.vars))) or len(dims) != len(indices):
+        return None
+    return dims if tuple(nest.extents[d] for d in dims) == buffer.shape else None
+
+
+def _direction(indices: tuple[Expr, ...], fastest: Var, along: Pattern) -> Pattern:
+    """Neighbouring threads differ in the fastest variable: columns where it moves another dimension than the last."""
+    *others, last = (any(part == fastest for part in walk_expr(index)) for index in indices)
+    return "columns" if any(others) and not last else along

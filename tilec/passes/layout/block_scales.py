@@ -1,0 +1,29 @@
+"""Which products and copies with block scales tcgen05 can do."""
+
+from __future__ import annotations
+
+from tilec.ir.tile import TileOp
+from tilec.ops.block_scaled import ROWS
+from tilec.ops.gemm import gemm_shape
+from tilec.target.table import Target
+
+
+def why_not_scaled(op: TileOp, target: Target) -> str | None:
+    """Why the tensor cores cannot do this product or copy, or None (PTX ISA, tcgen05 "Matrix shape")."""
+    if not target.has("tcgen05"):
+        return f"{target.name} has no tensor memory"
+    if part := next((r for r in op.regions if not r.is_whole), None):
+        return f"a part of {part.buffer.name} is given: T.copy it to a tile of its own first"
+    if op.name == "scale_copy":
+        return None
+    m, n, k = gemm_shape(op)
+    tiles = [r.buffer for r in op.regions[:2]]
+    if m % ROWS:
+        return f"C has {m} rows, not a multiple of {ROWS}"
+    if n % 16 or (n > 256 and n % 256):
+        return f"C has {n} columns, not a multiple of 16 up to 256 or one of 256"
+    if k * tiles[0].dtype.bytes % 32:
+        return "it takes 32 bytes along K at a time"
+    if any(t.shape[-1] * t.dtype.bytes % 32 for t in tiles):
+        return "no bank swizzle fits rows that are not a multiple of 32 bytes"
+    return None

@@ -1,0 +1,225 @@
+"""Carry fragments through shared memory where statements need them in other registers than they lie in.
+
+A fragment has one layout. Where a statement needs another one (a product that shares its rows out differently, a sum
+along the other dimension, elements of other threads), what it reads is copied to a shared tile in front of it, and what
+it writes is copied back behind it. Conversions of one shape and type share a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tilec.ir.tile import (
+    Bind,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Print,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    While,
+    bodies,
+    children,
+    integer,
+    walk,
+    walk_expr,
+    with_children,
+)
+from tilec.passes.analysis.copy_nests import covers
+from tilec.passes.analysis.scheduling_hints import expanded
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.support.diagnostics import InternalError, Label, fail
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+Indices = tuple[Expr, ...]
+
+CONVERSION = "conversion."
+"""How the names of the tiles begin that fragments pass through: none of a kernel's own does."""
+
+
+class Conflict(Exception):
+    """A statement needs `buffer` in other registers than `origin`, a place of the text, puts it in. In a nest, only
+    where it is used with these `indices`."""
+
+    def __init__(self, stmt: Stmt, buffer: Buffer, origin: Span, indices: frozenset[Indices] = frozenset()) -> None:
+        super().__init__(buffer.name)
+        self.stmt, self.buffer, self.origin, self.indices = stmt, buffer, origin, indices
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """`buffer` got its layout at `origin`; the statement at `span` needs another, and so it passes through the shared
+    tile `staging`, in and out of the statement `passes` times."""
+
+    buffer: Buffer
+    staging: Buffer
+    origin: Span
+    span: Span
+    passes: int
+
+    @property
+    def bytes(self) -> int:
+        """What is written to shared memory, and read again, each time that the statement runs."""
+        return self.staging.bytes * self.passes
+
+
+def resolve(kernel: Kernel, conflict: Conflict) -> tuple[Kernel, Conversion]:
+    """The kernel in which that statement gets the buffer through shared memory."""
+    stmt, buffer = conflict.stmt, conflict.buffer
+    staging = _staging(kernel, stmt, _carried(stmt, buffer))
+    match stmt:
+        case Parallel():
+            statements = _nest(stmt, conflict, staging)
+        case TileOp(name="gemm" | "reduce" | "finalize_reducer"):
+            statements = _operation(stmt, buffer, staging, kernel)
+        case TileOp():
+            statements = _move(stmt, buffer, staging)
+        case _:
+            raise InternalError(f"{type(stmt).__name__} has no registers")
+    used = dict.fromkeys(b for s in statements for b in (*reads(s), *writes(s)) if b.scope != "global")
+    buffers = (*kernel.buffers, *(b for b in used if b not in kernel.buffers))
+    passes = sum(staging in writes(s) for s in statements)
+    converted = replace(kernel, body=rewritten(kernel.body, stmt, statements), buffers=buffers)
+    return converted, Conversion(buffer, staging, conflict.origin, stmt.span, passes)
+
+
+def _carried(stmt: Stmt, buffer: Buffer) -> Buffer:
+    """What passes through shared memory: of a copy that converts, the smaller elements."""
+    if isinstance(stmt, TileOp) and stmt.name == "copy" and stmt.regions[0].buffer == buffer:
+        dtype = stmt.regions[1].buffer.dtype
+        return replace(buffer, dtype=dtype) if dtype.bits < buffer.dtype.bits else buffer
+    return buffer
+
+
+def _staging(kernel: Kernel, stmt: Stmt, carried: Buffer) -> Buffer:
+    """A shared tile that the statement does not use: one that is there, or a new one."""
+    made = [b for b in kernel.buffers if b.name.startswith(CONVERSION)]
+    fitting = (b for b in made if (b.extents, b.dtype) == (carried.extents, carried.dtype))
+    used = {*reads(stmt), *writes(stmt)}
+    found = next((b for b in fitting if b not in used), None)
+    return found or Buffer(f"{CONVERSION}{len(made)}", carried.extents, carried.dtype, "shared", stmt.span)
+
+
+# ---- the ways through ------------------------------------------------------------------------------------------------
+
+
+def _move(op: TileOp, buffer: Buffer, staging: Buffer) -> tuple[Stmt, ...]:
+    """A copy, or an atomic one, from the fragment or into it."""
+    source, destination = op.regions
+    if source.buffer == buffer:
+        return _copy(buffer, staging, op), replace(op, regions=(replace(source, buffer=staging), destination))
+    through = replace(op, regions=(source, replace(destination, buffer=staging)))
+    kept = () if destination.is_whole else (_copy(buffer, staging, op),)
+    return *kept, through, _copy(staging, buffer, op)
+
+
+def _operation(op: TileOp, buffer: Buffer, staging: Buffer, kernel: Kernel) -> tuple[Stmt, ...]:
+    """What works on registers alone gets a fragment of its own."""
+    taken = sum(b.name.startswith(f"{buffer.name}.again") for b in kernel.buffers)
+    own = replace(buffer, name=f"{buffer.name}.again{taken}", span=op.span)
+    regions = tuple(replace(r, buffer=own) if r.buffer == buffer else r for r in op.regions)
+    into = (_copy(buffer, staging, op), _copy(staging, own, op)) if buffer in reads(op) else ()
+    back = (_copy(own, staging, op), _copy(staging, buffer, op)) if buffer in writes(op) else ()
+    return *into, replace(op, regions=regions), *back
+
+
+def _nest(nest: Parallel, conflict: Conflict, staging: Buffer) -> tuple[Stmt, ...]:
+    """The elements come from the shared tile, and go there."""
+    buffer, indices = conflict.buffer, conflict.indices
+    stores = [s for s in walk(nest.body) if isinstance(s, Store) and s.buffer == buffer]
+    loaded = {e.indices for e in _loads(nest) if e.buffer == buffer}
+    read, written = loaded & indices, {s.indices for s in stores} & indices
+    if stores and len({s.indices for s in stores} | loaded) > 1:
+        if len(nest.body) > 1 or nest.body[0] is not stores[0]:
+            fail(
+                "fragment-index",
+                f"{buffer.name} is set in this nest, which also uses elements of it that other threads have",
+                stores[0].span,
+                "set here",
+                secondary=(Label(buffer.span, "a fragment lives in registers"),),
+                help="put the results in another fragment, or use a tile made by T.alloc_shared",
+            )
+        # A single store reads what was there before the nest: that is kept apart from what it sets.
+        written = set() if read else written
+
+    def rename(used: Buffer, at: Indices, stored: bool) -> Buffer:
+        return staging if used == buffer and at in (written if stored else read) else used
+
+    through = _renamed(nest, rename)
+    extents = dict(zip(nest.vars, nest.extents, strict=True))
+    sets = (s for s in through.body if isinstance(s, Store) and s.buffer == staging)
+    whole = any(covers(staging, s.indices, extents) for s in sets)
+    before = () if not read and whole else (_copy(buffer, staging, nest),)
+    return *before, through, *((_copy(staging, buffer, nest),) if written else ())
+
+
+def _copy(source: Buffer, destination: Buffer, at: Stmt) -> TileOp:
+    def whole(buffer: Buffer) -> Region:
+        return Region(buffer, tuple(integer(0) for _ in buffer.extents), buffer.shape, at.span)
+
+    return TileOp("copy", (whole(source), whole(destination)), (("via", "registers"),), at.span)
+
+
+# ---- rewriting -------------------------------------------------------------------------------------------------------
+
+Rename = Callable[[Buffer, Indices, bool], Buffer]
+"""The buffer to use instead at these indices, in a store or else in a load."""
+
+
+def _loads(nest: Parallel) -> Iterator[Load]:
+    for stmt in walk(nest.body):
+        for expr in expressions(stmt):
+            yield from (e for e in walk_expr(expr) if isinstance(e, Load))
+
+
+def _renamed(nest: Parallel, rename: Rename) -> Parallel:
+    def expression(expr: Expr) -> Expr:
+        if isinstance(expr, Load):
+            expr = replace(expr, buffer=rename(expr.buffer, expr.indices, False))
+        return with_children(expr, tuple(expression(c) for c in children(expr)))
+
+    def statement(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Store(buffer=buffer, indices=indices, value=value):
+                inside = tuple(expression(i) for i in indices)
+                return replace(stmt, buffer=rename(buffer, indices, True), indices=inside, value=expression(value))
+            case Print(values=values):
+                return replace(stmt, values=tuple(map(expression, values)))
+            case Bind(value=value):
+                return replace(stmt, value=expression(value))
+            case If(condition=condition, then=then, orelse=orelse):
+                new_then, new_orelse = (tuple(statement(s) for s in branch) for branch in (then, orelse))
+                return replace(stmt, condition=expression(condition), then=new_then, orelse=new_orelse)
+            case _:
+                raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
+
+    return replace(nest, body=tuple(statement(s) for s in nest.body))
+
+
+def rewritten(body: tuple[Stmt, ...], old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements with `old` become `new`, wherever it stands."""
+    return tuple(s for stmt in body for s in _parts(stmt, old, new))
+
+
+def _parts(stmt: Stmt, old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    if stmt is old:
+        return new
+    if not any(inner is old for body in bodies(stmt) for inner in walk(body)):
+        return (stmt,)
+    match stmt:
+        case For(body=body):
+            return (expanded(stmt, [_parts(s, old, new) for s in body]),)
+        case While(body=body):
+            return (replace(stmt, body=rewritten(body, old, new)),)
+        case If(then=then, orelse=orelse):
+            return (replace(stmt, then=rewritten(then, old, new), orelse=rewritten(orelse, old, new)),)
+        case _:
+            raise InternalError(f"a statement inside {type(stmt).__name__}")

@@ -1,0 +1,47 @@
+"""Whether T.tma_gather4 and T.tma_scatter4 can be carried out: there is one instruction for each, and no other way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from tilec.ir.tile import Buffer, TileOp
+from tilec.ops.four_rows import ROWS
+from tilec.passes.layout.atoms import holds_boxes
+from tilec.passes.layout.tensor_maps import NO_BOXES, why_no_tensor_map
+from tilec.support.diagnostics import Label, fail
+from tilec.target.table import Target
+
+_ALIGNED = 128
+"""Bytes of the place in shared memory where TMA begins (PTX ISA, cp.async.bulk.tensor)."""
+
+
+def check_four_rows(op: TileOp, target: Target, placed: Collection[Buffer], ordered: Collection[str]) -> None:
+    """`placed` are tiles whose layout TMA does not know, `ordered` the tensors whose accesses by threads have an order.
+    Errors: `unsupported-operand`."""
+    if reason := _why_not(op, target, placed, ordered):
+        fail(
+            "unsupported-operand",
+            f"this T.tma_{op.name} cannot go by TMA",
+            op.span,
+            reason,
+            secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions if r.buffer.scope == "shared"),
+            help="write T.copy for each row",
+        )
+
+
+def _why_not(op: TileOp, target: Target, placed: Collection[Buffer], ordered: Collection[str]) -> str | None:
+    line, part = op.regions if op.name == "gather4" else op.regions[::-1]
+    tile, size = part.buffer, part.buffer.dtype.bytes
+    if not target.has("tma.gather4"):
+        return f"{target.name} has no copies of rows by their indices"
+    if tile in placed:
+        return f"{tile.name} is given a layout that TMA does not know"
+    if op.name == "scatter4" and line.buffer.name in ordered:
+        return f"the kernel touches {line.buffer.name} elsewhere too"
+    row = tile.shape[-1]
+    if not part.is_whole and row * size * ROWS % _ALIGNED:
+        return f"four rows of {tile.name} are {row * size * ROWS} bytes, not a multiple of {_ALIGNED}"
+    if not holds_boxes(tile):
+        return NO_BOXES
+    return why_no_tensor_map(line, replace(tile, extents=(row,)), least_dimensions=1)

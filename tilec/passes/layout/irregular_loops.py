@@ -1,0 +1,98 @@
+"""Nests whose given layout is none of mixed-radix digits, rewritten so that it is one.
+
+Such a layout is a table: which iteration each thread has under each of its numbers. The nest then runs over threads and
+numbers, which is a layout of digits, and the loop variables are put in as expressions of the two that give the table
+(`closed_form`). Threads and numbers that have no iteration are left out: the last threads by
+running past the end, the others and numbers by a condition.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+from tilec.ir.tile import Binary, Expr, If, LoopLayout, Parallel, Select, Var, integer, substitute
+from tilec.ir.types import BOOL, INT32
+from tilec.passes.analysis.substitution import substitute_stmt
+from tilec.passes.layout.closed_form import Table, of_one, of_two
+from tilec.passes.layout.loop_layout import fitting
+
+Element = tuple[int, ...]
+
+
+def regular(nest: Parallel, threads: int) -> Parallel:
+    """The same iterations in the same threads, in a layout of digits. Of an iteration that several threads have, the
+    first one runs it. Errors: `loop-layout`."""
+    layout = nest.layout
+    assert layout is not None
+    found: dict[Element, tuple[int, int]] = {}
+    for place, element in sorted(fitting(layout, threads).items()):
+        found.setdefault(element, place)
+    rows: dict[int, list[tuple[int, Element]]] = {}
+    for element, (t, n) in found.items():
+        rows.setdefault(t, []).append((n, element))
+    used, numbers = 1 + max(rows), sorted({n for row in rows.values() for n, _ in row})
+    if len(found) < used * len(numbers):  # each thread's iterations, in their order, are its first numbers
+        numbers = list(range(max(map(len, rows.values()))))
+        rows = {t: [(n, element) for n, (_, element) in enumerate(sorted(row))] for t, row in rows.items()}
+    at = {n: place for place, n in enumerate(numbers)}
+    table = {(t, at[n]): element for t, row in rows.items() for n, element in row}
+    counts = {t: len(row) for t, row in rows.items()}
+    thread, number = (Var(f"{nest.vars[0].name}.{name}") for name in ("thread", "number"))
+    coordinates = _coordinates(table, layout.shape, thread, number)
+    least = min(counts.get(t, 0) for t in range(used))
+    exists: Expr | None = None
+    if least < len(numbers):
+        count = of_one({t: counts.get(t, 0) for t in range(used)}, thread)
+        exists = Binary("lt", number, count, BOOL)
+        # Elsewhere a thread that reads something in vain reads what it has anyway: others may write the rest.
+        last = Binary("min", number, Binary("sub", count, integer(1), INT32), INT32)
+        own = Select(Binary("lt", number, integer(least), BOOL), number, last, INT32)
+        coordinates = tuple(substitute(c, {number: own}) for c in coordinates)
+        if least == 0:  # a thread that has nothing is outside of everything
+            empty = Binary("lt", count, integer(1), BOOL)
+            coordinates = tuple(
+                Select(empty, integer(e), c, INT32) for c, e in zip(coordinates, layout.shape, strict=True)
+            )
+    body = tuple(substitute_stmt(s, dict(zip(nest.vars, coordinates, strict=True))) for s in nest.body)
+    if exists is not None:
+        body = (If(exists, body, (), nest.span),)
+    extents, (first, second) = (used, len(numbers)), (Var("%0"), Var("%1"))
+    own_layout = LoopLayout(extents, (first, second), first, second, layout.span)
+    return replace(nest, vars=(thread, number), extents=extents, body=body, layout=own_layout)
+
+
+def _coordinates(
+    table: dict[tuple[int, int], Element], shape: tuple[int, ...], thread: Var, number: Var
+) -> tuple[Expr, ...]:
+    """The coordinates of each thread's iterations: each by itself, or else from the iteration's place in some order of
+    the dimensions, or else by cases."""
+    rank = len(shape)
+    each: list[Table] = [{place: element[d] for place, element in table.items()} for d in range(rank)]
+    alone = [of_two(one, thread, number, shape[d]) for d, one in enumerate(each)]
+    if all(one is not None for one in alone):
+        return tuple(one for one in alone if one is not None)
+    for order in itertools.permutations(range(rank)) if rank <= 4 else (tuple(range(rank)),):
+        flat: Table = {}
+        for place, element in table.items():
+            value = 0
+            for d in order:
+                value = value * shape[d] + element[d]
+            flat[place] = value
+        whole = of_two(flat, thread, number, math.prod(shape))
+        if whole is not None:
+            return _unflattened(whole, shape, order)
+    return tuple(
+        one if one is not None else of_two(each[d], thread, number, shape[d], by_cases=True) or integer(0)
+        for d, one in enumerate(alone)
+    )
+
+
+def _unflattened(place: Expr, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[Expr, ...]:
+    found: dict[int, Expr] = {}
+    for d in reversed(order[1:]):
+        found[d] = Binary("floormod", place, integer(shape[d]), INT32)
+        place = Binary("floordiv", place, integer(shape[d]), INT32)
+    found[order[0]] = place
+    return tuple(found[d] for d in range(len(shape)))

@@ -1,0 +1,117 @@
+"""The form of a kernel: serial, its pipelined loops run by all warps alike, or shared out between warp roles."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.tile import (
+    Bind,
+    Buffer,
+    For,
+    Kernel,
+    Placement,
+    TileOp,
+    walk,
+)
+from tilec.ops.meet import is_for_every_role
+from tilec.ops.sync import spelled
+from tilec.passes.analysis.control_slice import is_per_thread, kept_by_every_role, scalar_reads
+from tilec.passes.analysis.rings import is_load, pipelined_loops, why_not_fed
+from tilec.passes.analysis.scheduling_hints import asynchronous, awaited
+from tilec.passes.analysis.tensor_order import ordered_tensors
+from tilec.passes.layout.atoms import is_legal, with_swizzle
+from tilec.passes.layout.tensor_maps import why_not_tma
+from tilec.support.diagnostics import fail
+from tilec.support.options import Strategy
+from tilec.target.table import Target
+
+Form = Literal["serial", "unspecialised", "warp_specialised"]
+
+
+def form_of(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
+    loops = pipelined_loops(kernel.body)
+    if strategy == "none" or not loops:
+        return "serial"
+    able = target.has("tma") and target.has("setmaxnreg")
+    if strategy == "warp-specialize":
+        refusal = why_not_specialised(kernel, loops) if able else f"{target.name} has no TMA"
+        if refusal:
+            fail(
+                "strategy-impossible",
+                f"this kernel cannot be warp-specialised: {refusal}",
+                loops[0].span,
+                "the pipelined loop",
+                help="leave --pipeline-strategy at auto",
+            )
+        return "warp_specialised"
+    if strategy == "auto" and able and _fills_a_multiprocessor(loops) and why_not_specialised(kernel, loops) is None:
+        return "warp_specialised"
+    return "unspecialised"
+
+
+def why_unfed(kernel: Kernel) -> str:
+    loops = pipelined_loops(kernel.body)
+    no_loop = None if loops else "there is no T.Pipelined loop"
+    return no_loop or why_not_specialised(kernel, loops) or "the strategy leaves no warps for that"
+
+
+def _fills_a_multiprocessor(loops: tuple[For, ...]) -> bool:
+    """Whether one block at a time is enough. Roles share out all of a multiprocessor's registers, which products of
+    tiles want, and stores that a role of their own may begin. Whatever else computes on the way from memory to memory
+    hides its latencies behind those of other blocks, each of which loads for itself."""
+    stmts = [s for loop in loops for s in walk(loop.body) if isinstance(s, TileOp)]
+    return any(s.name == "gemm" or _leaves_shared(s) for s in stmts)
+
+
+def _leaves_shared(op: TileOp) -> bool:
+    return op.name in ("copy", "atomic") and [r.buffer.scope for r in op.regions] == ["shared", "global"]
+
+
+def why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
+    """A producer warp can feed a loop only by TMA, and only unconditionally. What it cannot load of a loop around a
+    pipelined one, the consumers load themselves: little of the time goes there."""
+    if kernel.threads % WARPGROUP_THREADS or kernel.threads > 3 * WARPGROUP_THREADS:
+        return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP_THREADS}"
+    fed = 0
+    ordered, placed = ordered_tensors(kernel), placed_tiles(kernel)
+    tiles = {b.name for b in kernel.buffers} - kept_by_every_role(kernel)
+    if steering := scalar_reads(kernel.body) & (ordered | tiles):
+        return f"the kernel computes {min(steering)}, which decides what is copied"
+    if own := next((s for s in walk(kernel.body) if isinstance(s, Bind) and is_per_thread(s.value)), None):
+        return f"in {own.span.place}, each thread reads for itself"
+    for loop in loops:
+        if met := next((s for s in walk(loop.body) if is_for_every_role(s)), None):
+            return f"in line {met.span.line}, {spelled(met)} stands in the loop"
+        if pipelined_loops(loop.body):
+            continue
+        for stmt, wish, waits in zip(loop.body, asynchronous(loop), awaited(kernel, loop), strict=True):
+            if wish is False and isinstance(stmt, TileOp) and is_load(stmt):
+                return f"the copy in {stmt.span.place} is to be synchronous"
+            if waits and isinstance(stmt, TileOp) and is_load(stmt):
+                return f"`sync` lets the copy in {stmt.span.place} wait for others"
+            inner = [s for s in walk((stmt,)) if isinstance(s, TileOp) and is_load(s)]
+            for copy in inner:
+                if copy is not stmt:
+                    return f"the copy in {copy.span.place} is conditional or in a loop of its own"
+                reason = why_not_tma(copy, placed)
+                if copy.regions[0].buffer.name in ordered:
+                    reason = f"the kernel also writes {copy.regions[0].buffer.name}"
+                if reason:
+                    return f"the copy in {copy.span.place} cannot use TMA, {reason}"
+                fed += 1
+        reason = why_not_fed(kernel, loop)
+        if reason:
+            return reason
+    return None if fed else "no copy from global to shared memory in a pipelined loop"
+
+
+def placed_tiles(kernel: Kernel) -> frozenset[Buffer]:
+    """The shared tiles to which a person gives a layout that TMA does not know: a placement that is no hardware
+    swizzle, or one whose panels are no boxes."""
+    return frozenset(
+        p.buffer
+        for p in kernel.layouts
+        if isinstance(p.layout, Placement)
+        or (isinstance(p.layout, int) and not is_legal(with_swizzle(p.buffer, p.layout), ("tma",)))
+    )

@@ -1,0 +1,118 @@
+"""What a target can compute: functions of float64, products of parts of tiles."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from tilec.ir.affine import affine
+from tilec.ir.expr import SMALL_FLOATS
+from tilec.ir.tile import Call, Stmt, TileOp, walk, walk_expr
+from tilec.ir.types import FLOAT16, FLOAT64
+from tilec.passes.analysis.usage import expressions
+from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
+from tilec.target.table import Target
+
+FLOAT64_FUNCTIONS = frozenset(
+    {"abs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "reinterpret"}
+)  # the others have no instruction
+
+ROW_BYTES = 16
+"""Of a row of a shared tile tensor cores take so many together (PTX ISA, "ldmatrix"; "Matrix descriptor format")."""
+
+
+def check_arithmetic(body: tuple[Stmt, ...], mistakes: Mistakes = AT_ONCE) -> None:
+    """Refuse functions for which there are no instructions, one in each statement."""
+    for stmt in walk(body):
+        with mistakes.caught():
+            _check(stmt)
+
+
+def _check(stmt: Stmt) -> None:
+    for expr in expressions(stmt):
+        for e in walk_expr(expr):
+            if isinstance(e, Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
+                fail(
+                    "unsupported-type",
+                    f"T.{e.fn} of float64 is not supported",
+                    stmt.span,
+                    "in this statement",
+                    help="compute it in float32, as T.cast(x, 'float32')",
+                )
+
+
+def check_parts(op: TileOp) -> None:
+    """Refuse a product of such parts of tiles as no instruction can reach."""
+    whole = len(op.regions) > 3 or "nibbles" in dict(op.attrs)
+    for region in op.regions:
+        tile = region.buffer
+        if region.is_whole:
+            continue
+        row = affine(region.start[-1]).divisor * tile.dtype.bytes
+        if tile.scope == "shared" and not whole and row % ROW_BYTES == 0:
+            continue
+        what = f"a part of {tile.name}, which is {' × '.join(map(str, tile.shape))}"
+        if tile.scope != "shared":
+            title, way = "T.gemm takes whole fragments", "copy the part to a fragment of its own first"
+        elif whole:
+            title, way = f"this product of {tile.dtype} takes whole tiles", "copy the part to a tile of its own first"
+        else:
+            title = "T.gemm cannot begin there"
+            what = f"not known to be a multiple of {ROW_BYTES} bytes along the rows of {tile.name}"
+            way = f"begin at a multiple of {ROW_BYTES // tile.dtype.bytes} elements, or copy the part to another tile"
+        fail("unsupported-operand", title, region.span, what, secondary=(Label(tile.span, "from here"),), help=way)
+
+
+def check_narrow_sum(op: TileOp) -> None:
+    """Refuse a sum that mma.sync has not."""
+    a, _, c, *_ = (r.buffer for r in op.regions)
+    if a.dtype in SMALL_FLOATS and c.dtype == FLOAT16:
+        fail(
+            "unsupported-type",
+            f"T.gemm of {a.dtype} accumulates in float16 only by wgmma or tcgen05",
+            op.span,
+            "which take whole warpgroups of 64 rows, and rows of 32 bytes or more",
+            help="allocate the accumulator as float32",
+        )
+
+
+def no_fill(op: TileOp) -> NoReturn:
+    """Refuse a T.clear of what only products write."""
+    fail(
+        "wrong-scope",
+        "T.clear of a tile in tensor memory",
+        op.span,
+        f"only products write {op.regions[0].buffer.name}",
+        secondary=(Label(op.regions[0].buffer.span, "allocated here"),),
+        help="let the first product clear it, by clear_accum=",
+    )
+
+
+def no_barrier(op: TileOp) -> NoReturn:
+    """Refuse a T.gemm into tensor memory that nobody waits for, in a kernel that orders its threads itself."""
+    title = "T.gemm into tensor memory needs `mbar` in a kernel with barriers or roles of its own"
+    _unawaited(op, title, help="pass mbar= what T.alloc_barrier made, and wait for it")
+
+
+def no_roles(op: TileOp) -> NoReturn:
+    """Refuse a T.tcgen05_gemm that nobody waits for."""
+    title = "T.tcgen05_gemm is for kernels that order their threads by barriers of their own"
+    _unawaited(op, title, help="write T.gemm, also into tensor memory: tilec waits for it")
+
+
+def _unawaited(op: TileOp, title: str, help: str) -> NoReturn:
+    sum_at = Label(op.regions[2].buffer.span, "C is allocated here")
+    fail("unsupported-operand", title, op.span, "nothing says when it is done", secondary=(sum_at,), help=help)
+
+
+def no_wgmma(op: TileOp, target: Target) -> NoReturn:
+    """Refuse a T.wgmma_gemm that is none."""
+    why = "wgmma takes whole warpgroups and blocks of 64 rows, and float16 and bfloat16 alone transposed"
+    if any(not r.is_whole for r in op.regions):
+        why = "wgmma takes parts of tiles from every eighth row and 32 bytes on, across K whole panels of 128 bytes"
+    fail(
+        "unsupported-operand",
+        "this T.wgmma_gemm cannot go by wgmma",
+        op.span,
+        why if target.has("wgmma") else f"{target.name} has none",
+        help="write T.gemm, which takes the instruction that there is",
+    )

@@ -1,0 +1,476 @@
+"""Types that no instruction knows: their elements are stored as bytes, and computed with as int32 or float32.
+
+Afterwards a tensor or shared tile of int4, uint4 or float4_e2m1fn is one of uint8 with half as many columns, the first
+of two neighbours in the lower half of a byte. A fragment has one element in each byte, as does every tile of
+float8_e8m0fnu. Copies that convert, and copies that change between the two, become elementwise nests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from tilec.ir.affine import affine
+from tilec.ir.expr import integer_range
+from tilec.ir.tile import (
+    ONCE,
+    Attr,
+    Binary,
+    BinaryOp,
+    Bind,
+    Break,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Pinned,
+    Print,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    While,
+    children,
+    integer,
+    substitute,
+    walk,
+    walk_expr,
+    with_attr,
+    with_children,
+)
+from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E8M0, FLOAT32, INT4, INT32, NARROW, UINT8, DType
+from tilec.ops.fill import fill_value
+from tilec.ops.lowering import element
+from tilec.ops.refused import is_refused, refused
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.analysis.substitution import substitute_stmt
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.support.diagnostics import AT_ONCE, CompileError, InternalError, Label, Mistakes, fail
+from tilec.support.source import Span
+
+
+def widened(kernel: Kernel, mistakes: Mistakes = AT_ONCE) -> Kernel:
+    """The kernel without such types; itself where it has none."""
+    buffers = [p for p in (*kernel.params, *kernel.buffers) if isinstance(p, Buffer)]
+    named = {e.dtype for s in walk(kernel.body) for x in expressions(s) for e in walk_expr(x)}
+    if not any(dtype in NARROW for dtype in (*named, *(b.dtype for b in buffers))):
+        return kernel
+    for buffer in buffers:
+        with mistakes.caught():
+            _check_rows(buffer)
+    return replace(
+        kernel,
+        params=tuple(_stored(p) if isinstance(p, Buffer) else p for p in kernel.params),
+        buffers=tuple(_stored(b) for b in kernel.buffers),
+        body=_body(kernel.body, mistakes),
+        layouts=tuple(Pinned(_stored(p.buffer), p.layout, p.span) for p in kernel.layouts),
+    )
+
+
+def _is_packed(buffer: Buffer) -> bool:
+    """Whether two of its elements share a byte."""
+    return buffer.dtype.per_byte == 2 and buffer.scope != "fragment"
+
+
+def _stored(buffer: Buffer) -> Buffer:
+    """The buffer of bytes that holds this one."""
+    if buffer.dtype not in NARROW:
+        return buffer
+    if not _is_packed(buffer):
+        return replace(buffer, dtype=UINT8)
+    last = buffer.extents[-1]
+    return replace(buffer, extents=(*buffer.extents[:-1], last // 2 if isinstance(last, int) else last), dtype=UINT8)
+
+
+def _check_rows(buffer: Buffer) -> None:
+    last = buffer.extents[-1]
+    if _is_packed(buffer) and (not isinstance(last, int) or last % 2):
+        fail(
+            "packed-row",
+            f"the rows of {buffer.name} do not end with a byte",
+            buffer.span,
+            f"two {buffer.dtype} share one, and a row has {last} of them"
+            if isinstance(last, int)
+            else f"two {buffer.dtype} share one, and how many a row has is known only at launch",
+            help="give the last dimension an even size" if isinstance(last, int) else "give it a size that is a number",
+        )
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def _computed(dtype: DType) -> DType:
+    """The type that stands for it."""
+    if dtype not in NARROW:
+        return dtype
+    return FLOAT32 if dtype.is_float else INT32
+
+
+def _int(op: BinaryOp, a: Expr, b: Expr | int) -> Expr:
+    return Binary(op, a, integer(b) if isinstance(b, int) else b, INT32)
+
+
+def _bits(value: Expr) -> Expr:
+    """Of a float32."""
+    return Call("reinterpret", (value,), INT32)
+
+
+def _float(bits: Expr) -> Expr:
+    return Call("reinterpret", (bits,), FLOAT32)
+
+
+def _decoded(code: Expr, dtype: DType) -> Expr:
+    """The value of bits, which are an int32 below 16 or 256."""
+    if dtype == INT4:
+        return _int("shr", _int("shl", code, 28), 28)
+    if dtype == FLOAT4_E2M1:
+        # Exponent and fraction where float32 has them make a number 2¹²⁶ times as small, subnormal or not.
+        sign, rest = _int("shl", _int("bitand", code, 8), 28), _int("shl", _int("bitand", code, 7), 22)
+        return Binary("mul", _float(_int("bitor", sign, rest)), Const(2.0**126, FLOAT32), FLOAT32)
+    if dtype == FLOAT8_E8M0:
+        power = _int("max", _int("shl", code, 23), 0x400000)  # 2⁻¹²⁷ is subnormal
+        return _float(Select(Binary("eq", code, integer(255), BOOL), integer(0x7FC00000), power, INT32))
+    return code
+
+
+@dataclasses.dataclass(slots=True)
+class _Values:
+    """Expressions without the types. In a nest, `before` are the binds that have to stand in front of a statement."""
+
+    before: list[Stmt] | None = None
+    named: int = 0
+
+    def once(self, value: Expr) -> Expr:
+        if self.before is None:
+            return value
+        var = Var(f"{ONCE}{self.named}", value.dtype)
+        self.named += 1
+        self.before.append(Bind(var, value))
+        return var
+
+    def encoded(self, value: Expr, dtype: DType) -> Expr:
+        """The bits, as an int32, of a value that stands for one of the type, rounded to it."""
+        if not dtype.is_float:
+            return _int("bitand", value, 15)
+        signed = self.once(_bits(value))
+        bits = _int("bitand", signed, 0x7FFFFFFF)
+        if dtype == FLOAT8_E8M0:
+            up = _int("min", _int("shr", _int("add", bits, 0x7FFFFF), 23), 254)
+            power = Select(Binary("le", bits, integer(0x400000), BOOL), integer(0), up, INT32)
+            return Select(Binary("gt", bits, integer(0x7F800000), BOOL), integer(255), power, INT32)
+        size = _int("min", bits, 0x40C00000)  # 6, the largest number
+        # Below 1 in steps of a half, which float32 rounds to when 2²² is added; above with one bit of fraction.
+        halves = _int("bitand", _bits(Binary("add", _float(size), Const(2.0**22, FLOAT32), FLOAT32)), 7)
+        even = _int("add", _int("bitand", _int("shr", size, 22), 1), 0x1FFFFF)
+        steps = _int("sub", _int("shr", _int("add", size, even), 22), 252)
+        code = Select(Binary("lt", size, integer(0x3F800000), BOOL), halves, steps, INT32)
+        sign = _int("bitand", _int("shr", signed, 28), 8)
+        number = Binary("le", bits, integer(0x7F800000), BOOL)
+        return Select(number, _int("bitor", code, sign), integer(7), INT32)
+
+    def rounded(self, value: Expr, dtype: DType) -> Expr:
+        """A value that stands for one of the type, made one that the type has."""
+        return _decoded(self.encoded(value, dtype), dtype)
+
+    def expr(self, expr: Expr) -> Expr:
+        match expr:
+            case Load(buffer=buffer, indices=indices) if buffer.dtype in NARROW:
+                return _decoded(_code(buffer, tuple(self.expr(i) for i in indices)), buffer.dtype)
+            case Cast(a=a, dtype=dtype) if dtype in NARROW:
+                return self.converted(self.expr(a), dtype)
+            case Cast(a=a, dtype=dtype) if _computed(a.dtype) == dtype:
+                return self.expr(a)
+            case Call(fn="reinterpret", args=(a,), dtype=dtype) if {a.dtype, dtype} & set(NARROW):
+                return self.reinterpreted(a, dtype)
+        new = with_children(expr, tuple(self.expr(c) for c in children(expr)))
+        if expr.dtype not in NARROW:
+            return new
+        whole = _retyped(new, _computed(expr.dtype))
+        return whole if isinstance(expr, Const | Var | Select) else self.rounded(whole, expr.dtype)
+
+    def code(self, expr: Expr) -> Expr:
+        """The bits of a value of such a type."""
+        match expr:
+            case Load(buffer=buffer, indices=indices):
+                return _code(buffer, tuple(self.expr(i) for i in indices))
+            case Cast(a=a, dtype=dtype) if dtype.is_float:
+                return self.encoded(_as_float32(self.expr(a)), dtype)
+            case _:
+                return self.encoded(self.expr(expr), expr.dtype)
+
+    def converted(self, value: Expr, dtype: DType) -> Expr:
+        """A value of another type as one that stands for this type."""
+        if dtype.is_float:
+            return self.rounded(_as_float32(value), dtype)
+        if not value.dtype.is_float:
+            return self.rounded(value if value.dtype == INT32 else Cast(value, INT32), dtype)
+        low, high = integer_range(dtype)
+        return _int("max", _int("min", Cast(value, INT32), high), low)
+
+    def reinterpreted(self, expr: Expr, dtype: DType) -> Expr:
+        """The same bits as another type."""
+        if expr.dtype in NARROW:
+            code = self.code(expr)
+        else:
+            byte = self.expr(expr) if expr.dtype == UINT8 else Call("reinterpret", (self.expr(expr),), UINT8)
+            code = Cast(byte, INT32)
+        if dtype in NARROW:
+            return _decoded(code, dtype)
+        return Cast(code, UINT8) if dtype == UINT8 else Call("reinterpret", (Cast(code, UINT8),), dtype)
+
+
+def _as_float32(value: Expr) -> Expr:
+    return value if value.dtype == FLOAT32 else Cast(value, FLOAT32)
+
+
+def _retyped(expr: Any, dtype: DType) -> Expr:
+    made: Expr = replace(expr, dtype=dtype)
+    return made
+
+
+def _code(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+    """The bits of an element."""
+    stored = _stored(buffer)
+    if not _is_packed(buffer):
+        return Cast(Load(stored, indices), INT32)
+    byte = Cast(Load(stored, (*indices[:-1], _half(indices[-1]))), INT32)
+    place = fold_expr(_int("mul", _int("floormod", indices[-1], 2), 4))
+    return _int("bitand", _int("shr", byte, place), 15)
+
+
+def _half(index: Expr) -> Expr:
+    return fold_expr(_int("floordiv", index, 2))
+
+
+# ---- statements ------------------------------------------------------------------------------------------------------
+
+
+def _body(body: tuple[Stmt, ...], mistakes: Mistakes) -> tuple[Stmt, ...]:
+    return tuple(_in_place(s, mistakes) for s in body)
+
+
+def _in_place(stmt: Stmt, mistakes: Mistakes) -> Stmt:
+    try:
+        return _stmt(stmt, mistakes)
+    except CompileError as error:
+        mistakes.add(error)
+        read, written = (tuple(_stored(b) for b in touched(stmt)) for touched in (reads, writes))
+        return refused(read, written, stmt.span)
+
+
+def _stmt(stmt: Stmt, mistakes: Mistakes) -> Stmt:
+    values = _Values()
+    match stmt:
+        case TileOp():
+            return _tile_op(stmt)
+        case Parallel():
+            return _nest(stmt)
+        case Bind(var=var, value=value):
+            return replace(stmt, var=_variable(var), value=values.expr(value))
+        case For(start=start, stop=stop, body=body):
+            return replace(stmt, start=values.expr(start), stop=values.expr(stop), body=_body(body, mistakes))
+        case If(condition=condition, then=then, orelse=orelse):
+            branches = _body(then, mistakes), _body(orelse, mistakes)
+            return replace(stmt, condition=values.expr(condition), then=branches[0], orelse=branches[1])
+        case While(condition=condition, body=body):
+            return replace(stmt, condition=values.expr(condition), body=_body(body, mistakes))
+        case Break():
+            return stmt
+        case Store() | Print():
+            raise InternalError(f"a {type(stmt).__name__} outside T.Parallel")
+
+
+def _variable(var: Var) -> Var:
+    return Var(var.name, _computed(var.dtype))
+
+
+def _nest(nest: Parallel) -> Parallel:
+    """Where it sets elements that share bytes, each iteration of the new nest is two of the old one."""
+    pairs = [s for s in walk(nest.body) if isinstance(s, Store) and _is_packed(s.buffer)]
+    if not pairs:
+        return replace(nest, body=tuple(_inside(nest.body, _Values())))
+    var = next((v for v in nest.vars if all(_advances(s, v) for s in pairs)), None)
+    if (
+        var is None
+        or nest.extents[nest.vars.index(var)] % 2
+        or any(isinstance(s, If) for s in nest.body)
+        or nest.layout
+    ):
+        fail(
+            "packed-store",
+            f"{pairs[0].buffer.name} is not set byte by byte",
+            pairs[0].span,
+            f"two {pairs[0].buffer.dtype} share a byte",
+            secondary=(Label(pairs[0].buffer.span, "from here"),),
+            help="let a variable of T.Parallel with an even extent be its last index, and choose values by "
+            "T.if_then_else instead of `if`; or keep the values in an int8 tile",
+        )
+    place = nest.vars.index(var)
+    extents = (*nest.extents[:place], nest.extents[place] // 2, *nest.extents[place + 1 :])
+    return replace(nest, extents=extents, body=tuple(_paired(nest.body, var, _Values())))
+
+
+def _inside(body: tuple[Stmt, ...], values: _Values) -> Iterator[Stmt]:
+    """The statements of a nest."""
+    for stmt in body:
+        before: list[Stmt] = []
+        values.before = before
+        match stmt:
+            case Store():
+                new: Stmt = _store(stmt, values)
+            case Print():
+                new = replace(stmt, values=tuple(map(values.expr, stmt.values)))
+            case Bind(var=var, value=value):
+                new = replace(stmt, var=_variable(var), value=values.expr(value))
+            case If(condition=condition, then=then, orelse=orelse):
+                tested = values.expr(condition)
+                branches = tuple(_inside(then, values)), tuple(_inside(orelse, values))
+                new = replace(stmt, condition=tested, then=branches[0], orelse=branches[1])
+            case _:
+                raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
+        yield from before
+        yield new
+
+
+def _store(store: Store, values: _Values) -> Store:
+    """One element: of bytes that hold one each."""
+    indices = tuple(values.expr(i) for i in store.indices)
+    if store.buffer.dtype not in NARROW:
+        return replace(store, indices=indices, value=values.expr(store.value))
+    if store.atomic is not None:
+        _refuse(f"an atomic operation on {store.buffer.dtype}", store.span, store.buffer)
+    return replace(store, buffer=_stored(store.buffer), indices=indices, value=Cast(values.code(store.value), UINT8))
+
+
+def _advances(store: Store, var: Var) -> bool:
+    """Whether the store goes through its rows in steps of one element as `var` goes through even and odd numbers."""
+    form = affine(store.indices[-1])
+    rest = [coefficient for atom, coefficient in form.terms if atom != var]
+    elsewhere = any(e == var for i in store.indices[:-1] for e in walk_expr(i))
+    return (var, 1) in form.terms and form.constant % 2 == 0 and all(c % 2 == 0 for c in rest) and not elsewhere
+
+
+def _paired(body: tuple[Stmt, ...], var: Var, values: _Values) -> Iterator[Stmt]:
+    twice = _int("mul", var, 2)
+    first: dict[Var, Expr] = {var: twice}
+    second: dict[Var, Expr] = {var: _int("add", twice, 1)}
+    for stmt in body:
+        if isinstance(stmt, Bind):
+            first[stmt.var], second[stmt.var] = (Var(f"{stmt.var.name}.{n}", stmt.var.dtype) for n in (0, 1))
+        if not isinstance(stmt, Store) or not _is_packed(stmt.buffer):
+            yield from _inside(tuple(substitute_stmt(stmt, part) for part in (first, second)), values)
+            continue
+        before: list[Stmt] = []
+        values.before = before
+        low, high = (values.code(substitute(stmt.value, part)) for part in (first, second))
+        indices = tuple(fold_expr(values.expr(substitute(i, first))) for i in stmt.indices)
+        yield from before
+        byte = Cast(_int("bitor", low, _int("shl", high, 4)), UINT8)
+        yield Store(_stored(stmt.buffer), (*indices[:-1], _halved(indices[-1])), byte, stmt.span)
+
+
+def _halved(index: Expr) -> Expr:
+    """Half of an index that is even."""
+    form = affine(_int("floordiv", index, 2))
+    total = form.symbolic()
+    return fold_expr(_int("add", total, form.constant))
+
+
+# ---- operations on whole tiles ---------------------------------------------------------------------------------------
+
+
+def _tile_op(op: TileOp) -> Stmt:
+    narrow = next((r.buffer for r in op.regions if r.buffer.dtype in NARROW), None)
+    if narrow is None or is_refused(op):
+        return _rewritten(op, lambda region: region)
+    if op.name == "copy":
+        return _copy(op)
+    if op.name == "gemm":
+        return _gemm(op, narrow)
+    if op.name == "scaled_gemm":
+        return _rewritten(op, lambda region: _in_bytes(region) or region)
+    if op.name != "fill":
+        _refuse(f"T.{op.name} of {narrow.dtype}", op.span, narrow)
+    return _fill(op)
+
+
+def _gemm(op: TileOp, narrow: Buffer) -> TileOp:
+    """Tensor cores take integers of four bits as they are packed."""
+    regions = tuple(_in_bytes(r) for r in op.regions)
+    if narrow.dtype.is_float or None in regions:
+        _refuse(f"T.gemm of {narrow.dtype}", op.span, narrow)
+    packed = replace(op, regions=tuple(r for r in regions if r is not None))
+    return with_attr(packed, "nibbles", "s4" if narrow.dtype == INT4 else "u4")
+
+
+def _refuse(what: str, span: Span, buffer: Buffer) -> NoReturn:
+    fail(
+        "unsupported-type",
+        f"{what} is not supported",
+        span,
+        secondary=(Label(buffer.span, f"{buffer.name} is {buffer.dtype}"),),
+        help="convert it first: T.copy to a tile of float16 or int8",
+    )
+
+
+def _rewritten(op: TileOp, region_of: Callable[[Region], Region]) -> TileOp:
+    def attr(value: Attr) -> Attr:
+        return value if value is None or isinstance(value, int | float | str) else _Values().expr(value)
+
+    regions = tuple(region_of(replace(r, start=tuple(_Values().expr(s) for s in r.start))) for r in op.regions)
+    return replace(op, regions=regions, attrs=tuple((key, attr(value)) for key, value in op.attrs))
+
+
+def _in_bytes(region: Region) -> Region | None:
+    """The bytes of a region of packed elements; None where it begins or ends inside one."""
+    if not _is_packed(region.buffer):
+        return replace(region, buffer=_stored(region.buffer))
+    start = region.start[-1]
+    if affine(start).divisor % 2 or region.extent[-1] % 2:
+        return None
+    stored = _stored(region.buffer)
+    extent = (*region.extent[:-1], region.extent[-1] // 2)
+    return replace(region, buffer=stored, start=(*region.start[:-1], _halved(start)), extent=extent)
+
+
+def _copy(op: TileOp) -> Stmt:
+    source, destination = op.regions
+    alike = source.buffer.dtype == destination.buffer.dtype and _is_packed(source.buffer) == _is_packed(
+        destination.buffer
+    )
+    if alike and all(_in_bytes(r) is not None for r in op.regions) and _rows_agree(source, destination):
+        return _rewritten(op, lambda region: _in_bytes(region) or region)
+    extents = destination.shape
+    variables = tuple(Var(f"{destination.buffer.name}.{d}") for d in range(len(extents)))
+    value: Expr = Load(source.buffer, element(source, variables, extents))
+    if source.buffer.dtype != destination.buffer.dtype:
+        value = Cast(value, destination.buffer.dtype)
+    store = Store(destination.buffer, element(destination, variables, extents), value, op.span)
+    return _nest(Parallel(variables, extents, (store,), op.span))
+
+
+def _rows_agree(source: Region, destination: Region) -> bool:
+    """Whether the two halve the same dimension."""
+    return not _is_packed(source.buffer) or source.extent[-1] == destination.extent[-1] > 1
+
+
+def _fill(op: TileOp) -> Stmt:
+    (part,) = op.regions
+    code = _Values().code(fill_value(op))
+    bytes_of = _in_bytes(part)
+    if bytes_of is None:
+        variables = tuple(Var(f"{part.buffer.name}.{d}") for d in range(len(part.shape)))
+        indices = element(part, variables, part.shape)
+        return _nest(Parallel(variables, part.shape, (Store(part.buffer, indices, fill_value(op), op.span),), op.span))
+    byte = _int("mul", code, 17) if _is_packed(part.buffer) else code
+    return replace(op, regions=(bytes_of,), attrs=(("value", fold_expr(Cast(byte, UINT8))),))

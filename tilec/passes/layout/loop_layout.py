@@ -1,0 +1,162 @@
+"""The layout that a person gives a nest, as digits of threads and registers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import NoReturn
+
+from tilec.ir.layout import Axis, Fragment
+from tilec.ir.tile import Expr, LoopLayout, Var
+from tilec.passes.analysis.fold_constants import compute_expr
+from tilec.support.diagnostics import fail
+
+
+@lru_cache(maxsize=64)
+def digits(layout: LoopLayout, threads: int) -> Fragment:
+    """The same layout as mixed-radix digits. Each iteration belongs to one thread, under a number of its own; threads
+    that the layout does not mention repeat what others do."""
+    try:
+        return _digits(layout, threads)
+    except _Irregular as irregular:
+        _refuse(layout, irregular.reason)
+
+
+def why_irregular(layout: LoopLayout) -> str | None:
+    """Why a layout that is no mistake is none of digits, or None."""
+    return _reason(layout, None)
+
+
+def is_regular(layout: LoopLayout, threads: int) -> bool:
+    """Whether `digits` has it. Errors: `loop-layout`."""
+    return _reason(layout, threads) is None
+
+
+def _reason(layout: LoopLayout, threads: int | None) -> str | None:
+    try:
+        _digits(layout, threads)
+    except _Irregular as irregular:
+        return irregular.reason
+    return None
+
+
+class _Irregular(Exception):
+    """The layout is one, but not of digits."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@lru_cache(maxsize=64)
+def places(layout: LoopLayout) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Each iteration, by its thread and its number there; one of which there are several copies, by each of them. Where
+    no numbers are given, they are in the iterations' order. Errors: `loop-layout`."""
+    found: dict[tuple[int, int], tuple[int, ...]] = {}
+    counts: dict[int, int] = {}
+    for element in itertools.product(*(range(e) for e in layout.shape)):
+        copies: set[int] = set()
+        for copy in range(layout.copies):
+            # A layout of several copies has a variable more, their number.
+            at = (*element, copy) if layout.copies > 1 else element
+            values = dict(zip(layout.vars, at, strict=True))
+            thread = _evaluate(layout.thread, values, layout)
+            if thread in copies and layout.index is None:
+                continue
+            copies.add(thread)
+            counts[thread] = counts.get(thread, -1) + 1
+            number = counts[thread] if layout.index is None else _evaluate(layout.index, values, layout)
+            taken = found.setdefault((thread, number), element)
+            if taken != element:
+                _refuse(layout, f"iterations {taken} and {element} are both number {number} of thread {thread}")
+            if thread < 0 or number < 0:
+                _refuse(layout, f"iteration {element} is number {number} of thread {thread}")
+    return found
+
+
+def fitting(layout: LoopLayout, threads: int) -> dict[tuple[int, int], tuple[int, ...]]:
+    """The same, of a block of so many threads. Errors: `loop-layout`."""
+    found = places(layout)
+    used = 1 + max(thread for thread, _ in found)
+    if used > threads:
+        _refuse(layout, f"threads 0 to {used - 1} do not fit a block of {threads}")
+    return found
+
+
+def _digits(layout: LoopLayout, threads: int | None) -> Fragment:
+    found = places(layout)
+    used, numbers = (1 + max(p[side] for p in found) for side in (0, 1))
+    threads = threads or used
+    fitting(layout, threads)
+    if len(found) != used * numbers or found[(0, 0)] != (0,) * len(layout.shape):
+        raise _Irregular(f"{used} threads with {numbers} iterations each are not {math.prod(layout.shape)}")
+    thread_axes = _axes([found[(t, 0)] for t in range(used)])
+    registers = _axes([found[(0, r)] for r in range(numbers)])
+    if any(axis.dim < 0 for axis in registers):
+        raise _Irregular("a thread has an iteration twice")
+    made = _over_all(Fragment(layout.shape, thread_axes, registers), used, threads)
+    alone = [_sum(thread_axes, t, len(layout.shape)) for t in range(used)]
+    for (thread, number), element in found.items():
+        if tuple(a + b for a, b in zip(alone[thread], made.register_offset(number), strict=True)) != element:
+            raise _Irregular(f"iteration {element} breaks the pattern of the others")
+    return made
+
+
+def _over_all(layout: Fragment, used: int, threads: int) -> Fragment:
+    """The layout of so many threads, of which `used` have iterations: the others repeat those, or run past the end of
+    a dimension, where there is nothing."""
+    if threads % used == 0:
+        return replace(layout, threads=(*layout.threads, Axis(threads // used, -1, 0)))
+    *axes, last = layout.threads
+    below = math.prod(axis.size for axis in axes)
+    past = last.dim >= 0 and last.size * last.stride == layout.shape[last.dim]
+    if not past or threads % below:
+        raise _Irregular(f"{used} threads do not divide a block of {threads}")
+    size = next(n for n in range(last.size, threads + 1) if threads % (below * n) == 0)
+    grown = (*axes, replace(last, size=size), Axis(threads // (below * size), -1, 0))
+    return replace(layout, threads=grown)
+
+
+def _axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
+    """The digits of a number, least significant first, from the element that each of its values means."""
+    axes: list[Axis] = []
+    base = 1
+    while base < len(elements):
+        step = elements[base]
+        moved = [d for d, s in enumerate(step) if s]
+        if len(moved) > 1 or (moved and step[moved[0]] < 0):
+            raise _Irregular(f"a step from {elements[0]} to {step} goes along no dimension")
+        size = 2
+        while size * base < len(elements) and elements[size * base] == tuple(size * s for s in step):
+            size += 1
+        while len(elements) % (size * base):
+            size -= 1
+        if size == 1:
+            raise _Irregular("its steps are no digits")
+        axes.append(Axis(size, moved[0], step[moved[0]]) if moved else Axis(size, -1, 0))
+        base *= size
+    return tuple(axes)
+
+
+def _sum(axes: tuple[Axis, ...], value: int, rank: int) -> tuple[int, ...]:
+    return Fragment((1,) * rank, (), axes).register_offset(value)
+
+
+def _evaluate(expr: Expr, values: Mapping[Var, int], layout: LoopLayout) -> int:
+    result = compute_expr(expr, values)
+    if result is None:
+        _refuse(layout, "it is more than arithmetic on the loop variables")
+    return int(result)
+
+
+def _refuse(layout: LoopLayout, reason: str) -> NoReturn:
+    fail(
+        "loop-layout",
+        "this layout cannot be used",
+        layout.span,
+        reason,
+        help="give each iteration a thread of the block and a number of its own there, both from 0 on",
+    )

@@ -1,0 +1,120 @@
+"""Where a T.Layout puts elements: those of a shared tile in the order of a hardware swizzle, or of its own; those of a
+tensor at other indices, which is all that becomes of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import NoReturn
+
+from tilec.ir.affine import add, interval, scale
+from tilec.ir.expr import cast
+from tilec.ir.layout import SharedLayout
+from tilec.ir.placement import NotArithmetic, evaluated
+from tilec.ir.tile import Binary, Buffer, Const, Expr, Placement, integer, substitute
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.values import IndexMap, show_shape
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.layout.atoms import candidates, offset
+from tilec.passes.layout.reshape_views import moved
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+
+def placement_of(buffer: Buffer, given: IndexMap, span: Span) -> Placement | int:
+    """The width of the swizzle that puts every element where the map does, or else the map."""
+    places, extents = _linear(buffer, given, span)
+    for layout in candidates(buffer):
+        if math.prod(extents) == len(places) and _puts(layout, places):
+            return layout.swizzle
+    if buffer.dtype.per_byte > 1:
+        _refuse(buffer, span, f"elements of {buffer.dtype} share bytes, which go together")
+    place: Expr = integer(0)
+    for index, extent in zip(given.indices, extents, strict=True):
+        place = add(scale(place, extent), index)
+    return Placement(given.shape, given.vars, place, 1 + max(places))
+
+
+def _linear(buffer: Buffer, given: IndexMap, span: Span, among: tuple[int, ...] = ()) -> tuple[list[int], list[int]]:
+    """The place of each element, in row-major order, and the extents of the map's results, by default those that these
+    elements reach."""
+    try:
+        found = [evaluated(index, given.shape, given.vars) for index in given.indices]
+    except NotArithmetic:
+        _refuse(buffer, span, "it is more than arithmetic on the indices")
+    elements = list(itertools.product(*(range(e) for e in given.shape)))
+    extents = list(among) or [1 + max(values) for values in found]
+    places = [0] * len(elements)
+    for values, extent in zip(found, extents, strict=True):
+        if min(values) < 0:
+            _refuse(buffer, span, f"element {list(elements[values.index(min(values))])} lies at {min(values)}")
+        places = [place * extent + value for place, value in zip(places, values, strict=True)]
+    taken: dict[int, tuple[int, ...]] = {}
+    for element, place in zip(elements, places, strict=True):
+        if place in taken:
+            _refuse(buffer, span, f"elements {list(taken[place])} and {list(element)} lie at one place")
+        taken[place] = element
+    return places, extents
+
+
+MOST_TRIED = 1 << 16  # elements of a tensor whose places are looked at one by one
+
+
+def tensor_places(tensor: Buffer, given: IndexMap, span: Span) -> IndexMap:
+    """The map, if it moves the elements of the tensor among themselves. Of a large tensor only the extents are known to
+    fit, and the places of a corner to differ."""
+    ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
+    reached = [interval(index, ranges) for index in given.indices]
+    if any(low < 0 or high == math.inf for low, high in reached):
+        _refuse(tensor, span, "it is more than arithmetic on the indices, or leaves the tensor")
+    extents = tuple(int(high) + 1 for _, high in reached)
+    if math.prod(extents) != math.prod(given.shape):
+        _refuse(tensor, span, f"{show_shape(extents)} places are not the {math.prod(given.shape)} of the tensor")
+    corner = list(given.shape)
+    while math.prod(corner) > MOST_TRIED:
+        corner[corner.index(max(corner))] = -(-max(corner) // 2)
+    _linear(tensor, replace(given, shape=tuple(corner)), span, extents)
+    return given
+
+
+def placed_at(tensor: Buffer, given: IndexMap, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The indices at which the element really lies."""
+    ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
+    extents = tuple(int(interval(index, ranges)[1]) + 1 for index in given.indices)
+    values = dict(zip(given.vars, (cast(i, INT32) for i in indices), strict=True))
+    places = tuple(fold_expr(substitute(index, values)) for index in given.indices)
+    return moved(replace(tensor, extents=extents), tensor, places)
+
+
+def inside_tensor(tensor: Buffer, indices: tuple[Expr, ...]) -> Expr | None:
+    """The condition under which there is such an element; None: always."""
+    total: Expr | None = None
+    for index, extent in zip(indices, tensor.shape, strict=True):
+        if isinstance(index, Const) and 0 <= index.value < extent:
+            continue
+        index = cast(index, INT32)
+        above, below = Binary("ge", index, integer(0), BOOL), Binary("lt", index, integer(extent), BOOL)
+        both = Binary("and", above, below, BOOL)
+        total = both if total is None else Binary("and", total, both, BOOL)
+    return total
+
+
+def _puts(layout: SharedLayout, places: list[int]) -> bool:
+    """Whether the layout has every element at its place."""
+    size, columns = layout.element_bytes, layout.shape[-1]
+    return all(
+        offset(layout, number // columns, number % columns * size) == place * size
+        for number, place in enumerate(places)
+    )
+
+
+def _refuse(buffer: Buffer, span: Span, reason: str) -> NoReturn:
+    fail(
+        "layout-map",
+        f"this is no layout for {buffer.name}",
+        span,
+        reason,
+        secondary=(Label(buffer.span, "from here"),),
+        help="give each element a place of its own, from 0 on, by arithmetic on its indices",
+    )

@@ -1,0 +1,562 @@
+"""Choose the hardware mechanism of each copy and gemm, and the form of the kernel: one role or several.
+
+Afterwards every copy and gemm has an attribute `via`:
+copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; im2col: the first three; gemm: "wgmma" | "mma".
+A gemm whose sum lies in tensor memory, and the copy that loads it, go by "tcgen05" (`layout.tensor_memory`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.ir.affine import affine, row_divisor
+from tilec.ir.expr import SMALL_FLOATS
+from tilec.ir.placement import run
+from tilec.ir.tile import (
+    Bind,
+    Break,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Placement,
+    Region,
+    Stmt,
+    TileOp,
+    Var,
+    While,
+    integer,
+    substitute,
+    walk,
+    walk_expr,
+    with_attr,
+)
+from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
+from tilec.ops import im2col
+from tilec.ops.barriers import is_signalling
+from tilec.ops.fill import masked
+from tilec.ops.gemm import is_in_tensor_memory
+from tilec.ops.reduce import kept_extents
+from tilec.ops.refused import refused
+from tilec.ops.scan import expansion
+from tilec.passes.analysis.cluster_launch_control import check_request
+from tilec.passes.analysis.clusters import check_cluster
+from tilec.passes.analysis.copy_nests import prefers_async
+from tilec.passes.analysis.named_versions import carried
+from tilec.passes.analysis.ordering import is_asynchronous_copy
+from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
+from tilec.passes.analysis.scheduling_hints import asynchronous, awaited, expanded, honoured
+from tilec.passes.analysis.tensor_order import ordered_tensors
+from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.layout.atoms import CHUNK
+from tilec.passes.layout.gather4 import check_four_rows
+from tilec.passes.layout.kernel_form import Form, form_of, placed_tiles, why_unfed
+from tilec.passes.layout.legalise import check_arithmetic, check_narrow_sum, check_parts, no_fill, no_roles, no_wgmma
+from tilec.passes.layout.tensor_maps import why_no_tensor_map, why_not_tma, without_tma
+from tilec.passes.layout.tensor_memory import check_sums, check_tensor_copy, with_sums_in_tensor_memory
+from tilec.passes.layout.transpose_operands import is_turned, turned
+from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
+from tilec.support.diagnostics import AT_ONCE, CompileError, Label, Mistakes, fail
+from tilec.support.options import NO_SWITCHES, Strategy, Switches
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+from tilec.target.table import Target, Weights
+
+CP_ASYNC_BYTES = 4  # the least that cp.async moves
+CHUNK_BYTES = 128  # of a row that go at a time in a staged store: as the widest bank swizzle has
+STAGED = "staged"
+"""The attribute of both halves of a staged store: from the fragment to shared memory, and on to the tensor."""
+TMA_REDUCTIONS = {
+    "add": (FLOAT16, BFLOAT16, FLOAT32, INT32, UINT32, UINT64),
+    "min": (INT32, UINT32, INT64, UINT64),
+    "max": (INT32, UINT32, INT64, UINT64),
+}
+"""What cp.reduce.async.bulk.tensor combines (PTX ISA)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The kernel with mechanisms chosen, and what its layouts are to be chosen by."""
+
+    kernel: Kernel
+    form: Form
+    weights: Weights
+    always_swizzle: bool = False
+
+
+def select(
+    kernel: Kernel,
+    target: Target,
+    strategy: Strategy,
+    switches: Switches = NO_SWITCHES,
+    mistakes: Mistakes = AT_ONCE,
+    tma_loads: bool = True,
+) -> Selected:
+    """`tma_loads`: loops of kernels without a producer role may load by TMA too."""
+    check_arithmetic(kernel.body, mistakes)
+    form: Form = "unspecialised"
+    with mistakes.caught():
+        check_cluster(kernel, target)
+    with mistakes.caught():
+        form = form_of(kernel, target, strategy)
+    selector = _Selector(kernel, target, form, switches, mistakes, tma_loads and target.has("tma"))
+    body = selector.body(kernel.body)
+    kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
+    if selector.has_tensor_memory:
+        kernel = with_sums_in_tensor_memory(kernel, target)
+        for op in walk(kernel.body):
+            if isinstance(op, TileOp) and op.name == "gemm" and ("via", "mma") in op.attrs:
+                with mistakes.caught():
+                    check_narrow_sum(op)
+    with mistakes.caught():
+        check_sums(kernel, target, None if selector.has_tensor_memory else why_unfed(selector.kernel))
+    return Selected(kernel, form, target.weights, switches.always_swizzle)
+
+
+def _loads(loop: For) -> tuple[TileOp, ...]:
+    return tuple(s for s in walk(loop.body) if isinstance(s, TileOp) and is_load(s))
+
+
+def _is_alone(copy: TileOp, loop: For) -> bool:
+    """Whether nothing else in the loop fills the tile, and no element of a tensor or a tile says what is copied."""
+    source, tile = copy.regions[0], copy.regions[1].buffer
+    by_data = any(isinstance(e, Load) for index in source.start for e in walk_expr(index))
+    return not by_data and sum(tile in writes(s) for s in loop.body) == 1
+
+
+def _through_registers(source: Region, destination: Region, span: Span) -> TileOp:
+    """A copy of a tile to or from a fragment."""
+    return TileOp("copy", (source, destination), (("via", "registers"),), span)
+
+
+def _becoming_a(kernel: Kernel) -> frozenset[str]:
+    """Fragments that a T.gemm takes as A, and those from which they are computed element by element: whole rows of them
+    should lie in one warp, as A's must."""
+    statements = list(walk(kernel.body))
+    found = {s.regions[0].buffer for s in statements if isinstance(s, TileOp) and s.name == "gemm"}
+    found = {b for b in found if b.scope == "fragment"}
+    steps = [s for s in statements if isinstance(s, Parallel) or (isinstance(s, TileOp) and s.name == "copy")]
+    while True:
+        more = {
+            b
+            for s in steps
+            if any(w in found for w in writes(s))
+            for b in reads(s)
+            if b.scope == "fragment" and any(b.shape == w.shape for w in writes(s) if w in found)
+        }
+        if more <= found:
+            return frozenset(b.name for b in found)
+        found |= more
+
+
+def _from_accumulators(kernel: Kernel) -> dict[str, frozenset[str]]:
+    """The fragments that lie as accumulators of T.gemm do, as they are computed from them element by element, and from
+    which; the accumulators themselves are among them."""
+    statements = list(walk(kernel.body))
+    found: dict[Buffer, frozenset[str]] = {}
+    for gemm in (s for s in statements if isinstance(s, TileOp) and s.name == "gemm"):
+        found[gemm.regions[2].buffer] = frozenset({gemm.regions[2].buffer.name})
+    steps = [s for s in statements if isinstance(s, Parallel) or (isinstance(s, TileOp) and s.name == "copy")]
+    grows = True
+    while grows:
+        grows = False
+        for s in steps:
+            for made in (w for w in writes(s) if w.scope == "fragment" and w not in found):
+                origins = [found[b] for b in reads(s) if b in found and b.shape == made.shape]
+                if origins:
+                    found[made] = frozenset().union(*origins)
+                    grows = True
+    return {buffer.name: origins for buffer, origins in found.items()}
+
+
+class _Selector:
+    def __init__(
+        self,
+        kernel: Kernel,
+        target: Target,
+        form: Form,
+        switches: Switches,
+        mistakes: Mistakes,
+        tma_loads: bool,
+    ) -> None:
+        self.kernel, self.target, self.form, self.switches, self.mistakes = kernel, target, form, switches, mistakes
+        self.tma_loads = tma_loads
+        self.staging: list[Buffer] = []
+        self.values: dict[Var, Expr] = {}  # of the integer binds that have been met
+        self.fed: set[int] = set()  # the copies that are left to a producer role
+        self.in_pipeline = False
+        self.whole_rows: set[str] = set()  # the accumulators of which each warpgroup has such
+        self.ordered, self.placed = ordered_tensors(kernel), placed_tiles(kernel)
+        self.becoming_a = _becoming_a(kernel)
+        self.origins = _from_accumulators(kernel)
+        self.accumulators = frozenset().union(*self.origins.values())
+        self.has_tensor_memory = form == "warp_specialised" and target.has("tcgen05")
+        if form != "warp_specialised":
+            self.fed |= {id(copy) for copy in self.begun_by_one()}
+
+    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(new for stmt in stmts for new in self.stmt(stmt))
+
+    def stmt(self, stmt: Stmt) -> tuple[Stmt, ...]:
+        try:
+            made = self.selected(stmt)
+            return carried(stmt, made) if isinstance(stmt, TileOp) else made
+        except CompileError as error:
+            self.mistakes.add(error)
+            return (refused(reads(stmt), writes(stmt), stmt.span),)
+
+    def selected(self, stmt: Stmt) -> tuple[Stmt, ...]:
+        match stmt:
+            case For():
+                return (self.loop(stmt),)
+            case If():
+                return (replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse)),)
+            case While():
+                return (replace(stmt, body=self.body(stmt.body)),)
+            case Bind(var=var, value=value):
+                if var.dtype.kind == "int" and not any(isinstance(e, Load) for e in walk_expr(value)):
+                    self.values[var] = substitute(value, self.values)
+                return (stmt,)
+            case TileOp(name="copy"):
+                return self.copy(stmt, is_fed=id(stmt) in self.fed)
+            case TileOp(name="im2col"):
+                apart = self.is_apart(stmt.regions[1].buffer)
+                by_threads = self.target.has("cp.async") and not apart and im2col.cp_async_width(stmt)
+                via = "tma" if id(stmt) in self.fed else "cp_async" if by_threads else "registers"
+                return (with_attr(stmt, "via", via),)
+            case TileOp(name="gather4"):
+                check_four_rows(stmt, self.target, self.placed, self.ordered)
+                return (stmt,)
+            case TileOp(name="try_cancel"):
+                check_request(stmt, self.kernel, self.target)
+                return (stmt,)
+            case TileOp(name="scatter4"):
+                check_four_rows(stmt, self.target, self.placed, self.ordered)
+                return (self.tma_store(stmt),)
+            case TileOp(name="gemm") if is_in_tensor_memory(stmt):
+                if ("via", "tcgen05") not in stmt.attrs:
+                    no_roles(stmt)
+                return (stmt,)
+            case TileOp(name="gemm"):
+                stmt = self.resolved(stmt)
+                if stmt.attr("policy") == "square" and stmt.regions[2].buffer.name in self.becoming_a:
+                    stmt = with_attr(stmt, "policy", "full_row")
+                before, stmt = turned(stmt, self.fits_wgmma, self.room) if self.target.has("wgmma") else ((), stmt)
+                return *before, with_attr(stmt, "via", self.gemm(stmt))
+            case TileOp(name="atomic"):
+                return self.atomic(stmt)
+            case TileOp(name="reduce"):
+                return self.reduce(stmt)
+            case TileOp(name="fill", regions=(part,)) if part.buffer.scope == "tmem":
+                return no_fill(stmt)
+            case TileOp(name="fill", regions=(part,)) if part.buffer.scope == "fragment" and not part.is_whole:
+                return (masked(stmt),)
+            case TileOp(name="scan"):
+                return expansion(stmt, self.scan_tile)
+            case TileOp(name="fence") if not self.target.has("tma"):
+                return (with_attr(stmt, "via", "nothing"),)  # there is no asynchronous proxy
+            case TileOp(name="wait_wgmma" | "set_registers") if not any(key == "via" for key, _ in stmt.attrs):
+                return (with_attr(stmt, "via", "nothing"),)  # the schedule says
+            case _:
+                return (stmt,)
+
+    def loop(self, loop: For) -> For:
+        """A statement that becomes two leaves both in its place of a manual schedule."""
+        if self.form == "warp_specialised" and is_pipelined(loop):
+            self.fed |= {id(s) for s in self.for_a_producer(loop)}
+        outside, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
+        parts = [self.stmt(s) for s in loop.body]
+        self.in_pipeline = outside
+        if loop.stage is not None and is_pipelined(loop):
+            waits = zip(asynchronous(loop), awaited(self.kernel, loop), strict=True)
+            parts = [(*wait, *self.honoured(part, wish)) for part, (wish, wait) in zip(parts, waits, strict=True)]
+        return expanded(loop, parts)
+
+    def honoured(self, part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, ...]:
+        """A wish that cannot be granted is a mistake, and goes no further."""
+        try:
+            return honoured(part, wish)
+        except CompileError as error:
+            self.mistakes.add(error)
+            return part
+
+    def begun_by_one(self) -> Iterator[TileOp]:
+        """The copies that one of the threads that compute begins by TMA: all those of a loop, and of those that fill
+        the same tiles, or none."""
+        loads = {id(loop): _loads(loop) for loop in pipelined_loops(self.kernel.body)}
+        able = {id(loop) for loop in pipelined_loops(self.kernel.body) if self.loads_by_tma(loop)}
+        while True:
+            tiles = {s.regions[1].buffer for loop, copies in loads.items() if loop not in able for s in copies}
+            others = {loop for loop in able if any(s.regions[1].buffer in tiles for s in loads[loop])}
+            if not others:
+                break
+            able -= others
+        yield from (copy for loop in loads if loop in able for copy in loads[loop])
+
+    def loads_by_tma(self, loop: For) -> bool:
+        """Whether one thread of those that compute begins the loop's copies by TMA, as it pays where wgmma takes what
+        they bring: nobody else spends instructions on them, nor needs the others' threads to have waited for theirs.
+        What threads read themselves they load themselves, each its part."""
+        products = (s for s in walk(loop.body) if isinstance(s, TileOp) and s.name == "gemm")
+        return (
+            self.tma_loads
+            and self.target.has("wgmma")
+            and loop.stage is None
+            and not any(isinstance(s, Break) or (isinstance(s, For) and is_pipelined(s)) for s in walk(loop.body))
+            and any(not is_in_tensor_memory(s) and self.fits_wgmma(self.resolved(s)) for s in products)
+            and sum(_is_alone(copy, loop) for copy in self.for_a_producer(loop)) == len(_loads(loop))
+        )
+
+    def for_a_producer(self, loop: For) -> Iterator[TileOp]:
+        """The copies of a pipelined loop by which a producer role can feed it."""
+        for stmt, wish, waits in zip(loop.body, asynchronous(loop), awaited(self.kernel, loop), strict=True):
+            if not isinstance(stmt, TileOp) or not is_load(stmt) or wish is False or waits:
+                continue
+            is_ordered = stmt.regions[0].buffer.name in self.ordered
+            if (
+                not is_ordered
+                and why_not_tma(stmt, self.placed) is None
+                and why_not_fed(self.kernel, loop, stmt) is None
+            ):
+                yield stmt
+
+    def copy(self, op: TileOp, is_fed: bool) -> tuple[Stmt, ...]:
+        # What an index is aligned to shows only when the names in it are looked through.
+        op = self.resolved(op)
+        source, destination = op.regions
+        scopes = (source.buffer.scope, destination.buffer.scope)
+        if is_signalling(op):
+            return (op,)  # `explicit_roles.role_layouts`
+        if "tmem" in scopes:
+            check_tensor_copy(op, self.kernel.threads)
+            return (with_attr(op, "via", "tcgen05"),)
+        if scopes == ("global", "shared"):
+            if is_fed:
+                return (with_attr(op, "via", "tma"),)
+            width = None if self.is_apart(destination.buffer) else cp_async_width(op, self.target)
+            return (with_attr(op, "via", "cp_async" if width else "registers"),)
+        tma_store = (
+            self.target.has("tma")
+            and not without_tma(op)
+            and destination.buffer.scope == "global"
+            and destination.buffer.name not in self.ordered
+            and source.buffer not in self.placed
+        )
+        if tma_store and source.is_whole:
+            if scopes[0] == "shared" and why_no_tensor_map(destination, source.buffer) is None:
+                return (self.tma_store(op),)
+            if scopes[0] == "fragment" and (staged := self.staged_store(op)):
+                return staged
+        if (
+            scopes == ("fragment", "shared")
+            and destination.buffer not in self.placed
+            and self.takes_stmatrix(source, destination)
+        ):
+            return (with_attr(op, "via", "stmatrix"),)
+        return (with_attr(op, "via", "registers"),)
+
+    def is_apart(self, tile: Buffer) -> bool:
+        """Whether a person gives the tile a placement in which a cp.async would not find its bytes together."""
+        return tile in self.placed and self.together(tile) < CP_ASYNC_BYTES
+
+    def together(self, tile: Buffer) -> int:
+        """How many bytes of a row lie together in the layout that a person gives the tile: a swizzle moves 16."""
+        given = (p.layout for p in self.kernel.layouts if p.buffer == tile and isinstance(p.layout, Placement))
+        return next((run(placement) * tile.dtype.bytes for placement in given), CHUNK)
+
+    def tma_store(self, op: TileOp) -> TileOp:
+        """Its wait stands where something needs the tile again, unless the environment wants it right behind."""
+        stored = with_attr(op, "via", "tma_store")
+        return stored if self.switches.delay_tma_store_wait else with_attr(stored, "wait", "at once")
+
+    def atomic(self, op: TileOp) -> tuple[Stmt, ...]:
+        """By TMA where the hardware combines so and a store could go that way; else by the threads."""
+        source = op.regions[0]
+        reason = self.why_no_tma_reduction(op)
+        if reason is None and source.buffer.scope == "shared":
+            return (self.tma_store(op),)
+        if reason is None and (staged := self.staged_store(op)):
+            return staged
+        if op.attr("use_tma"):
+            with self.mistakes.caught():
+                fail(
+                    "unsupported-operand",
+                    f"this T.atomic_{op.attr('kind')} cannot go by TMA",
+                    op.span,
+                    reason or f"{source.buffer.name} is a fragment that no T.gemm adds to",
+                    help="leave out use_tma, or put the values in a shared tile",
+                )
+        return (with_attr(op, "via", "registers"),)
+
+    def why_no_tma_reduction(self, op: TileOp) -> str | None:
+        source, destination = op.regions
+        dtype, kind = destination.buffer.dtype, str(op.attr("kind"))
+        if not self.target.has("tma"):
+            return f"{self.target.name} has no TMA"
+        if dtype not in TMA_REDUCTIONS.get(kind, ()):
+            return f"TMA has no {kind} of {dtype}"
+        if op.attr("order") != "relaxed":
+            return "TMA reductions are relaxed"
+        if destination.buffer.scope != "global" or destination.buffer.name in self.ordered:
+            return f"the kernel touches {destination.buffer.name} elsewhere too"
+        if not source.is_whole:
+            return f"a part of {source.buffer.name} is taken"
+        if source.buffer in self.placed:
+            return f"{source.buffer.name} is given a layout that TMA does not know"
+        if source.buffer.scope == "shared":
+            return why_no_tensor_map(destination, source.buffer)
+        return None
+
+    def resolved(self, op: TileOp) -> TileOp:
+        regions = (replace(r, start=tuple(substitute(s, self.values) for s in r.start)) for r in op.regions)
+        return replace(op, regions=tuple(regions))
+
+    def staged_store(self, op: TileOp) -> tuple[Stmt, ...] | None:
+        """An accumulator lies scattered over lanes: through shared memory it leaves as whole rows, by TMA."""
+        source, destination = op.regions
+        is_scattered = source.buffer.name in (self.accumulators if self.in_pipeline else self.origins)
+        if not is_scattered and not self.switches.prefer_tma:
+            return None
+        name = f"{source.buffer.name}.staging"
+        taken = sum(s.name.startswith(name) for s in self.staging)
+        # No dot before the number: such names have the chunks that `memory.staged_stores` cuts a tile into.
+        tile = Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
+        if why_no_tensor_map(destination, tile) is not None:
+            return None
+        # Not what is turned: each warpgroup may have that for itself.
+        others = (s for s in self.staging if not is_turned(s))
+        reuse = next((s for s in others if replace(s, name=name) == replace(tile, name=name)), None)
+        if reuse is None and not self.fits_memory(self.least_of(tile, source.buffer)):
+            return None
+        tile = self.room(reuse or tile)
+        whole = Region(tile, source.start, source.extent, op.span)
+        into = TileOp("copy", (source, whole), ((STAGED, True),), op.span)
+        out = with_attr(replace(op, regions=(whole, destination)), STAGED, True)
+        via = "stmatrix" if self.takes_stmatrix(source, whole) else "registers"
+        return with_attr(into, "via", via), self.tma_store(out)
+
+    def least_of(self, tile: Buffer, source: Buffer) -> Buffer:
+        """What is needed at least of a tile through which an accumulator is stored: a chunk where it can go so, as
+        `memory.staged_stores` decides when it is known where all lies."""
+        columns = CHUNK_BYTES // tile.dtype.bytes
+        origins = self.origins.get(source.name, frozenset({""}))
+        if self.in_pipeline or not origins <= self.whole_rows or tile.shape[-1] % columns:
+            return tile
+        return replace(tile, extents=(*tile.extents[:-1], columns))
+
+    def reduce(self, op: TileOp) -> tuple[Stmt, ...]:
+        """In registers; shared tiles pass through fragments of their own."""
+        before: list[Stmt] = []
+        after: list[Stmt] = []
+        regions = []
+        for i, region in enumerate(op.regions):
+            if region.buffer.scope == "fragment":
+                if not region.is_whole:
+                    fail(
+                        "unsupported-operand",
+                        "T.reduce_* works on whole fragments",
+                        region.span,
+                        f"a part of {region.buffer.name}",
+                        secondary=(Label(region.buffer.span, "allocated here"),),
+                        help="use a tile made by T.alloc_shared where parts are reduced",
+                    )
+                regions.append(region)
+                continue
+            name = f"{region.buffer.name}.{'result' if i else 'values'}{len(self.staging)}"
+            extents = kept_extents(region)
+            held = Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
+            self.staging.append(held)
+            whole = Region(held, tuple(integer(0) for _ in extents), extents, op.span)
+            regions.append(whole)
+            if i == 0 or not op.attr("clear"):
+                before.append(_through_registers(region, whole, op.span))
+            if i == 1:
+                after.append(_through_registers(whole, region, op.span))
+        return *before, replace(op, regions=tuple(regions)), *after
+
+    def scan_tile(self, wanted: Buffer) -> Buffer:
+        """A shared tile for a scan, the same one for all scans of a shape and type."""
+        return self.room(replace(wanted, name=f"{wanted.name}.{wanted.dtype}.{'x'.join(map(str, wanted.shape))}"))
+
+    def room(self, tile: Buffer) -> Buffer:
+        """The shared tile that is wanted, once."""
+        if tile not in self.staging:
+            self.staging.append(tile)
+        return tile
+
+    def fits_memory(self, tile: Buffer) -> bool:
+        """Whether there is shared memory for one more tile beside two versions of those that a pipeline fills."""
+        tiles = {b.name: b for b in (*self.kernel.buffers, *self.staging, tile) if b.scope == "shared"}
+        filled = {b.name for loop in pipelined_loops(self.kernel.body) for s in loop.body for b in writes(s)}
+        needed = sum(b.bytes * (2 if name in filled else 1) for name, b in tiles.items())
+        return needed <= self.target.limit("smem_bytes_per_cta")
+
+    def fits_wgmma(self, op: TileOp) -> bool:
+        return wgmma_groups(op, self.kernel.threads) is not None
+
+    def takes_stmatrix(self, source: Region, destination: Region) -> bool:
+        return (
+            self.target.has("stmatrix")
+            and source.buffer.name in self.accumulators
+            and source.is_whole
+            and destination.is_whole
+            and source.buffer.dtype == FLOAT32
+            and destination.buffer.dtype in (FLOAT16, BFLOAT16)
+            and destination.buffer.shape[-1] % 16 == 0
+        )
+
+    def gemm(self, op: TileOp) -> str:
+        a, _, c, *_ = (r.buffer for r in op.regions)
+        check_parts(op)
+        if a.dtype in SMALL_FLOATS and not self.target.has("fp8"):
+            fail(
+                "unsupported-type",
+                f"{self.target.name} has no tensor-core products of 8-bit floats",
+                op.span,
+                f"A is {a.dtype}",
+                secondary=(Label(a.span, "allocated here"),),
+                help="use float16 operands, or a target that has them, as sm_90a",
+            )
+        if self.target.has("wgmma") and (groups := wgmma_groups(op, self.kernel.threads)):
+            self.whole_rows |= {c.name} if groups[1] == 1 else set()
+            return "wgmma"
+        if ("wait", "wgmma") in op.attrs:
+            no_wgmma(op, self.target)
+        if not self.has_tensor_memory:
+            check_narrow_sum(op)
+        if mma_warps(op, self.kernel.threads) is None:
+            m, n = c.shape
+            fail(
+                "unsupported-shape",
+                f"{self.kernel.threads} threads cannot share a {m} × {n} accumulator",
+                op.span,
+                f"{self.kernel.threads // 32} warps, blocks of 16 × 8",
+                help="use tile sizes that are multiples of 16, or other threads=",
+            )
+        return "mma"
+
+
+def cp_async_width(op: TileOp, target: Target) -> int | None:
+    """The largest chunk, in bytes, by which cp.async can make this copy: both sides aligned, never across the tensor's
+    edge.
+    """
+    source, destination = op.regions
+    if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype:
+        return None
+    if not (destination.is_whole or is_asynchronous_copy(op) or prefers_async(op)):
+        return None
+    size = source.buffer.dtype.bytes
+    edge = row_divisor(source.buffer) * size
+    row = edge if len(source.buffer.extents) > 1 else 0
+    first = affine(source.start[-1]).divisor * size
+    inner = source.extent[-1] * size
+    into = math.gcd(affine(destination.start[-1]).divisor, destination.buffer.shape[-1]) * size
+    for width in (16, 8, 4):
+        if all(v % width == 0 for v in (row, first, inner, edge, into)):
+            return width
+    return None

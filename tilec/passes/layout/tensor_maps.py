@@ -1,0 +1,56 @@
+"""Which copies TMA can do: there must be a tensor map for them (cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col)."""
+
+from __future__ import annotations
+
+from tilec.ir.affine import row_divisor
+from tilec.ir.multicast import BOX_BYTES
+from tilec.ir.tile import Buffer, Region, TileOp
+from tilec.ops import im2col
+from tilec.ops.lowering import TMA_ALIGNMENT
+from tilec.passes.layout.atoms import MAX_BOX, holds_boxes
+
+NO_BOXES = f"no boxes of at most {MAX_BOX} columns, each from a multiple of {BOX_BYTES} bytes on, make up the tile"
+
+
+def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
+    source, destination = op.regions
+    if destination.buffer in placed:
+        return f"{destination.buffer.name} is given a layout that TMA does not know"
+    if without_tma(op):
+        return "by disable_tma"
+    if op.name == "im2col":
+        return im2col.why_no_map(op) or (None if holds_boxes(destination.buffer) else NO_BOXES)
+    if not destination.is_whole:
+        return "it fills a part of a tile"
+    return why_no_tensor_map(source, destination.buffer, least_dimensions=1)
+
+
+def without_tma(op: TileOp) -> bool:
+    return ("tma", False) in op.attrs
+
+
+def why_no_tensor_map(outside: Region, tile: Buffer, least_dimensions: int = 2) -> str | None:
+    """Why TMA cannot, or should not, move between this region of a tensor and the tile, or None."""
+    tensor = outside.buffer
+    if tensor.dtype != tile.dtype:
+        return f"it converts {tensor.dtype} to {tile.dtype}"
+    if len(tile.shape) < least_dimensions or len(tensor.extents) > 5:
+        return f"the tile has {len(tile.shape)} dimension(s) and the tensor {len(tensor.extents)}"
+    size = tensor.dtype.bytes
+    if outside.extent[-1] != tile.shape[-1] or outside.shape != _squeeze(tile.shape):
+        return "the region has another shape than the tile"
+    row = size * row_divisor(tensor)
+    if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
+        length = f"{row} bytes, not" if isinstance(tensor.extents[-1], int) else "perhaps not, known only at launch,"
+        return f"{tensor.name}'s rows are {length} a multiple of {TMA_ALIGNMENT}"
+    if tile.shape[-1] * size % TMA_ALIGNMENT:
+        return f"a tile row is {tile.shape[-1] * size} bytes, not a multiple of {TMA_ALIGNMENT}"
+    if any(e > MAX_BOX for e in outside.extent[:-1]):
+        return f"a box has at most {MAX_BOX} rows"
+    if not holds_boxes(tile):
+        return NO_BOXES
+    return None
+
+
+def _squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(e for e in shape if e != 1) or (1,)

@@ -1,0 +1,381 @@
+"""Accumulators in tensor memory: which products of a kernel tcgen05.mma does, and where their sums lie.
+
+A fragment that is cleared, summed up in a pipelined loop by products alone, and read behind it need not lie in
+registers meanwhile. The products of such a loop add to a tile in tensor memory instead, the first one of each sum
+overwriting it, and behind the loop the sum is loaded:
+
+    T.clear(C)                              C_tmem = 0 in the first trip
+    for k in T.Pipelined(…):                for k in T.Pipelined(…):
+        T.gemm(A, B, C)                         T.gemm(A, B, C_tmem)
+    …                                       T.copy(C_tmem, C)
+
+All other statements stay as they are. Products that go another way keep the instruction that was selected for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+from tilec.ir import warp
+from tilec.ir.affine import affine
+from tilec.ir.groups import TENSOR_LANES
+from tilec.ir.layout import Fragment, tensor_accumulator
+from tilec.ir.tile import (
+    Binary,
+    Break,
+    Buffer,
+    Const,
+    For,
+    If,
+    Kernel,
+    Load,
+    Region,
+    Stmt,
+    TileOp,
+    While,
+    walk,
+    walk_expr,
+    with_attr,
+)
+from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
+from tilec.ops.copy import refuse_scopes
+from tilec.ops.fill import fill_value
+from tilec.ops.gemm import HELD
+from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings as ring_plans, shared_with
+from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.analysis.usage import reads, writes
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+from tilec.target.table import Target
+
+SUFFIX = ".tmem"
+_K_BYTES = 32  # along k, of one tcgen05.mma of any kind
+
+
+def columns(tile: Buffer, is_factor: bool = False) -> int:
+    """The columns that a tile takes: 128 rows share one, and each element of a sum has 32 bits of its own, however many
+    it needs; those of a factor share them (PTX ISA, tcgen05 "Data Path Layout Organization"). Leading dimensions number
+    versions of it."""
+    *versions, rows, width = tile.shape
+    return math.prod(versions) * -(-rows // TENSOR_LANES) * width // (factor_run(tile) if is_factor else 1)
+
+
+def factor_run(tile: Buffer) -> int:
+    """How many elements of a factor in tensor memory share a column."""
+    return 32 // tile.dtype.bits
+
+
+def factors(kernel: Kernel) -> frozenset[Buffer]:
+    """The tiles in tensor memory that are multiplied, not summed up."""
+    products = (s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm")
+    return frozenset(p.regions[0].buffer for p in products if p.regions[0].buffer.scope == "tmem")
+
+
+def with_sums_in_tensor_memory(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel, mechanisms selected and loads left to a producer, with the sums in tensor memory that can be there
+    and that there are columns for, in the order of the text."""
+    kept: set[Span] = set()
+    while True:
+        rewriter = _Rewriter(kernel, target.limit("tmem_columns"), kept)
+        body = rewriter.body(kernel.body)
+        if not rewriter.tiles:
+            return kernel
+        rewritten = replace(kernel, body=body, buffers=(*kernel.buffers, *rewriter.tiles))
+        uneven = set(_unevenly_read(rewritten))
+        if not uneven:
+            return rewritten
+        kept |= uneven
+
+
+def _unevenly_read(kernel: Kernel) -> Iterator[Span]:
+    """The loops that have tiles in one ring with other loops where others release them: a ring counts its arrivals."""
+    for loop in pipelined_loops(kernel.body):
+        for name, others in shared_with(kernel, loop).items():
+            if any(_releases(loop, name) != _releases(other, name) for other in others):
+                yield loop.span
+
+
+def _releases(loop: For, tile: str) -> set[bool]:
+    """Whether the tensor cores read a tile of the loop by themselves, or threads, or both."""
+    readers = (s for s in loop.body if any(b.name == tile for b in reads(s)))
+    return {isinstance(s, TileOp) and ("via", "tcgen05") in s.attrs for s in readers}
+
+
+def crowded_out(kernel: Kernel) -> tuple[Buffer, ...]:
+    """The sums of a kernel with sums in tensor memory that lie elsewhere only since there is no room."""
+    rewriter = _Rewriter(kernel, None)
+    rewriter.body(kernel.body)
+    return tuple(replace(t, name=t.name.removesuffix(SUFFIX)) for t in rewriter.tiles)
+
+
+def tensor_tiles(kernel: Kernel, target: Target, versions: Mapping[str, int]) -> tuple[warp.TensorTile, ...]:
+    """The tiles in tensor memory, one behind the other, with as many versions as a kernel says itself. Other sums that
+    a block makes again and again have two, so that the next one begins while this one is read, if there are columns for
+    that."""
+    tiles = [b for b in kernel.buffers if b.scope == "tmem"]
+    if not tiles:
+        return ()
+    multiplied = factors(kernel)
+    again = {b.name for s in walk(kernel.body) if isinstance(s, For | While) for b in _summed_within(s)}
+    needed = {t: columns(t, t in multiplied) for t in tiles}
+    twice = sum(needed[t] * (2 if t.name in again else 1) for t in tiles) <= target.limit("tmem_columns")
+    placed, offset = [], 0
+    for tile in tiles:
+        depth = versions.get(tile.name, 2 if twice and tile.name in again else 1)
+        placed.append(warp.TensorTile(tile, needed[tile], depth, offset))
+        offset += placed[-1].columns * placed[-1].depth
+    return tuple(placed)
+
+
+def summed(loop: Stmt) -> tuple[Buffer, ...]:
+    """The tiles in tensor memory that the products of a pipelined loop add to."""
+    if not isinstance(loop, For) or not is_pipelined(loop):
+        return ()
+    products = (s for s in loop.body if isinstance(s, TileOp) and s.name == "gemm")
+    return tuple(dict.fromkeys(p.regions[2].buffer for p in products if p.regions[2].buffer.scope == "tmem"))
+
+
+def _summed_within(stmt: For | While) -> Iterator[Buffer]:
+    """Those of the loops inside."""
+    for inner in walk(stmt.body):
+        yield from summed(inner)
+
+
+class _Rewriter:
+    """`room` is for so many columns, or None for any number. The loops in `kept` stay as they are."""
+
+    def __init__(self, kernel: Kernel, room: int | None, kept: Collection[Span] = ()) -> None:
+        self.kernel, self.room, self.kept = kernel, room, kept
+        self.tiles: list[Buffer] = []
+
+    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        new: list[Stmt] = []
+        for stmt in stmts:
+            match stmt:
+                case For() if sums := self.sums(stmt, new):
+                    new = self.moved(stmt, sums, new)
+                case For() | While():
+                    new.append(replace(stmt, body=self.body(stmt.body)))
+                case If():
+                    new.append(replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse)))
+                case _:
+                    new.append(stmt)
+        return tuple(new)
+
+    # ---- what can be there ----
+
+    def sums(self, loop: For, before: list[Stmt]) -> dict[Buffer, int]:
+        """The accumulators of a loop that can lie in tensor memory, each with the place before the loop where it is
+        cleared."""
+        if not is_pipelined(loop) or pipelined_loops(loop.body) or loop.stage is not None or loop.wishes is not None:
+            return {}
+        if loop.span in self.kept:
+            return {}
+        if any(isinstance(e, Load) for e in walk_expr(loop.start)) or static_trips(loop) == 0:
+            return {}
+        if any(isinstance(s, Break) for s in walk(loop.body)):
+            return {}
+        fed = {b for ring in ring_plans(self.kernel, loop) for b in ring.buffers}
+        found: dict[Buffer, int] = {}
+        for op in loop.body:
+            if not isinstance(op, TileOp) or op.name != "gemm" or op.regions[2].buffer in found:
+                continue
+            tile = op.regions[2].buffer
+            users = [s for s in loop.body if tile in reads(s) or tile in writes(s)]
+            if not all(isinstance(s, TileOp) and self.fits(s, tile, fed) for s in users):
+                continue
+            place = _cleared_at(tile, before)
+            needed = columns(tile) + sum(map(columns, (*self.tiles, *found)))
+            if place is not None and (self.room is None or needed <= self.room):
+                found[tile] = place
+        return found
+
+    def fits(self, op: TileOp, tile: Buffer, fed: set[Buffer]) -> bool:
+        """Whether the statement is a product that tcgen05.mma can add to the tile, of operands that are handed over."""
+        if (
+            op.name != "gemm"
+            or op.regions[2].buffer != tile
+            or tile.scope == "tmem"
+            or op.attr("clear_accum")
+            or ("wait", "later") in op.attrs
+        ):
+            return False
+        return is_tensor_product(op, self.kernel.threads) and {r.buffer for r in op.regions[:2]} <= fed
+
+    # ---- and how ----
+
+    def moved(self, loop: For, sums: dict[Buffer, int], before: list[Stmt]) -> list[Stmt]:
+        """What stands before the loop, the loop and the loads behind it."""
+        tiles = {held: Buffer(held.name + SUFFIX, held.extents, held.dtype, "tmem", held.span) for held in sums}
+        taken = {b.name for b in (*self.kernel.buffers, *self.tiles)}
+        for number, (held, tile) in enumerate(tiles.items()):
+            if tile.name in taken:  # another loop has one of this name
+                tiles[held] = replace(tile, name=f"{tile.name}.{len(self.tiles) + number}")
+        self.tiles += tiles.values()
+        first = Binary("eq", loop.var, loop.start, BOOL)
+        begun: set[Buffer] = set()
+        body: list[Stmt] = []
+        for stmt in loop.body:
+            if isinstance(stmt, TileOp) and stmt.name == "gemm" and (held := stmt.regions[2].buffer) in tiles:
+                a, b, c = stmt.regions
+                stmt = replace(stmt, regions=(a, b, replace(c, buffer=tiles[held])))
+                clears = Const(False, BOOL) if held in begun else first
+                stmt = with_attr(with_attr(stmt, "via", "tcgen05"), "clear_when", clears)
+                begun.add(held)
+            body.append(stmt)
+        loads = tuple(_load(tile, held, loop) for held, tile in tiles.items())
+        inside: tuple[Stmt, ...] = (replace(loop, body=tuple(body)), *loads)
+        if static_trips(loop):
+            kept = [s for i, s in enumerate(before) if i not in sums.values()]
+            return [*kept, *inside]
+        some = Binary("lt", loop.start, loop.stop, BOOL)
+        return [*before, If(some, inside, (), loop.span)]
+
+
+def _cleared_at(tile: Buffer, before: list[Stmt]) -> int | None:
+    """Where the last statement that touches the tile stands, if that clears it."""
+    for place in reversed(range(len(before))):
+        stmt = before[place]
+        if tile in writes(stmt) or tile in reads(stmt):
+            if isinstance(stmt, TileOp) and stmt.name == "fill" and stmt.regions[0].is_whole:
+                value = fill_value(stmt)
+                return place if isinstance(value, Const) and value.value == 0 else None
+            return None
+    return None
+
+
+def _load(tile: Buffer, fragment: Buffer, loop: For) -> TileOp:
+    start = tuple(Const(0, INT32) for _ in tile.extents)
+    source, destination = (Region(b, start, tile.shape, loop.span) for b in (tile, fragment))
+    return TileOp("copy", (source, destination), (("via", "tcgen05"),), loop.span)
+
+
+IS_FACTOR = ("factor", True)
+"""Of a copy to or from a tile in tensor memory that is multiplied, not summed up."""
+
+
+def copied_layout(op: TileOp, threads: int) -> Fragment | None:
+    """How the fragment lies that a copy to or from tensor memory is about, or None where no warps can."""
+    tile, fragment = sorted((r.buffer for r in op.regions), key=lambda buffer: buffer.scope != "tmem")
+    rows, width = fragment.shape
+    return tensor_accumulator((rows, width), threads, max(factor_run(tile), 2) if IS_FACTOR in op.attrs else 2)
+
+
+def check_tensor_copy(op: TileOp, threads: int) -> None:
+    """What a kernel copies between tensor memory and registers is all rows of a tile, and columns from one on by which
+    a block of columns can start; and a fragment, of whole warpgroups, as a whole."""
+    registers, part = op.regions if op.regions[1].buffer.scope == "tmem" else op.regions[::-1]
+    fragment, tile = registers.buffer, part.buffer
+    is_block = part.extent[0] == tile.shape[0] and affine(part.start[-1]).divisor % (2 * factor_run(tile)) == 0
+    fits = fragment.scope == "fragment" and registers.is_whole and part.extent == fragment.extents and is_block
+    fits &= len(fragment.extents) == 2
+    if not fits or fragment.dtype != tile.dtype:
+        refuse_scopes(
+            op,
+            "tensor memory is copied to and from a fragment of the same shape and type, in all rows",
+            help="T.copy it to such a fragment, and that on to where it is wanted",
+        )
+    rows, width = fragment.shape
+    if copied_layout(op, threads) is None:
+        fail(
+            "unsupported-shape",
+            f"{threads} threads cannot share {rows} × {width} elements of tensor memory",
+            op.span,
+            f"each warp reaches 32 of the {TENSOR_LANES} lanes",
+            secondary=(Label(tile.span, "allocated here"),),
+            help=f"copy it by whole warpgroups: 64 or {TENSOR_LANES} rows together, or {TENSOR_LANES} each",
+        )
+
+
+def check_columns(kernel: Kernel, target: Target) -> None:
+    """The tiles that a kernel itself allocates must fit."""
+    multiplied = factors(kernel)
+    needed = {b: columns(b, b in multiplied) for b in kernel.buffers if b.scope == "tmem"}
+    total, limit = sum(needed.values()), target.limit("tmem_columns") if needed else 0
+    if total > limit:
+        most = max(needed, key=lambda tile: needed[tile])
+        fail(
+            "tensor-memory-overflow",
+            f"the tiles take {total} columns of tensor memory, {target.name} has {limit}",
+            most.span,
+            f"{most.name} alone takes {needed[most]}",
+            secondary=tuple(Label(b.span, f"{each} columns") for b, each in needed.items() if b is not most),
+            help="use smaller tiles: a column of 32 bits holds 128 rows, whatever the type",
+        )
+
+
+def is_tensor_product(op: TileOp, threads: int) -> bool:
+    """Whether tcgen05.mma does this product of tiles in shared memory, and the warps of the block can read its sum."""
+    rows, width = op.regions[2].buffer.shape
+    return why_no_tensor_product(op) is None and tensor_accumulator((rows, width), threads) is not None
+
+
+def why_no_tensor_product(op: TileOp) -> str | None:
+    """Why tcgen05.mma cannot do this product of tiles, or None (PTX ISA, tcgen05 "Matrix shape")."""
+    if len(op.regions) > 3 or "nibbles" in dict(op.attrs):
+        return "it takes dense operands of 8, 16 or 32 bits"
+    if part := next((r for r in op.regions if not r.is_whole), None):
+        return f"a part of {part.buffer.name} is given: T.copy it to a tile of its own first"
+    a, b, c = (r.buffer for r in op.regions)
+    rows, width = c.shape
+    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
+    if a.scope not in ("shared", "tmem") or b.scope != "shared":
+        return "A and B must be shared tiles"
+    if a.scope == "tmem" and op.attr("transpose_A"):
+        return "A in tensor memory cannot be transposed"
+    if a.dtype.bits not in (8, 16, 32) or a.dtype.per_byte > 1 or c.dtype not in (FLOAT16, FLOAT32, INT32):
+        return f"it has no products of {a.dtype} in {c.dtype}"
+    if c.dtype == FLOAT16 and a.dtype == FLOAT32:
+        return f"it has no products of {a.dtype} in {c.dtype}"
+    if k * a.dtype.bytes % _K_BYTES:
+        return f"it takes {_K_BYTES} bytes along K at a time"
+    if a.dtype.bits == 32 and (op.attr("transpose_A") or not op.attr("transpose_B")):
+        return "32-bit types are stored along K here"  # else a swizzle of atoms of 32 bytes, which TMA maps here lack
+    if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b) if t.scope == "shared"):
+        return "no bank swizzle fits rows that are not a multiple of 32 bytes"
+    if rows != 64 and rows % TENSOR_LANES:
+        return f"C has {rows} rows, not 64 or a multiple of {TENSOR_LANES}"
+    if width % 16 or (width > 256 and width % 256):
+        return f"C has {width} columns, not a multiple of 16 up to 256 or one of 256"
+    return None
+
+
+# ---- sums that a kernel wants there (`explicit_roles.tensor_sums`) ---------------------------------------------------
+
+
+def products_held(body: tuple[Stmt, ...]) -> Iterator[TileOp]:
+    """Those whose sums are to be in tensor memory."""
+    return (s for s in walk(body) if isinstance(s, TileOp) and s.name == "gemm" and HELD in s.attrs)
+
+
+def check_sums(kernel: Kernel, target: Target, unfed: str | None) -> None:
+    """What was asked for is so, in a kernel with mechanisms selected. `unfed` is why no role of its own loads the tiles
+    of the kernel's loops. Errors: `unsupported-operand`."""
+    for op in products_held(kernel.body):
+        tile = op.regions[2].buffer
+        if tile.scope == "fragment":
+            fail(
+                "unsupported-operand",
+                "the sum of this T.gemm cannot be in tensor memory",
+                op.span,
+                _why_not(op, kernel, target, unfed),
+                help="T.gemm into a fragment takes the instruction that there is",
+            )
+
+
+def _why_not(op: TileOp, kernel: Kernel, target: Target, unfed: str | None) -> str:
+    tile = op.regions[2].buffer
+    rows, width = tile.shape
+    if not target.has("tcgen05"):
+        return f"{target.name} has none"
+    if reason := why_no_tensor_product(op):
+        return reason
+    if tensor_accumulator((rows, width), kernel.threads) is None:
+        return f"{kernel.threads} threads cannot share {rows} × {width} elements of it"
+    if unfed is not None:
+        return f"the tiles must come by TMA, but {unfed}"
+    if tile.name in {t.name for t in crowded_out(kernel)}:
+        return f"the sums together take more than {target.limit('tmem_columns')} columns"
+    return "it must be all that a T.Pipelined loop does with C, cleared before, of tiles that the loop fills by TMA"

@@ -1,0 +1,113 @@
+"""Products that tcgen05.mma does not do, on a machine that has it: why, and what to change.
+
+mma.sync does them then, by the threads themselves and at a fraction of the speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.ir.layout import tensor_accumulator
+from tilec.ir.tile import Break, For, Kernel, Load, TileOp, walk, walk_expr
+from tilec.passes.analysis.fills import filled
+from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, shared_with
+from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.kernel_form import why_unfed
+from tilec.passes.layout.tensor_memory import crowded_out, why_no_tensor_product
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A product that is left to mma.sync. `is_able`: the machine could do it by tcgen05, if the text around it were
+    another."""
+
+    op: TileOp
+    why: str
+    help: str
+    is_able: bool
+
+
+def left_to_threads(laid: Laid, target: Target) -> Iterator[Left]:
+    """In the order of the text, each once."""
+    if not target.has("tcgen05"):
+        return
+    for role in laid.kernels:
+        for op in walk(role.kernel.body):
+            if isinstance(op, TileOp) and op.name == "gemm" and ("via", "mma") in op.attrs:
+                yield _left(op, role.kernel, laid, target)
+
+
+def _left(op: TileOp, kernel: Kernel, laid: Laid, target: Target) -> Left:
+    rows, width = op.regions[2].buffer.shape
+    if reason := why_no_tensor_product(op):
+        return Left(op, reason, _OTHER_TILES, False)
+    if tensor_accumulator((rows, width), kernel.threads) is None:
+        why = f"{kernel.threads} threads cannot share {rows} × {width} elements of tensor memory"
+        return Left(op, why, "use 128 threads, or as many times that as the sum has rows for", False)
+    if laid.parts:
+        return Left(op, "the kernel says itself which threads multiply", "T.tcgen05_gemm into T.alloc_tmem", False)
+    if laid.form != "warp_specialised":
+        return Left(op, why_unfed(kernel), "load its tiles in a T.Pipelined loop, by TMA", bool(_around(op, kernel)))
+    why, remedy = _about_loop(op, kernel, target)
+    return Left(op, why, remedy, not _is_for_each_iteration(op, kernel))
+
+
+def _is_for_each_iteration(op: TileOp, kernel: Kernel) -> bool:
+    """Whether the sum is one of each iteration, as attention's scores are, which its loop is for."""
+    loop, sums = _around(op, kernel), op.regions[2].buffer
+    used = loop is not None and any(
+        sums in reads(s) for s in loop.body if not isinstance(s, TileOp) or s.name != "gemm"
+    )
+    return used or bool(op.attr("clear_accum"))
+
+
+_OTHER_TILES = "use whole tiles in shared memory of 64 rows or a multiple of 128, and types that it has"
+
+
+def _around(op: TileOp, kernel: Kernel) -> For | None:
+    """The pipelined loop in whose body the product stands, under no condition and in no other loop."""
+    return next((loop for loop in pipelined_loops(kernel.body) if any(s is op for s in loop.body)), None)
+
+
+def _about_loop(op: TileOp, kernel: Kernel, target: Target) -> tuple[str, str]:
+    """What keeps a product's sum out of tensor memory though the machine could have it there, and the remedy."""
+    sums = op.regions[2].buffer
+    loop = _around(op, kernel)
+    if loop is None:
+        inside = any(op is s for other in pipelined_loops(kernel.body) for s in walk(other.body))
+        what = "a condition or another loop stands between it and its T.Pipelined loop" if inside else "it is in none"
+        return f"its sum must be made in a T.Pipelined loop, and {what}", "let it stand in such a loop's body"
+    if any(is_pipelined(s) for s in walk(loop.body) if isinstance(s, For)):
+        return "another pipelined loop stands in its loop", "make the outer loop a serial one"
+    if loop.stage is not None or loop.wishes is not None:
+        return "its loop's schedule is given by hand", "leave out stage=, order= and the other hints"
+    if any(isinstance(e, Load) for e in walk_expr(loop.start)):
+        return "where its loop begins is read from memory", "let the loop begin at 0, and add what was read to indices"
+    if any(isinstance(s, Break) for s in walk(loop.body)):
+        return "its loop may be left early", "run all its iterations"
+    if op.attr("clear_accum") or ("wait", "later") in op.attrs:
+        return "it clears its sum itself, or says when it is waited for", f"T.clear({sums.name}) in front of the loop"
+    fed = {b for ring in rings(kernel, loop) for b in ring.buffers}
+    for tile in dict.fromkeys(r.buffer for r in op.regions[:2] if r.buffer not in fed):
+        fills = any(tile in filled(s) for s in loop.body)
+        what = "has one version only, which other statements use too" if fills else "is not filled in its loop"
+        return f"{tile.name} {what}", f"T.copy what it holds to {tile.name} in the loop"
+    users = [s for s in loop.body if sums in reads(s) or sums in writes(s)]
+    for stmt in users:
+        other = not (isinstance(stmt, TileOp) and stmt.name == "gemm" and stmt.regions[2].buffer == sums)
+        if other or any(sums == r.buffer for r in getattr(stmt, "regions", ())[:2]):
+            where = f"line {stmt.span.line} uses {sums.name} in the loop, which only products may"
+            return where, "use it behind the loop"
+        if isinstance(stmt, TileOp) and stmt is not op and why_no_tensor_product(stmt):
+            return (
+                f"the product in line {stmt.span.line} adds to {sums.name} too, by mma.sync",
+                "give it a sum of its own",
+            )
+    if sums.name in {t.name for t in crowded_out(kernel)}:
+        return f"the sums together take more than {target.limit('tmem_columns')} columns", "use smaller tiles"
+    if shared_with(kernel, loop):
+        return "other loops load the same tiles, for threads that read them", "give each loop tiles of its own"
+    return f"{sums.name} is not cleared right in front of the loop", f"T.clear({sums.name}) there"

@@ -1,0 +1,207 @@
+"""Turn the `stage=` and `order=` lists of T.Pipelined into a schedule, or say which dependence they break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+from tilec.ir.tile import Stmt
+from tilec.ops.sync import is_explicit
+from tilec.passes.analysis.rings import versions_by_hand
+from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.loop.build_problem import LoopProblem
+from tilec.passes.memory.shared_limits import refuse_versions
+from tilec.sched.problem import Edge
+from tilec.sched.schedule import Schedule
+from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
+
+
+def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule | None:
+    """The person's schedule; None where the loop leaves it to the solver.
+
+    Within an interval the statements issue in the given order, each as soon as its predecessors in that order and the
+    dependences within the interval allow; the interval is long enough for everything else. Every tile has as many
+    versions as num_stages says, else max(stage) + 1; but what one role makes for itself within one stage has one.
+    """
+    stages, order = loop.loop.stage, loop.loop.order
+    if stages is None or order is None:
+        return None
+    problem = loop.problem
+    blamed = set(_check_groups(loop, stages, mistakes))
+    versions = tuple(versions_by_hand(loop.loop, plan) for plan in loop.rings)
+    with mistakes.caught():
+        _check_memory(loop, versions)
+    sequence = sorted(range(len(stages)), key=lambda i: order[i])
+    place = {op: k for k, op in enumerate(sequence)}
+    reuses = [
+        Edge(consumer, producer, problem.ops[consumer].latency, depth, f"anti {ring.name}")
+        for ring, depth in zip(problem.rings, versions, strict=True)
+        for producer in ring.producers
+        for consumer in ring.consumers
+    ]
+    edges = (*problem.edges, *reuses)
+    for edge in edges:
+        # A statement in the wrong place breaks several dependences: of what is known to be wrong, nothing more is said.
+        if _is_kept(edge, stages, place) or blamed & {edge.src, edge.dst}:
+            continue
+        blamed |= {edge.src, edge.dst}
+        with mistakes.caught():
+            _refuse(loop, edge, stages, place)
+    phase = [0] * len(stages)
+    free = 0  # the cycle from which the next statement may issue
+    for op in sequence:
+        within = (e for e in edges if e.dst == op and stages[op] + e.distance == stages[e.src] and e.src != op)
+        phase[op] = max([free, *(phase[e.src] + e.latency for e in within)])
+        free = phase[op] + max([problem.ops[op].issue, *(u.offset + u.cycles for u in problem.ops[op].uses)])
+    ii = free
+    for e in edges:
+        crossed = stages[e.dst] + e.distance - stages[e.src]
+        if crossed > 0:
+            ii = max(ii, -(-(phase[e.src] + e.latency - phase[e.dst]) // crossed))
+    start = tuple(s * ii + p for s, p in zip(stages, phase, strict=True))
+    return Schedule(ii, start, tuple(sequence), versions, "given")
+
+
+def _asked(loop: LoopProblem, text: str) -> Label:
+    wishes = loop.loop.wishes
+    return Label(wishes.span if wishes is not None else loop.loop.span, text)
+
+
+def _is_kept(edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> bool:
+    crossed = stages[edge.dst] + edge.distance - stages[edge.src]
+    return crossed > 0 or (crossed == 0 and (place[edge.src] < place[edge.dst] or edge.src == edge.dst))
+
+
+def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> NoReturn:
+    source, destination = loop.statements[edge.src], loop.statements[edge.dst]
+    kind, name = edge.why.split(maxsplit=1)
+    if kind == "order":
+        _out_of_order(loop, edge, stages, place, name)
+    needs = {"data": "reads", "anti": "overwrites", "output": "overwrites"}[kind]
+    if is_explicit(destination):
+        needs = "waits for"
+    first = Label(source.span, f"must come first: stage {stages[edge.src]}, place {place[edge.src]}")
+    if edge.distance and kind == "anti" and any(r.name == name for r in loop.problem.rings):
+        fail(
+            "schedule-depth",
+            f"{edge.distance} version{'s' * (edge.distance != 1)} of {name} are too few for this schedule",
+            destination.span,
+            f"fills {name} in stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
+            secondary=(
+                Label(source.span, f"still reads it: stage {stages[edge.src]}, place {place[edge.src]}"),
+                _asked(loop, "the schedule"),
+            ),
+            help="leave num_stages out, or raise it",
+        )
+    later = _earlier(edge)
+    is_carried = edge.distance > 0 and kind != "data"
+    single = next((of for of in loop.single if of[0] == name and is_carried), None)
+    blamed = single[2] if single is not None else None
+    outside = () if blamed is None else (Label(blamed.span, f"uses {name} too"),)
+    fail(
+        "schedule-order",
+        f"stage= and order= put a statement before one{later} that it depends on through {name}",
+        destination.span,
+        f"{needs} {name}: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
+        secondary=(first, _asked(loop, "the schedule"), *outside),
+        notes=() if single is None else (f"{name} has one version in this loop: {single[1]}",),
+        help=_way_out(source, destination, name, is_carried),
+    )
+
+
+def _earlier(edge: Edge) -> str:
+    return ("", " of the iteration before")[edge.distance] if edge.distance < 2 else (
+        f" of the iteration {edge.distance} before"
+    )  # fmt: skip
+
+
+def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int], name: str) -> NoReturn:
+    """An explicit barrier or wait, or what a `sync` list says, is not kept."""
+    source, destination = loop.statements[edge.src], loop.statements[edge.dst]
+    later = _earlier(edge)
+    fail(
+        "schedule-order",
+        f"stage= and order= do not keep the order that {name} asks for",
+        destination.span,
+        f"runs too early: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
+        secondary=(
+            Label(source.span, f"must come first{later}: stage {stages[edge.src]}, place {place[edge.src]}"),
+            _asked(loop, "the schedule"),
+        ),
+        help="give the statement that comes first a lower stage, or the same stage and a lower order",
+    )
+
+
+def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: Mistakes) -> Iterator[int]:
+    """The statements of a group fill one ring: each of them a tile as a whole, in one stage, before any is read. Those
+    of the groups for which this is not so."""
+    groups = (loop.loop.wishes and loop.loop.wishes.groups) or ()
+    for number in sorted({g for g in groups if g >= 0}):
+        members = [i for i, g in enumerate(groups) if g == number]
+        if not any(b.scope == "shared" for i in members for b in writes(loop.statements[i])):
+            continue  # they fill no tile that could share a ring, as in group=[[0, 1], [2]] with a product last
+        known = mistakes.met
+        with mistakes.caught():
+            _check_group(loop, stages, members)
+        if mistakes.met > known:
+            yield from members
+
+
+def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int]) -> None:
+    apart = "put them into different groups"
+    first = loop.statements[members[0]]
+    for i in members:
+        ring = next((r for r in loop.rings if i in r.producers), None)
+        if ring is None:
+            _refuse_group(loop, i, "fills no tile that can have versions of its own", "leave it out of the group")
+        if loop.roles[i] != loop.roles[members[0]]:
+            _refuse_group(loop, i, "is run by other warps", apart, Label(first.span, "the first of the group"))
+        if stages[i] != stages[members[0]]:
+            beside = Label(first.span, f"the first of the group stands in stage {stages[members[0]]}")
+            _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", beside)
+        if ring.consumers[0] < i:
+            reader = Label(loop.statements[ring.consumers[0]].span, "reads it")
+            if reader.span == loop.statements[i].span:  # a wait that stands before it
+                filling = (loop.statements[p].span for p in ring.producers if p < ring.consumers[0])
+                awaited = tuple(Label(span, "the one that it waits for") for span in dict.fromkeys(filling))
+                why = "waits for another one of the group, as `sync` says"
+                _refuse_group(loop, i, why, "leave that out of `sync`: a group is waited for as a whole", *awaited)
+            _refuse_group(loop, i, "fills its tile after that of another one of the group is read", apart, reader)
+
+
+def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *others: Label) -> NoReturn:
+    fail(
+        "group-impossible",
+        "this statement cannot share a ring with the others of its group",
+        loop.statements[member].span,
+        why,
+        secondary=(*others, _asked(loop, "the schedule")),
+        help=way_out,
+    )
+
+
+def _way_out(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
+    """What to do where one statement must come before another; `carried`: before it overwrites what is still needed."""
+    if not carried:
+        return "give the statement that comes first a lower stage, or the same stage and a lower order"
+    touched = (*reads(source), *writes(source), *reads(destination), *writes(destination))
+    scope = next((b.scope for b in touched if b.name == name), "global")
+    first = "give both one stage, the one that comes first the lower order"
+    if scope == "fragment":
+        return f"{name} lies in registers, which have one version: {first}, or hand the value on in shared memory"
+    return first
+
+
+def _check_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
+    """All versions of all rings have their place beside what else lies in shared memory."""
+    problem, most = loop.problem, max(versions, default=1)
+    for number, pool in enumerate(problem.pools):
+        rings = [
+            (r, plan, v) for r, plan, v in zip(problem.rings, loop.rings, versions, strict=True) if r.pool == number
+        ]
+        left = pool.capacity - pool.reserved - sum(r.bytes * v for r, _, v in rings if v < most)
+        many = [(r, plan) for r, plan, v in rings if v == most and r.bytes]  # not those that another loop accounts for
+        size = sum(r.bytes for r, _ in many)
+        if size * most > left and many:
+            tiles = [buffer for _, plan in many for buffer in plan.buffers]
+            refuse_versions(most, tiles, size, left, _asked(loop, "").span)

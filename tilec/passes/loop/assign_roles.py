@@ -1,0 +1,262 @@
+"""Which warps run the statements of a pipelined loop.
+
+Copies from global memory by TMA are the producer's: it runs ahead of everyone, and waits for free versions where nobody
+else has to. All other statements are the consumers'. Values in registers cannot be handed over, and the layouts say
+which warps have which rows; so where no statement of theirs needs rows of another warpgroup, each warpgroup runs its
+part on its own, and the solver may place the parts apart: then one group computes while the tensor cores work for
+another (FlashAttention-3 calls it ping-pong).
+
+What passes through shared memory alone may be handed on. One such choice is left to the solver: a copy to global memory
+by TMA is begun by one thread of the consumers, whom it makes meet at a barrier first, or by a thread that does nothing
+else (the epilogue's store warp of hand-written kernels).
+
+Products by tcgen05 have a role of their own too: one thread asks for them, and the tensor cores say when they are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.tile import IN_REGISTERS, Bind, For, Stmt, TileOp, bodies, walk
+from tilec.ops.lowering import Demand
+from tilec.ops.meet import is_for_every_role
+from tilec.ops.reduce import crossing_warps
+from tilec.ops.reducer import ACROSS_COPIES
+from tilec.ops.sync import is_explicit
+from tilec.passes.analysis.compound import is_compound
+from tilec.passes.analysis.control_slice import is_kept_by_every_role
+from tilec.passes.analysis.rings import RingPlan, accesses, is_load, pipelined_loops
+from tilec.passes.analysis.scalar_definitions import scheduled
+from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.memory.privatise import own_tiles
+from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+STORE = "store"  # the role of one thread that begins copies to global memory, and waits for them
+MMA = "mma"  # the role of one thread that asks the tensor cores for what goes by tcgen05
+LOADS = "loads"  # in place of a role: the thread of the only one that begins its copies by TMA
+EVERY = "every"  # the role of a statement of which each role runs a part
+ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and one for each of two roles
+
+
+def is_bulk_load(stmt: Stmt) -> bool:
+    """Whether it is a copy from a tensor to shared memory that one thread begins and TMA makes."""
+    return isinstance(stmt, TileOp) and is_load(stmt) and dict(stmt.attrs).get("via") == "tma"
+
+
+def is_producer(stmt: Stmt, laid: Laid) -> bool:
+    """Whether a statement of a pipelined loop belongs to the producer role."""
+    return laid.form == "warp_specialised" and is_bulk_load(stmt)
+
+
+def role_of(stmt: Stmt, laid: Laid) -> str:
+    """The role of the warp program that runs a statement; one that holds work for both is for `EVERY` role."""
+    if laid.form != "warp_specialised":
+        return "all"
+    if is_for_every_role(stmt) or is_kept_by_every_role(stmt, laid.kernel):
+        return EVERY
+    if not is_compound(stmt):
+        return "producer" if is_producer(stmt, laid) else MMA if is_tensor_product(stmt) else "consumer"
+    inside = {role_of(s, laid) for body in bodies(stmt) for s in body if not isinstance(s, Bind)}
+    return inside.pop() if len(inside) == 1 else EVERY
+
+
+def runners(stmt: Stmt, laid: Laid) -> tuple[str, ...]:
+    """The roles that run a part of a statement."""
+    if role_of(stmt, laid) != EVERY:
+        return (role_of(stmt, laid),)
+    if is_for_every_role(stmt):
+        return "consumer", "producer"
+    inside = {name for body in bodies(stmt) for s in body if not isinstance(s, Bind) for name in runners(s, laid)}
+    return tuple(name for name in ("consumer", "producer", MMA) if name in inside)
+
+
+def is_tensor_product(stmt: Stmt) -> bool:
+    """Whether the statement is one for tcgen05.mma, which one thread of the block issues."""
+    return isinstance(stmt, TileOp) and stmt.name == "gemm" and ("via", "tcgen05") in stmt.attrs
+
+
+def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
+    """How many warpgroups could each run their part of the loop's statements on their own; 1 where they must stay
+    together. A schedule made by hand is one for all of them."""
+    groups = laid.kernel.threads // WARPGROUP_THREADS
+    mine = [s for s in scheduled(loop) if role_of(s, laid) == "consumer"]
+    products = [s for s in mine if is_product(s)]
+    if laid.form != "warp_specialised" or groups < 2 or loop.stage is not None or not products:
+        return 1
+    # Each group needs a barrier to wait for its turn at.
+    if ROLE_BARRIERS + groups > target.limit("named_barriers"):
+        return 1
+    own = own_tiles(laid.kernel, loop)
+    alone = (
+        not any(is_compound(s) or any(is_explicit(inner) for inner in walk((s,))) for s in scheduled(loop))
+        and len(products) < len(mine)
+        and all(_keeps_to_itself(s, laid, own) for s in mine)
+    )
+    return groups if alone else 1
+
+
+def is_bulk_store(stmt: Stmt) -> bool:
+    """Whether it is a copy from shared to global memory that one thread begins and TMA makes."""
+    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "tma_store"
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The copies to global memory of a loop: in `together` those that may have the role `STORE`, all of one ring or
+    none; in `kept` those that the consumers make, and why."""
+
+    together: tuple[tuple[int, ...], ...] = ()
+    kept: tuple[tuple[int, str], ...] = ()
+
+
+def stores(laid: Laid, loop: For, plans: Sequence[RingPlan]) -> Stores:
+    """A loop in another pipelined one, or around one, and one with a schedule made by hand have roles by rule."""
+    statements = scheduled(loop)
+    around = (pipelined_loops(other.body) for other in pipelined_loops(laid.kernel.body))
+    if laid.form != "warp_specialised" or loop.stage is not None or any(loop is inner for of in around for inner in of):
+        return Stores()
+    if any(is_compound(s) or any(is_explicit(inner) for inner in walk((s,))) for s in statements):
+        return Stores()
+    others = (other for other in pipelined_loops(laid.kernel.body) if other is not loop)
+    elsewhere = {b.name for other in others for s in walk(other.body) for b in (*reads(s), *writes(s))}
+    together, kept = [], []
+    for ring in plans:
+        of = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
+        reason = _why_no_store_role(statements, ring, of[0], laid) if of else None
+        if of and not elsewhere.isdisjoint(b.name for b in ring.buffers):
+            reason = "another loop has the same tiles"
+        if of and reason is None:
+            together.append(of)
+        kept += [(i, reason) for i in of if reason is not None]
+    return Stores(tuple(together), tuple(kept))
+
+
+def _why_no_store_role(statements: Sequence[Stmt], ring: RingPlan, first: int, laid: Laid) -> str | None:
+    """Why the copies of this ring's tiles to global memory, of which `first` is one, have to be the consumers', or
+    None."""
+    tiles = {b.name for b in ring.buffers}
+    names = ", ".join(sorted(tiles))
+    is_loaded = any(is_producer(statements[i], laid) for i in ring.producers)
+    if is_loaded and laid.kernel.cluster.blocks > 1:
+        return f"{names} may be loaded for several blocks, whose consumers give it back"
+    for i in dict.fromkeys((*ring.producers, *ring.consumers)):
+        stmt = statements[i]
+        writes = accesses(stmt).writes & tiles
+        if is_bulk_store(stmt) or is_producer(stmt, laid):
+            continue
+        if is_loaded and writes:
+            return f"line {stmt.span.line} changes {names} between the load and the store: three roles would share it"
+        if not is_loaded and not writes:
+            return f"line {stmt.span.line} also reads {names}"
+        if not is_loaded and i > first:
+            return f"line {stmt.span.line} writes {names} again behind the store"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """The role that fills a ring, and those others that read it: none where all is done by one role."""
+
+    filler: str
+    readers: tuple[str, ...]
+
+
+def passing(ring: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> Passing:
+    """`roles` run the statements of the loop. Of one that every role runs a part of, the tiles are the consumers'. A
+    ring that several roles would fill is a group that somebody asks for and `annotate` refuses: the first, then."""
+    filler, *_ = dict.fromkeys(user_of(roles[i]) for i in ring.producers)
+    if filler == "all" and all(is_bulk_load(statements[i]) for i in ring.producers):
+        return Passing(LOADS, (filler,))
+    return Passing(filler, tuple(dict.fromkeys(r for i in ring.consumers if (r := user_of(roles[i])) != filler)))
+
+
+def user_of(role: str) -> str:
+    """Who has the tiles of a statement of this role."""
+    return "consumer" if role == EVERY else role
+
+
+def is_product(stmt: Stmt) -> bool:
+    """Whether the statement is one for the tensor cores that a warpgroup issues and does not wait for."""
+    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
+
+
+def products(body: tuple[Stmt, ...]) -> tuple[TileOp, ...]:
+    """The products that warpgroups do not wait for, wherever they stand below these statements."""
+    return tuple(s for s in walk(body) if isinstance(s, TileOp) and is_product(s))
+
+
+def _keeps_to_itself(stmt: Stmt, laid: Laid, own: frozenset[str]) -> bool:
+    """Whether each warpgroup can run its part without what another one computes in the loop: it writes nothing but its
+    own registers, and tiles of which it may have its `own` copy, and no row is spread over several warps."""
+    scopes = {b.name: b.scope for b in (*laid.kernel.params, *laid.kernel.buffers) if hasattr(b, "scope")}
+    if isinstance(stmt, Bind) or any(scopes.get(name) not in IN_REGISTERS for name in accesses(stmt).writes - own):
+        return False
+    for inner in walk((stmt,)):
+        if isinstance(inner, TileOp) and inner.name in ("reduce", "finalize_reducer"):
+            dim = inner.attr("dim") if inner.name == "reduce" else ACROSS_COPIES
+            assert isinstance(dim, int)
+            if crossing_warps(laid.fragments[inner.regions[0].buffer.name], dim) > 1:
+                return False
+    return True
+
+
+# ---- the problem -----------------------------------------------------------------------------------------------------
+
+_SHARED_OUT = ("elements", "threads", "bytes", "count", "warps")
+
+
+def part_of(demand: Demand, groups: int) -> Demand:
+    """What one of several warpgroups asks for."""
+    shares = tuple((name, -(-value // groups) if name in _SHARED_OUT else value) for name, value in demand.parameters)
+    return replace(demand, parameters=shares)
+
+
+def repeat(problem: Problem, groups: int) -> Problem:
+    """The problem of one warpgroup, for several: the first has the consumers' ops that there are, each other one a copy
+    of them with an issue slot of its own behind it. They share all else, and all of them read what the producer
+    loads."""
+    mine = [i for i, op in enumerate(problem.ops) if op.role == "consumer"]
+    issue = next(i for i, slot in enumerate(problem.slots) if slot.name == "issue (consumer)")
+    slots, ops, edges = list(problem.slots), list(problem.ops), list(problem.edges)
+    slots[issue] = Slot("issue (consumer 1)")
+    copies: dict[int, list[int]] = {i: [i] for i in mine}
+    for i in mine:
+        ops[i] = replace(ops[i], role="consumer 1")
+    for group in range(2, groups + 1):
+        slots.append(Slot(f"issue (consumer {group})"))
+        copy = {i: len(ops) + k for k, i in enumerate(mine)}
+        for i in mine:
+            copies[i].append(copy[i])
+            ops.append(_moved(problem.ops[i], issue, len(slots) - 1, f"consumer {group}"))
+        edges += (
+            replace(e, src=copy.get(e.src, e.src), dst=copy.get(e.dst, e.dst))
+            for e in problem.edges
+            if e.src in copy or e.dst in copy
+        )
+    return replace(
+        problem,
+        ops=tuple(ops),
+        edges=tuple(edges),
+        slots=tuple(slots),
+        rings=tuple(_read_by_all(ring, copies) for ring in problem.rings),
+        values=tuple(v if v.producers[0] in copies else _read_by_all(v, copies) for v in problem.values),
+        copies=tuple(tuple(of) for of in copies.values()),
+    )
+
+
+def _moved(op: Op, issue: int, other: int, role: str) -> Op:
+    uses = (Use(other, use.cycles, use.offset) if use.slot == issue else use for use in op.uses)
+    return replace(op, uses=tuple(sorted(uses, key=lambda use: use.slot)), role=role)
+
+
+_Loaded = TypeVar("_Loaded", Ring, Value)
+
+
+def _read_by_all(loaded: _Loaded, copies: dict[int, list[int]]) -> _Loaded:
+    return replace(loaded, consumers=tuple(other for op in loaded.consumers for other in copies.get(op, [op])))

@@ -1,0 +1,525 @@
+"""Turn each pipelined loop into a scheduling problem: statements priced, dependences with their distances, rings with
+their lifetimes. Of nested loops the inner ones are solved first: to the outer one they are statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import NoReturn
+
+from tilec.ir.multicast import SWIZZLE_BYTES
+from tilec.ir.tile import (
+    Buffer,
+    For,
+    Stmt,
+    TileOp,
+)
+from tilec.passes.analysis.compound import Cost, cost, is_compound
+from tilec.passes.analysis.fragment_prefetch import (
+    begun_beside,
+    check_order,
+    is_by_wgmma,
+    is_loaded_ahead,
+    loaded_ahead,
+)
+from tilec.passes.analysis.likely_branch import in_most_trips
+from tilec.passes.analysis.ordering import orders
+from tilec.passes.analysis.rings import (
+    RingPlan,
+    accesses,
+    all_sharing,
+    body,
+    is_load,
+    pipelined_loops,
+    rings as ring_plans,
+    touched_outside,
+    used_outside,
+    versions_by_hand,
+)
+from tilec.passes.analysis.scalar_definitions import replayed, scheduled, users_of_binds
+from tilec.passes.analysis.tensor_regions import Regions
+from tilec.passes.analysis.usage import never_read
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.tensor_memory import tensor_tiles
+from tilec.passes.loop import pools
+from tilec.passes.loop.assign_roles import (
+    STORE,
+    Stores,
+    consumer_groups,
+    is_bulk_load,
+    is_bulk_store,
+    is_product,
+    repeat,
+    role_of,
+    runners,
+    stores,
+)
+from tilec.passes.loop.describe import describe
+from tilec.passes.loop.dynamic_tile_scheduler import RING_BYTES, walk_of
+from tilec.passes.loop.ping_pong import turns
+from tilec.passes.loop.product_steps import product_steps, waiting, with_loads_between
+from tilec.passes.loop.ring_links import links, read_before_handed_on
+from tilec.passes.loop.statement_price import demands, price
+from tilec.passes.memory.prefetch import versions_of
+from tilec.passes.memory.privatise import with_own_copies
+from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions
+from tilec.passes.memory.shared_reuse import over_rings
+from tilec.sched.bounds import Unschedulable, bounds
+from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
+from tilec.sched.schedule import Schedule
+from tilec.support.diagnostics import AT_ONCE, Mistakes
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+MOST_VERSIONS = 16  # of a tile, where a loop does not say how many; each of them is an iteration of prologue
+BARRIER_BYTES = 16  # one full and one empty mbarrier per version
+
+
+@dataclass(frozen=True, slots=True)
+class LoopProblem:
+    """`statements` are the scheduled ones, in source order (see `analysis.scalar_definitions`), and those of the
+    consumers again for each further warpgroup that runs its part on its own; `roles` run them by rule, which a schedule
+    may say otherwise. `rings` parallel the problem's. `kept` are those that only the rule's role can run, where another
+    one usually could, and why. `together`: why warpgroups that could run apart do not. `single` are the shared tiles
+    that it fills and has one version of, each with why, and a statement outside of the loop that is to blame."""
+
+    loop: For
+    statements: tuple[Stmt, ...]
+    roles: tuple[str, ...]
+    rings: tuple[RingPlan, ...]
+    problem: Problem
+    kept: tuple[tuple[int, str], ...] = ()
+    together: str | None = None
+    single: tuple[tuple[str, str, Stmt | None], ...] = ()
+
+    @property
+    def groups(self) -> int:
+        """How many warpgroups of the consumers run apart."""
+        return len(self.problem.copies[0]) if self.problem.copies else 1
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        """The ops of the statements as written, without those of further warpgroups."""
+        again = {op for of in self.problem.copies for op in of[1:]}
+        return tuple(op for op in range(len(self.problem.ops)) if op not in again)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A pipelined loop with the schedule that is to be carried out."""
+
+    loop: LoopProblem
+    schedule: Schedule
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Who runs the statements."""
+        chosen = self.schedule.role or (None,) * len(self.loop.roles)
+        named = self.loop.problem.roles
+        return tuple(rule if at is None else named[at].name for rule, at in zip(self.loop.roles, chosen, strict=True))
+
+    @property
+    def turns(self) -> tuple[tuple[int, ...], ...]:
+        """The turns that each warpgroup takes at the tensor cores in an interval."""
+        products = [op for op in self.loop.own if is_product(self.loop.statements[op])]
+        return turns(self.loop.problem, self.schedule, products)
+
+
+def loops_to_schedule(laid: Laid) -> tuple[For, ...]:
+    """The pipelined loops, in program order; none in a serial kernel."""
+    return () if laid.form == "serial" else pipelined_loops(laid.kernel.body)
+
+
+def problems(
+    laid: Laid,
+    target: Target,
+    decided: Sequence[Scheduled] = (),
+    *,
+    unlimited_smem: bool = False,
+    ping_pong: bool = True,
+    overlap: bool = True,
+    store_role: bool = True,
+    most: int | None = None,
+    mistakes: Mistakes = AT_ONCE,
+) -> tuple[LoopProblem, ...]:
+    """The problems that can be solved now, in program order: those of the loops that are not decided yet, if all loops
+    in them are. An outer loop gets the shared memory that those in it have left. `ping_pong` lets warpgroups run apart
+    where that allows a smaller interval; but a loop whose interval must be larger than `most` gets roles by rule.
+    Without `overlap` a role computes one iteration after the other; loads still run ahead. `store_role` leaves it open
+    who begins the copies to global memory."""
+    known = {id(s.loop.loop): s for s in decided}
+    sharing = tuple(all_sharing(laid.kernel).values())
+    return tuple(
+        _problem(laid, target, loop, known, unlimited_smem, ping_pong, overlap, store_role, most, mistakes)
+        for loop in loops_to_schedule(laid)
+        if id(loop) not in known
+        and all(id(inner) in known for inner in pipelined_loops(loop.body))
+        and all(id(before) in known for before in _sharing_before(sharing, loop))
+    )
+
+
+def _sharing_before(sharing: Sequence[tuple[For, ...]], loop: For) -> Iterator[For]:
+    """The loops further up in whose rings this one goes on: how many versions there are is decided with them."""
+    for loops in sharing:
+        place = next((at for at, one in enumerate(loops) if one is loop), 0)
+        yield from loops[:place]
+
+
+def _problem(
+    laid: Laid,
+    target: Target,
+    loop: For,
+    decided: dict[int, Scheduled],
+    unlimited_smem: bool,
+    ping_pong: bool,
+    overlap: bool,
+    store_role: bool,
+    most: int | None,
+    mistakes: Mistakes,
+) -> LoopProblem:
+    together = _Builder(laid, target, loop, decided, unlimited_smem, overlap, mistakes=mistakes).build()
+    if not store_role:
+        ruled = tuple(replace(op, roles=op.roles[:1]) for op in together.problem.ops)
+        together = replace(together, problem=replace(together.problem, ops=ruled))
+    is_inner = any(inner is loop for outer in loops_to_schedule(laid) for inner in pipelined_loops(outer.body))
+    groups = consumer_groups(laid, loop, target) if ping_pong and not is_inner else 1
+    if groups == 1:
+        return together
+    own = with_own_copies(laid, ((loop, groups),))
+    builder = _Builder(own, target, loop, decided, unlimited_smem, overlap, groups, mistakes)
+    if own is not laid and builder.least > builder.smem_bytes:
+        return replace(together, together="there is no room for more of them in shared memory")
+    apart = builder.build()
+    try:
+        least, possible = bounds(together.problem).mii, bounds(apart.problem).mii
+    except Unschedulable:
+        return together  # whoever solves it says why it cannot be
+    is_light = most is not None and least > most
+    if possible < least and not is_light:
+        return apart
+    return replace(together, together=f"no interval below {possible} cycles with more, nor below {least} with one")
+
+
+class _Builder:
+    """`groups` of the consumers' warpgroups run apart."""
+
+    def __init__(
+        self,
+        laid: Laid,
+        target: Target,
+        loop: For,
+        decided: dict[int, Scheduled],
+        unlimited_smem: bool,
+        overlap: bool,
+        groups: int = 1,
+        mistakes: Mistakes = AT_ONCE,
+    ) -> None:
+        self.overlap, self.mistakes = overlap, mistakes
+        self.laid, self.target, self.loop, self.decided, self.groups = laid, target, loop, decided, groups
+        self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
+        self.statements = scheduled(loop)
+        self.accesses = tuple(accesses(s) for s in self.statements)
+        self.roles = tuple(role_of(s, laid) for s in self.statements)
+        self.plans = ring_plans(laid.kernel, loop)
+        # Whose role is to be decided, those together that one role must run; and the roles, that by rule first.
+        self.stores = stores(laid, loop, self.plans) if overlap else Stores()
+        self.open = frozenset(i for of in self.stores.together for i in of)
+        self.candidates = ("consumer", STORE) if self.open else ()
+        running = (name for s in self.statements for name in runners(s, laid))
+        role_names = tuple(dict.fromkeys([*running, *self.candidates]))
+        self.tensor = tensor_tiles(laid.kernel, target, dict(laid.versions))
+        self.unread = never_read(laid.kernel) if loop.stage is not None else frozenset()
+        self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
+        self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
+
+    def build(self) -> LoopProblem:
+        rings = self.plans
+        ops = with_loads_between(tuple(self.op(i) for i in range(len(self.statements))), self.statements, self.target)
+        pool = Pool("smem", self.smem_bytes, self.reserved(rings))
+        if self.least > pool.capacity:
+            with self.mistakes.caught():
+                self.overflow(pool.capacity)
+        name = f"{self.laid.kernel.name}.{self.loop.var.name}"
+        outside = touched_outside(self.laid.kernel, self.loop)
+        fed = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
+        held = pools.held(self.laid, self.target, self.accesses, outside, fed, self.loop.stage is not None, self.groups)
+        held = pools.with_tensor_memory(held, self.tensor, self.target, self.accesses)
+        problem = Problem(
+            name,
+            ops,
+            tuple(self.edges(ops, rings)),
+            self.slots,
+            (pool, *held.pools),
+            tuple(self.ring(r, self.begun(r)) for r in rings),
+            values=held.values,
+            roles=tuple(
+                Role(name, self.issue_slot[name], 1 if name == STORE else self.laid.kernel.threads // 32)
+                for name in self.candidates
+            ),
+            tied=tuple(of for of in self.stores.together if len(of) > 1),
+            same_stage=tuple(self.same_stage()),
+        )
+        if self.groups == 1:
+            single = tuple(self.single()) if self.loop.stage is not None else ()
+            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, self.stores.kept, single=single)
+        again = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
+        return LoopProblem(
+            self.loop,
+            (*self.statements, *again * (self.groups - 1)),
+            (*self.roles, *("consumer",) * (len(again) * (self.groups - 1))),
+            rings,
+            repeat(problem, self.groups),
+        )
+
+    def single(self) -> Iterator[tuple[str, str, Stmt | None]]:
+        """The shared tiles that the loop fills and has one version of: see `LoopProblem`."""
+        inside, kernel = body(self.laid.kernel, self.loop), self.laid.kernel
+        for tile in (b for b in kernel.buffers if b.scope == "shared"):
+            if any(tile.name in touched.writes for touched in self.accesses):
+                reason = inside.why_not_versioned(tile)
+                blamed = used_outside(kernel, self.loop, tile.name) if tile.name in inside.outside else None
+                if reason is not None:
+                    yield tile.name, reason, blamed
+
+    @property
+    def least(self) -> int:
+        """The shared memory that the kernel takes at least, in bytes: one version of each tile."""
+        begun_here = (r for r in self.plans if self.begun(r) is None)
+        return self.reserved(self.plans) + sum(_version_bytes(self.laid, r) for r in begun_here)
+
+    def overflow(self, capacity: int) -> NoReturn:
+        """Where other loops' schedules by hand ask for too many versions, that is the mistake."""
+        of = [(loop, plan) for loop in self.by_hand for plan in ring_plans(self.laid.kernel, loop)]
+        sizes = [(versions_by_hand(loop, plan), _version_bytes(self.laid, plan)) for loop, plan in of]
+        left = capacity - self.least + sum(versions * size for versions, size in sizes)
+        if sizes and left >= sum(size for _, size in sizes):
+            (versions, size), (loop, plan) = max(zip(sizes, of, strict=True), key=lambda each: each[0][0] * each[0][1])
+            left -= sum(v * s for v, s in sizes) - versions * size
+            span = loop.wishes.span if loop.wishes is not None else loop.span
+            refuse_versions(versions, plan.buffers, size, left, span)
+        refuse_tiles(self.laid, self.target, self.least)
+
+    def is_loaded(self, plan: RingPlan) -> bool:
+        """Whether TMA fills the ring."""
+        return all(is_bulk_load(self.statements[i]) for i in plan.producers)
+
+    def ring(self, plan: RingPlan, begun: int | None) -> Ring:
+        """A ring that a loop further up has begun has its versions, which are reserved."""
+        most = self.loop.num_stages or (MOST_VERSIONS if self.loop.stage is None else None)
+        name = "+".join(b.name for b in plan.buffers)
+        if begun is not None:
+            return Ring(name, plan.producers, plan.consumers, 0, 0, min(begun, most or begun))
+        return Ring(name, plan.producers, plan.consumers, _version_bytes(self.laid, plan), 0, most)
+
+    def begun(self, plan: RingPlan) -> int | None:
+        """The versions that the ring has whatever is decided here: those that a loop further up has given it, and those
+        of schedules by hand. None where this loop says how many there are."""
+        depths = [
+            depth
+            for known in self.decided.values()
+            for other, depth in zip(known.loop.rings, known.schedule.depth, strict=True)
+            if other.buffers == plan.buffers
+        ]
+        depths += [
+            versions_by_hand(loop, other)
+            for loop in self.by_hand
+            for other in ring_plans(self.laid.kernel, loop)
+            if other.buffers == plan.buffers
+        ]
+        here = versions_by_hand(self.loop, plan)
+        return max(depths) if depths and (not here or here < max(depths)) else None
+
+    @property
+    def by_hand(self) -> tuple[For, ...]:
+        """The other loops with schedules by hand."""
+        loops = loops_to_schedule(self.laid)
+        return tuple(other for other in loops if other is not self.loop and other.stage is not None)
+
+    # ---- shared memory ----
+
+    def reserved(self, rings: tuple[RingPlan, ...]) -> int:
+        """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
+        many versions as is decided, or given by hand, else one."""
+        versions = versions_of(self.laid.kernel)
+        passed = len(rings) + sum(len(links("", ring, self.roles, self.statements)) for ring in rings)
+        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(passed, 1) + sum(versions.values())
+        by_hand = {id(loop) for loop in self.by_hand}
+        for loop in loops_to_schedule(self.laid):
+            made: list[tuple[RingPlan, int]] = []
+            if id(loop) in self.decided:
+                known = self.decided[id(loop)]
+                made = list(zip(known.loop.rings, known.schedule.depth, strict=True))
+            elif id(loop) in by_hand:
+                made = [(plan, versions_by_hand(loop, plan)) for plan in ring_plans(self.laid.kernel, loop)]
+            elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
+                around = ring_plans(self.laid.kernel, loop)
+                versions |= {b.name: 1 for plan in around for b in plan.buffers}
+                barriers += (loop.num_stages or MOST_VERSIONS) * len(around)
+            for plan, depth in made:
+                versions |= {b.name: max(depth, versions.get(b.name, 0)) for b in plan.buffers}
+                barriers += depth
+        for plan in rings:
+            versions |= dict.fromkeys((b.name for b in plan.buffers), self.begun(plan) or 0)
+        late = over_rings(self.laid.kernel)  # there is room for them where the rings are
+        beside = ((name, layout) for name, layout in self.laid.shared.items() if name not in late)
+        tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
+        if walk_of(self.laid.kernel) is not None:
+            tiles += _aligned(RING_BYTES)
+        return tiles + _aligned(barriers * BARRIER_BYTES)
+
+    # ---- costs ----
+
+    def op(self, index: int) -> Op:
+        stmt = self.statements[index]
+        if is_compound(stmt):
+            return self.compound(index)
+        groups = self.groups if self.roles[index] == "consumer" else 1
+        issue, latency, uses = price(
+            in_most_trips(stmt, self.loop, self.laid.kernel), self.laid, self.target, groups, replayed(self.loop)
+        )
+        roles: tuple[int, ...] = ()
+        if self.roles[index] in self.candidates:
+            roles = tuple(range(len(self.candidates))) if index in self.open else (0,)
+        else:
+            uses[self.issue_slot[self.roles[index]]] = (issue, 0)
+        made = Op(
+            describe(stmt),
+            tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
+            issue,
+            latency,
+            self.roles[index],
+            stmt.span.line,
+            roles,
+            self.meeting() if index in self.open else 0,
+            file=stmt.span.file,
+        )
+        asked = (
+            demands(stmt, self.laid) if [i for i, s in enumerate(self.statements) if not _loads(s)] == [index] else ()
+        )
+        steps = product_steps(stmt, asked, self.target)
+        return made if steps is None else waiting(made, steps, asked, self.target)
+
+    def meeting(self) -> int:
+        """Cycles in which warps do nothing but meet: each has to arrive at the barrier before any goes on. That is once
+        before one of them begins to store; where they meet again, before the tile is overwritten, they would otherwise
+        wait at the mbarrier of a ring."""
+        barrier = self.target.price("barrier")
+        return barrier.issue + barrier.latency
+
+    def flat(self, stmt: Stmt) -> Cost:
+        _, latency, uses = price(stmt, self.laid, self.target, replays=replayed(self.loop))
+        return Cost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
+
+    def compound(self, index: int) -> Op:
+        """The units that it uses are held at its end, where they are least in the way of what was begun before it."""
+        stmt, role = self.statements[index], self.roles[index]
+        decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
+        whole = cost(stmt, decided, self.flat)
+        cycles = max(whole.cycles, 1)
+        uses = [Use(self.issue_slot[name], cycles) for name in runners(stmt, self.laid)]
+        for slot, held in sorted(whole.held.items()):
+            if held and slot < len(self.target.slots):
+                uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
+        ordered = tuple(sorted(uses, key=lambda u: u.slot))
+        return Op(describe(stmt), ordered, cycles, cycles, role, stmt.span.line, file=stmt.span.file)
+
+    # ---- dependences ----
+
+    def edges(self, ops: tuple[Op, ...], rings: tuple[RingPlan, ...]) -> list[Edge]:
+        versioned = frozenset(b.name for r in rings for b in r.buffers)
+        turns = {t.buffer.name: t.depth for t in self.tensor}
+        found: dict[tuple[int, int, int], Edge] = {}
+
+        def add(src: int, dst: int, latency: int, distance: int, why: str) -> None:
+            key = (src, dst, distance)
+            if key not in found or found[key].latency < latency:
+                found[key] = Edge(src, dst, latency, distance, why)
+
+        regions = Regions(self.loop)
+        touched = [regions.of(stmt) for stmt in self.statements]
+        n = len(ops)
+        for i in range(n):
+            for j in range(n):
+                if i == j and is_bulk_store(self.statements[i]):
+                    continue  # each writes a place of its own, or adds to it in any order (`analysis.tensor_order`)
+                # i in one iteration, j in the same one (if later in the text) or in the next, which has versions of
+                # its own.
+                distance = 0 if i < j else 1
+                apart = versioned if distance else frozenset()
+                a, b = self.accesses[i], self.accesses[j]
+                for kind, names, first, then in (
+                    ("data", a.writes & b.reads, touched[i].writes, touched[j].reads),
+                    ("anti", a.reads & b.writes, touched[i].reads, touched[j].writes),
+                    ("output", (a.writes & b.writes) - self.unread, touched[i].writes, touched[j].writes),
+                ):
+                    for name in sorted(names - apart):
+                        # A sum in tensor memory has its versions in turns, and is overwritten as a whole.
+                        again: int | None = turns.get(name, 1) if distance and i != j else distance
+                        if name in first and name in then:  # of a tensor, in the first iteration that meets its places
+                            again = regions.distance(first[name], then[name], distance)
+                        if again is None:
+                            continue
+                        # Registers that a load fills are free as soon as the instructions before it have read them.
+                        is_read = kind == "anti" and is_loaded_ahead(self.statements[j])
+                        is_read &= not is_by_wgmma(self.statements[i])
+                        if not (kind == "data" and again > 1 and name in turns):
+                            latency = ops[i].issue if is_read else self.hand_over(ops, i, j)
+                            add(i, j, latency, again, f"{kind} {name}")
+        if not self.overlap and self.loop.stage is None:
+            computing = [i for i, s in enumerate(self.statements) if not _loads(s)]
+            for i, j in product(computing, repeat=2):
+                add(i, j, self.hand_over(ops, i, j), 1, "no overlap")
+        for bind, users in users_of_binds(self.loop.body):
+            for user in users:
+                add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
+        for load, use, iterations, name in loaded_ahead(self.statements):
+            add(load, use, ops[load].issue, iterations, f"{name} is loaded ahead")
+        for use, load, iterations, name in begun_beside(self.statements):
+            add(use, load, ops[use].issue, iterations, f"{name} is loaded beside a product")
+        for order in orders(self.statements, rings):
+            latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)
+            add(order.src, order.dst, latency, order.distance, order.why)
+        for ring in rings:
+            for own, other in read_before_handed_on(ring, self.roles, self.statements):
+                name = ring.buffers[0].name
+                add(own, other, self.hand_over(ops, own, other), 0, f"{name} is handed on when its role has read it")
+        check_order(self.statements, tuple(found.values()))
+        return [self.handed_over(edge) for edge in found.values()]
+
+    def handed_over(self, edge: Edge) -> Edge:
+        """A tile that passes from one role to another does so by a barrier of its ring."""
+        if edge.dst not in self.open or self.roles[edge.src] not in self.candidates:
+            return edge
+        return replace(edge, hand_over=self.target.price("mbarrier").latency)
+
+    def same_stage(self) -> Iterator[tuple[int, ...]]:
+        """A scheduled bind has one value at a time, so that all who use it work on the iteration that it does."""
+        for bind, users in users_of_binds(self.loop.body):
+            if users:
+                yield (bind, *users)
+
+    def hand_over(self, ops: tuple[Op, ...], i: int, j: int) -> int:
+        """Cycles from the issue of i until j may issue. Products into one accumulator leave no gap."""
+        a, b = self.statements[i], self.statements[j]
+        if _accumulator(a) is not None and _accumulator(a) == _accumulator(b):
+            return max(use.cycles for use in ops[i].uses)
+        return ops[i].latency
+
+
+def _loads(stmt: Stmt) -> bool:
+    return is_loaded_ahead(stmt) or (isinstance(stmt, TileOp) and is_load(stmt))
+
+
+def _accumulator(stmt: Stmt) -> Buffer | None:
+    """What a gemm adds to."""
+    return stmt.regions[2].buffer if isinstance(stmt, TileOp) and stmt.name == "gemm" else None
+
+
+def _aligned(size: int) -> int:
+    return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
+
+
+def _version_bytes(laid: Laid, ring: RingPlan) -> int:
+    return sum(_aligned(laid.shared[b.name].bytes) for b in ring.buffers)

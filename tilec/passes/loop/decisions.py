@@ -1,0 +1,161 @@
+"""What was decided about the warps of a kernel, in words for the person who wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.passes.analysis.rings import pipelined_loops
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.tensor_products import left_to_threads
+from tilec.passes.layout.warp_partition import wgmma_groups
+from tilec.passes.loop.assign_roles import is_bulk_load
+from tilec.passes.loop.build_problem import LoopProblem
+from tilec.passes.loop.detect_pipelines import detected
+from tilec.passes.loop.pools import product_pieces
+from tilec.passes.memory.load_footprints import strips
+from tilec.passes.memory.privatise import own_tiles
+from tilec.sched.decision import Decider, Decision
+from tilec.support.options import CompileOptions, Strategy
+from tilec.target.table import Target
+
+
+def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+    """Which warps do what."""
+    if laid.parts:
+        names = ", ".join(part.name for part in laid.parts)
+        yield Decision("roles", names, "the kernel", "it says which threads run which statements")
+        return
+    if laid.form == "warp_specialised":
+        groups = max(laid.kernel.threads // WARPGROUP_THREADS, 1)
+        yield Decision("roles", "producer, consumer", "the compiler", "a warp of its own loads ahead by TMA")
+        chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
+        given = Decision("consumers", chosen, "the command line", f"--consumers {options.consumers}")
+        said = Decision("consumers", chosen, "the kernel", f"threads={laid.kernel.threads}")
+        yield said if options.consumers is None else given
+        return
+    loops = pipelined_loops(laid.kernel.body)
+    chosen = "all warps alike, loops one trip after the other" if loops and laid.form == "serial" else "all warps alike"
+    if options.pipeline_strategy in ("none", "unspecialize"):
+        yield Decision("roles", chosen, "the command line", f"--pipeline-strategy {options.pipeline_strategy}")
+    elif "unspecialised" in laid.kernel.asks:
+        yield Decision("roles", chosen, "the kernel", "its pass configuration")
+    else:
+        why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
+        yield Decision("roles", chosen, "the compiler", why if loops else "it has no pipelined loop")
+
+
+def about_loads(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+    """Who begins the copies of pipelined loops where that is no role of its own, and who says that a tile is free."""
+    by_tma = any(is_bulk_load(s) for s in walk(laid.kernel.body)) and not laid.parts
+    if laid.form != "warp_specialised" and by_tma:
+        yield Decision("loads", "by TMA", "the compiler", "one of the threads begins all that wgmma takes")
+    elif laid.form != "warp_specialised" and not options.tma_loads:
+        yield Decision("loads", "by all threads", "the command line", "--no-tma-loads")
+    if by_tma and options.arrivals == "thread":
+        yield Decision("arrivals", "each thread", "the command line", "--arrivals thread")
+
+
+def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
+    """Where one wgmma cannot have all columns that a warpgroup has of a product, and which products the tensor cores do
+    not do by themselves, where they could."""
+    for left in left_to_threads(laid, target):
+        why = f"not tcgen05.mma: {left.why}; {left.help}"
+        yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)
+    threads = laid.kernel.threads + (WARPGROUP_THREADS if laid.form == "warp_specialised" else 0)
+    start = target.limit("registers_per_sm") // threads
+    shared: dict[int, int] = {}  # columns among instructions
+    for role in laid.kernels:
+        for op in walk(role.kernel.body):
+            if isinstance(op, TileOp) and op.name == "gemm" and dict(op.attrs).get("via") == "wgmma":
+                sums = op.regions[2].buffer
+                _, across = wgmma_groups(op, role.kernel.threads) or (1, 1)
+                columns = sums.shape[1] // across
+                shared[columns] = product_pieces(columns, columns * sums.dtype.bytes // 8, threads, target)
+    for columns, pieces in shared.items():
+        if pieces == 1:
+            continue
+        yield Decision(
+            "products",
+            f"{columns} columns by {pieces} instructions",
+            "the compiler",
+            f"{threads} threads start with {start} registers each, and the assembler wants more for m64n{columns}",
+        )
+
+
+def about_turned(laid: Laid, loops: Sequence[LoopProblem], options: CompileOptions) -> Iterator[Decision]:
+    """Whether each warpgroup has a copy of the tiles that are turned for products."""
+    for loop in loops if laid.form == "warp_specialised" and laid.kernel.threads > WARPGROUP_THREADS else ():
+        names = ", ".join(sorted(own_tiles(laid.kernel, loop.loop)))
+        if not names:
+            continue
+        if loop.groups > 1:
+            chosen = f"a copy for each of {loop.groups} warpgroups"
+            yield Decision(f"copies of {names}", chosen, "the compiler", "none waits for what another one turns")
+        elif not options.ping_pong:
+            yield Decision(f"copies of {names}", "one for all warpgroups", "the command line", "--no-ping-pong")
+        else:
+            why = loop.together or "other statements of the loop keep the warpgroups together"
+            yield Decision(f"copies of {names}", "one for all warpgroups", "the compiler", why)
+
+
+def about_detection(
+    written: Kernel, found: Kernel, taken: Kernel, strategy: Strategy, options: CompileOptions
+) -> Iterator[Decision]:
+    """Which loops are pipelined without being said to be: those in `found`, if it was `taken`."""
+    for loop in detected(written, found):
+        decided = partial(Decision, f"loop at line {loop.span.line}")
+        if taken is found:
+            yield decided("pipelined", "the compiler", "it loads tiles for a product, and nothing speaks against it")
+        else:
+            said = why_not_detected(strategy, options)
+            by, why = said or ("the compiler", "no asynchronous copy can load its tiles")
+            yield decided("as it is written", by, why)
+
+
+def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decider, str] | None:
+    """Who says that loops are pipelined only where the text says so, and how; None if nobody does."""
+    if not options.auto_pipeline:
+        return "the command line", "--no-auto-pipeline"
+    if options.opt_level < 3:
+        return "the compiler", f"not at -O{options.opt_level}"
+    return ("the command line", "--pipeline-strategy none") if strategy == "none" else None
+
+
+def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+    """What the blocks of a cluster load together."""
+    if laid.kernel.cluster.blocks == 1:
+        return
+    found = dict.fromkeys((strip.tile, strip.shared) for strip in strips(laid.kernel) if strip.shared)
+    if not options.multicast:
+        yield Decision("multicast", "none", "the command line", "--no-multicast")
+    elif found:
+        chosen = ", ".join(f"{tile} along {' and '.join(axes)}" for tile, axes in found)
+        yield Decision("multicast", chosen, "the compiler", "each block loads a slice, for all that need the tile")
+    else:
+        yield Decision(
+            "multicast", "none", "the compiler", "no blocks of a cluster load the same tile at the same time"
+        )
+
+
+def about_dependent_launch(laid: Laid, target: Target, options: CompileOptions) -> Decision:
+    """Whether the kernel may begin while the one before it still runs (`lower.programmatic_launch`)."""
+    operations = [s for one in laid.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
+    meetings = {s.attr("what") for s in operations if s.name == "meet"}
+    has_barriers = any(s.name == "alloc_barrier" or is_bulk_load(s) for s in operations)
+    decided = partial(Decision, "dependent launch")
+    if meetings & {"pdl_sync", "pdl_trigger"}:
+        return decided("yes", "the kernel", "T.pdl_sync, T.pdl_trigger")
+    if not options.dependent_launch:
+        return decided("no", "the command line", "--no-dependent-launch")
+    if not target.has("cluster"):
+        return decided("no", "the compiler", f"{target.name} has no dependent launch")
+    if "sync_grid" in meetings:
+        return decided("no", "the compiler", "all blocks of its grid must run at the same time")
+    if not has_barriers:
+        return decided("no", "the compiler", "it begins with its loads, and has nothing to do before them")
+    if options.opt_level < 3:
+        return decided("no", "the compiler", f"not at -O{options.opt_level}")
+    return decided("yes", "the compiler", "its barriers and tensor maps are made ready while the kernel before it ends")

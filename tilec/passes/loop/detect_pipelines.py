@@ -1,0 +1,155 @@
+"""Loops that load tiles and use them, and so could be pipelined, whatever they are called in the text.
+
+A `T.serial` whose tiles are loaded and multiplied in each trip is the same loop as a `T.Pipelined` of which nothing
+more is said. It is pipelined like one where nothing speaks against it (`why_not_pipelined`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tilec.ir.tile import (
+    Break,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Parallel,
+    Print,
+    Stmt,
+    Store,
+    TileOp,
+    While,
+    walk,
+)
+from tilec.passes.analysis import rings
+from tilec.passes.analysis.ordering import is_asynchronous_copy
+from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops
+from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.target.table import Target
+
+_ON_TILES = ("copy", "im2col", "gemm", "fill", "reduce", "transpose")
+"""Operations whose order the scheduler knows from what they read and write."""
+
+
+def with_detected(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel, with its load-use loops pipelined."""
+    found = {id(loop) for loop in serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
+    return replace(kernel, body=_pipelined(kernel.body, found)) if found else kernel
+
+
+def _pipelined(body: tuple[Stmt, ...], found: set[int]) -> tuple[Stmt, ...]:
+    return tuple(_with_loops(stmt, found) for stmt in body)
+
+
+def _with_loops(stmt: Stmt, found: set[int]) -> Stmt:
+    match stmt:
+        case For() if id(stmt) in found:
+            return replace(stmt, kind="pipelined")
+        case For() | While():
+            return replace(stmt, body=_pipelined(stmt.body, found))
+        case If():
+            return replace(stmt, then=_pipelined(stmt.then, found), orelse=_pipelined(stmt.orelse, found))
+        case _:
+            return stmt
+
+
+def serial_loops(kernel: Kernel) -> Iterator[For]:
+    """Those that load a tile in each trip, in program order."""
+    for loop in walk(kernel.body):
+        if isinstance(loop, For) and loop.kind == "serial" and any(loads(loop)):
+            yield loop
+
+
+def loads(loop: For) -> Iterator[TileOp]:
+    """From tensors to shared tiles, in each trip."""
+    return (stmt for stmt in loop.body if isinstance(stmt, TileOp) and is_load(stmt))
+
+
+def detected(written: Kernel, kernel: Kernel) -> tuple[For, ...]:
+    """The loops of `kernel` that the text, `written`, does not say to pipeline."""
+    before = {loop.span for loop in pipelined_loops(written.body)}
+    return tuple(loop for loop in pipelined_loops(kernel.body) if loop.span not in before)
+
+
+def loads_ahead(laid: Laid, loops: tuple[For, ...]) -> bool:
+    """Whether some load of each loop goes by an asynchronous copy: else there is nothing to overlap."""
+    spans = {loop.span for loop in loops}
+    made = [loop for loop in pipelined_loops(laid.kernel.body) if loop.span in spans]
+    return all(any(dict(op.attrs).get("via") in ("tma", "cp_async") for op in loads(loop)) for loop in made)
+
+
+def why_not_pipelined(kernel: Kernel, loop: For, target: Target) -> str | None:
+    """Why a loop that loads tiles runs as it is written, or None."""
+    if loop.kind == "pipelined":
+        return None if is_pipelined(loop) else "the kernel says so: num_stages=0, or one stage for its tiles"
+    if loop.kind == "unroll":
+        return "it is written out, trip after trip"
+    if any(isinstance(s, TileOp) and s.name == "alloc_barrier" for s in walk(kernel.body)):
+        return "the kernel orders its threads by barriers of its own"
+    if (trips := static_trips(loop)) is not None and trips < 2:
+        return f"it makes {trips} trip{'s' * (trips != 1)}"
+    if any(isinstance(s, For) and (is_pipelined(s) or any(loads(s))) for s in walk(loop.body)):
+        return "a loop in it loads too, and is the one to be pipelined"
+    if (odd := next((s for s in walk(loop.body) if _is_in_order(s)), None)) is not None:
+        return f"{odd.span.place} {_why_in_order(odd)} in the order of the text"
+    inside = rings.body(kernel, loop)
+    reasons = [(tile, inside.why_not_versioned(tile)) for tile in (load.regions[1].buffer for load in loads(loop))]
+    if reason := next((why for _, why in reasons if why is not None), None):
+        return reason
+    tiles = [tile for tile, _ in reasons]
+    if not _are_multiplied(tiles, loop):
+        return "no product uses what it loads: T.Pipelined pipelines it"
+    changed = {b.name for s in walk(kernel.body) for b in writes(s) if b.scope == "global"}
+    if own := next((load for load in loads(loop) if load.regions[0].buffer.name in changed), None):
+        return f"the kernel also writes {own.regions[0].buffer.name}"
+    others = sum(b.bytes for b in kernel.buffers if b.scope == "shared" and b not in tiles)
+    room, wanted = target.limit("smem_bytes_per_cta") - others, 2 * sum(tile.bytes for tile in tiles)
+    if wanted > room:
+        return f"two versions of its tiles take {wanted:,} bytes, and there are {room:,}"
+    return None
+
+
+def _are_multiplied(tiles: Sequence[Buffer], loop: For) -> bool:
+    """Whether a product of the loop has one of these as an operand, or what is made of it there."""
+    made = {tile.name for tile in tiles}
+    for stmt in walk(loop.body):
+        if isinstance(stmt, TileOp) and stmt.name == "gemm":
+            if any(operand.buffer.name in made for operand in stmt.regions[:2]):
+                return True
+        elif isinstance(stmt, TileOp | Parallel) and any(b.name in made for b in reads(stmt)):
+            made |= {b.name for b in writes(stmt)}
+    return False
+
+
+def _why_in_order(stmt: Stmt) -> str:
+    match stmt:
+        case If() if any(isinstance(s, Break) for s in walk((stmt,))):
+            return "may leave the loop, and stays"
+        case If():
+            return "is done on a condition, and stays"
+        case While():
+            return "has no number of trips, and stays"
+        case Break():
+            return "may leave the loop, and stays"
+        case Print():
+            return "prints, and stays"
+        case Store():
+            return "is atomic, and stays"
+        case _:
+            return "must run"
+
+
+def _is_in_order(stmt: Stmt) -> bool:
+    match stmt:
+        case TileOp():
+            return stmt.name not in _ON_TILES or is_asynchronous_copy(stmt) or "wait" in dict(stmt.attrs)
+        case Store(atomic=atomic):
+            return atomic is not None
+        case Print() | While() | Break() | If():
+            return True
+        case _:
+            return False

@@ -1,0 +1,308 @@
+"""Conditions of the elementwise nests of pipelined loops that hold for every element of a nest in most of the trips, as
+the mask of causal attention does away from the diagonal, and that of its last block of keys before that.
+
+A comparison of sums of variables has its extremes where the nest's variables have theirs; with these put in, what is
+left compares the loop's variable with a threshold. Below it (or from it on) the nest runs without the condition, or not
+at all where nothing else is left to do; in the other trips it runs as it is written. `lower.split_loops` then makes
+loops of their own of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilec.ir.affine import Affine, Interval, interval
+from tilec.ir.text import show_expr
+from tilec.ir.tile import (
+    Binary,
+    Bind,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    Var,
+    While,
+    children,
+    substitute,
+    walk,
+    walk_expr,
+    with_children,
+)
+from tilec.ir.types import BOOL, INT32
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.analysis.rings import is_pipelined
+from tilec.passes.analysis.thresholds import REFUTES, below_zero, threshold
+from tilec.passes.analysis.usage import reads, writes
+from tilec.sched.decision import Decision
+from tilec.support.options import MAY_DECIDE, CompileOptions
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+LEAST_ELEMENTS = 4
+"""Of a nest in each thread: a test of the condition for each of so few costs no more than a branch does."""
+
+Ranges = Mapping[Var, Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A nest of a loop, and where its conditions hold for all its elements: None, if that is in every trip."""
+
+    loop: For
+    nest: Parallel
+    holds: Expr | None
+
+
+def unmasked(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[Kernel, tuple[Decision, ...]]:
+    """The kernel, with the conditions of its nests tested only in the trips in which they matter; and what was decided
+    about each. A nest becomes two only where loads take no registers, by TMA: else kernels that just fit spill."""
+    if options.opt_level < MAY_DECIDE:
+        return kernel, ()
+    pass_ = _Pass(kernel, target.has("tma"))
+    body = pass_.body(kernel.body, pass_.ranges_of_blocks())
+    if not pass_.found:
+        return kernel, ()
+    if not options.split_loops:
+        made = tuple(_decision(mask, by_command_line=True) for mask in pass_.found)
+        return kernel, made
+    return replace(kernel, body=body), tuple(_decision(mask) for mask in pass_.found)
+
+
+def _decision(mask: Mask, *, by_command_line: bool = False) -> Decision:
+    what = f"mask at line {mask.nest.span.line}"
+    if by_command_line:
+        return Decision(what, "in every iteration", "the command line", "--no-split-loops")
+    if mask.holds is None:
+        return Decision(what, "none", "the compiler", "its condition holds for every element")
+    return Decision(what, _where(mask.loop, mask.holds), "the compiler", "in the others it holds for every element")
+
+
+def _where(loop: For, holds: Expr) -> str:
+    """The iterations with the mask, in words."""
+    match holds, loop.start, loop.stop:
+        case Binary(op="lt", a=a, b=Const(value=first)), Const(value=start), Const(value=stop) if a == loop.var:
+            trips = (int(stop) - int(start)) // loop.step
+            return f"in the last {(int(stop) - int(first)) // loop.step} of {trips} iterations"
+        case Binary(op="lt", a=a, b=first), _, _ if a == loop.var:
+            return f"in iterations from {loop.var.name} = {show_expr(first)} on"
+        case Binary(op="ge", a=a, b=first), _, _ if a == loop.var:
+            return f"in iterations before {loop.var.name} = {show_expr(first)}"
+        case _:
+            return f"in iterations with {show_expr(refuted(holds))}"
+
+
+class _Pass:
+    def __init__(self, kernel: Kernel, may_double: bool) -> None:
+        self.kernel, self.may_double = kernel, may_double
+        self.found: list[Mask] = []
+
+    def ranges_of_blocks(self) -> dict[Var, Interval]:
+        pairs = zip(self.kernel.block_vars, self.kernel.grid, strict=False)
+        return {var: (0, extent - 1) for var, extent in pairs if isinstance(extent, int)}
+
+    def body(self, stmts: tuple[Stmt, ...], ranges: Ranges) -> tuple[Stmt, ...]:
+        known, made = dict(ranges), []
+        for stmt in stmts:
+            if isinstance(stmt, Bind):
+                known[stmt.var] = interval(stmt.value, known)
+            made.append(self.stmt(stmt, known))
+        return tuple(made)
+
+    def stmt(self, stmt: Stmt, ranges: Ranges) -> Stmt:
+        match stmt:
+            case For():
+                within = {**ranges, stmt.var: _trips(stmt, ranges)}
+                body = tuple(self.nests(stmt, within)) if is_pipelined(stmt) else self.body(stmt.body, within)
+                return replace(stmt, body=body)
+            case While():
+                return replace(stmt, body=self.body(stmt.body, ranges))
+            case If():
+                return replace(stmt, then=self.body(stmt.then, ranges), orelse=self.body(stmt.orelse, ranges))
+            case _:
+                return stmt
+
+    def nests(self, loop: For, ranges: Ranges) -> Iterator[Stmt]:
+        """The statements of a pipelined loop."""
+        names: dict[Var, Expr] = {}  # of values that each statement may compute for itself
+        moving = {s.var for s in walk(loop.body) if isinstance(s, Bind)}
+        for stmt in loop.body:
+            match stmt:
+                case Parallel() if self.is_worth_it(stmt):
+                    yield from self.nest(loop, stmt, _Proof(loop.var, stmt, ranges, frozenset(moving), names))
+                case For() | While() | If():
+                    yield self.stmt(stmt, ranges)
+                case Bind() if not _loads(stmt.value):
+                    names[stmt.var] = substitute(stmt.value, names)
+                    yield stmt
+                case _:
+                    yield stmt
+
+    def is_worth_it(self, nest: Parallel) -> bool:
+        elements = 1
+        for extent in nest.extents:
+            elements *= extent
+        return (
+            not nest.is_per_thread
+            and elements >= LEAST_ELEMENTS * self.kernel.threads
+            and all(b.scope == "fragment" for b in writes(nest))
+            and all(b.scope != "global" for b in reads(nest))
+        )
+
+    def nest(self, loop: For, nest: Parallel, proof: _Proof) -> Iterator[Stmt]:
+        body = proof.body(nest.body, {})
+        holds = proof.holds()
+        known = None if holds is None else truth(holds, proof.ranges)
+        if holds is None or known is False:
+            yield nest
+            return
+        does_nothing = not any(isinstance(s, Store) for s in walk(body))
+        if known and does_nothing and (loop.stage is not None or loop.wishes is not None):
+            yield nest  # what says by hand when each statement runs counts it
+            return
+        if not known and not does_nothing and not self.may_double:
+            yield nest
+            return
+        self.found.append(Mask(loop, nest, None if known else holds))
+        simpler = replace(nest, body=body)
+        if known:
+            if not does_nothing:
+                yield simpler
+        elif does_nothing:
+            yield If(refuted(holds), (nest,), span=nest.span)
+        else:
+            yield If(holds, (simpler,), (nest,), nest.span)
+
+
+class _Proof:
+    """Conditions of a nest that hold, or fail, for all its elements, and what has to be true for that."""
+
+    def __init__(self, var: Var, nest: Parallel, ranges: Ranges, moving: frozenset[Var], names: Mapping[Var, Expr]):
+        self.var, self.moving, self.names = var, moving, names
+        self.own = {v: (0, extent - 1) for v, extent in zip(nest.vars, nest.extents, strict=True)}
+        self.ranges: Ranges = {**ranges, **self.own}
+        self.taken: list[Expr] = []
+
+    def holds(self) -> Expr | None:
+        """What all that was taken for granted comes to."""
+        total: Expr | None = None
+        for each in dict.fromkeys(self.taken):
+            total = each if total is None else Binary("and", total, each, BOOL)
+        return None if total is None else fold_expr(total)
+
+    def body(self, stmts: tuple[Stmt, ...], names: Mapping[Var, Expr]) -> tuple[Stmt, ...]:
+        """The statements, without the conditions and without what does nothing."""
+        known = {**self.names, **names}
+        made: list[Stmt] = []
+        for stmt in stmts:
+            match stmt:
+                case Bind():
+                    known[stmt.var] = substitute(stmt.value, known)
+                    made.append(stmt)
+                case Store() if stmt.atomic is None:
+                    value = self.expr(stmt.value, known)
+                    if value != Load(stmt.buffer, stmt.indices):
+                        made.append(replace(stmt, value=value))
+                case If():
+                    made += self.branch(stmt, known)
+                case _:
+                    made.append(stmt)
+        return tuple(made)
+
+    def branch(self, stmt: If, names: Mapping[Var, Expr]) -> tuple[Stmt, ...]:
+        masks = not stmt.orelse and all(isinstance(s, Store) and isinstance(s.value, Const) for s in stmt.then)
+        if (needed := self.throughout(substitute(stmt.condition, names), not masks)) is not None:
+            self.taken.append(needed)
+            return self.body(stmt.orelse if masks else stmt.then, names)
+        return (replace(stmt, then=self.body(stmt.then, names), orelse=self.body(stmt.orelse, names)),)
+
+    def expr(self, expr: Expr, names: Mapping[Var, Expr]) -> Expr:
+        if isinstance(expr, Select):
+            masks = isinstance(expr.then, Const) and not isinstance(expr.orelse, Const)
+            if (needed := self.throughout(substitute(expr.condition, names), not masks)) is not None:
+                self.taken.append(needed)
+                return self.expr(expr.orelse if masks else expr.then, names)
+        return with_children(expr, tuple(self.expr(c, names) for c in children(expr)))
+
+    def throughout(self, condition: Expr, value: bool) -> Expr | None:
+        """What makes a condition have this value for all elements, the same for all of them; None if unknown."""
+        match condition:
+            case Unary(op="not", a=a):
+                return self.throughout(a, not value)
+            case Binary(op="and" | "or" as op, a=a, b=b, dtype=dtype) if dtype == BOOL:
+                left, right = self.throughout(a, value), self.throughout(b, value)
+                if left is not None and right is not None:
+                    return Binary("and" if (op == "and") == value else "or", left, right, BOOL)
+                return None if (op == "and") == value else left or right
+            case Binary(op="lt" | "ge" | "gt" | "le" as op, a=a, b=b) if a.dtype == INT32:
+                form = below_zero(op if value else REFUTES[op], a, b)
+                return self.greatestbelow_zero(form)
+            case _:
+                return None
+
+    def greatestbelow_zero(self, form: Affine) -> Expr | None:
+        """Whether a sum is below 0 wherever the nest's variables are."""
+        greatest, factor = form.constant, 0
+        rest: list[tuple[Expr, int]] = []
+        for atom, coefficient in form.terms:
+            parts = set(walk_expr(atom))
+            if atom == self.var:
+                factor = coefficient
+            elif parts & self.own.keys():
+                low, high = interval(atom, self.own)
+                most = max(coefficient * low, coefficient * high)
+                if math.isinf(most):
+                    return None
+                greatest += int(most)
+            elif self.var in parts or parts & self.moving or _loads(atom):
+                return None
+            else:
+                rest.append((atom, coefficient))
+        return threshold(self.var, factor, Affine(tuple(rest), greatest))
+
+
+def refuted(condition: Expr) -> Expr:
+    """The opposite of a condition, without `not` where that can be."""
+    match condition:
+        case Binary(op="and" | "or" as op, a=a, b=b):
+            return Binary("or" if op == "and" else "and", refuted(a), refuted(b), BOOL)
+        case Binary(op=op, a=a, b=b) if op in REFUTES:
+            return replace(condition, op=REFUTES[op])
+        case Unary(op="not", a=a):
+            return a
+        case _:
+            return Unary("not", condition, BOOL)
+
+
+def truth(condition: Expr, ranges: Ranges) -> bool | None:
+    """What a condition comes to wherever its variables are; None if that depends."""
+    match condition:
+        case Const(value=value):
+            return bool(value)
+        case Binary(op="and" | "or" as op, a=a, b=b):
+            either = {truth(a, ranges), truth(b, ranges)}
+            decisive = op == "or"
+            return decisive if decisive in either else None if None in either else not decisive
+        case Binary(op="lt" | "ge" as op, a=a, b=b):
+            low, high = interval(Binary("sub", a, b, INT32), ranges)
+            is_less = True if high < 0 else False if low >= 0 else None
+            return is_less if is_less is None or op == "lt" else not is_less
+        case _:
+            return None
+
+
+def _trips(loop: For, ranges: Ranges) -> Interval:
+    """The values of the loop's variable."""
+    return interval(loop.start, ranges)[0], interval(loop.stop, ranges)[1] - 1
+
+
+def _loads(expr: Expr) -> bool:
+    return any(isinstance(e, Load) for e in walk_expr(expr))

@@ -1,0 +1,170 @@
+"""For each tile that a loop loads and uses: whether the loads run ahead of the uses, and why or why not.
+
+Global to shared memory, these are the rings of pipelined loops, and tiles that nests of the kernel fill. Shared memory
+to registers, they are copies to fragments, and the operands that products of `mma` read by ldmatrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from tilec.ir.tile import Buffer, For, Parallel, Stmt, TileOp, While, bodies
+from tilec.passes.analysis import rings
+from tilec.passes.analysis.fragment_prefetch import AHEAD, OF, is_first, is_loaded_ahead
+from tilec.passes.analysis.rings import is_load, is_pipelined
+from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.convert_layouts import CONVERSION
+from tilec.passes.loop.build_problem import Scheduled
+from tilec.passes.loop.detect_pipelines import loads, why_not_pipelined
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+Memory = Literal["global → shared", "shared → registers"]
+_BY = {"tma": "TMA", "cp_async": "cp.async"}
+_THREADS = "by the threads, through registers: no asynchronous copy"
+
+Loops = tuple[For | While, ...]
+"""Those around a statement, the innermost last."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTile:
+    """A tile that the statement at `line` loads from `source`, in the loop at line `loop` (None: in none). `versions`
+    is how many there are of it: with one, nothing runs ahead. `why` says what makes it so."""
+
+    tile: str
+    source: str
+    memory: Memory
+    line: int
+    loop: int | None
+    versions: int
+    why: str
+
+
+def loaded_tiles(laid: Laid, schedules: Sequence[Scheduled], target: Target) -> tuple[LoadedTile, ...]:
+    """In program order; steps that were written out of one line count once."""
+    decided = {id(one.loop.loop): one for one in schedules}
+    found = (
+        found
+        for one in laid.kernels
+        for stmt, loops in _statements(one.kernel.body, ())
+        for found in _of_statement(one, stmt, loops, decided, target, by_hand=bool(laid.parts))
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileOp | Parallel, Loops]]:
+    """With the loops around each."""
+    for stmt in body:
+        if isinstance(stmt, TileOp | Parallel):
+            yield stmt, loops
+        for inner in bodies(stmt):
+            yield from _statements(inner, (*loops, stmt) if isinstance(stmt, For | While) else loops)
+
+
+def _of_statement(
+    laid: Laid, op: TileOp | Parallel, loops: Loops, decided: dict[int, Scheduled], target: Target, by_hand: bool
+) -> Iterator[LoadedTile]:
+    loop = loops[-1] if loops else None
+    line = loop.span.line if loop is not None else None
+    if isinstance(op, Parallel):
+        sources = [buffer.name for buffer in reads(op) if buffer.scope == "global"]
+        for tile in (buffer for buffer in writes(op) if buffer.scope == "shared" and sources):
+            versions, why = _shared(laid, tile, _THREADS, loops, decided, target, by_hand)
+            yield LoadedTile(tile.name, ", ".join(sources), "global → shared", op.span.line, line, versions, why)
+    elif is_load(op):
+        source, tile = (region.buffer for region in op.regions)
+        versions, why = _shared(laid, tile, _by(op), loops, decided, target, by_hand)
+        yield LoadedTile(tile.name, source.name, "global → shared", op.span.line, line, versions, why)
+    elif op.name == "copy" and [r.buffer.scope for r in op.regions] == ["shared", "fragment"]:
+        source, tile = (region.buffer for region in op.regions)
+        if is_loaded_ahead(op):
+            if is_first(op):
+                yield LoadedTile(str(op.attr(OF)), source.name, "shared → registers", op.span.line, line, *_ahead(op))
+            return
+        if source.name.startswith(CONVERSION):
+            return
+        why = "a copy by the threads that use it: the assembler starts it as early as its barrier lets it"
+        yield LoadedTile(tile.name, source.name, "shared → registers", op.span.line, line, 1, why)
+    elif op.name == "gemm":
+        via = dict(op.attrs).get("via")
+        for operand in dict.fromkeys(r.buffer.name for r in op.regions[:2] if r.buffer.scope == "shared"):
+            if via == "mma":
+                why = "its steps are written out, and the assembler reads a step ahead by ldmatrix within a trip"
+                yield LoadedTile(f"operand of {op.regions[2].buffer.name}", operand, "shared → registers",
+                                 op.span.line, line, 2, why)  # fmt: skip
+            else:
+                why = f"{via} reads shared memory itself"
+                yield LoadedTile("none", operand, "shared → registers", op.span.line, line, 1, why)
+
+
+def _ahead(op: TileOp) -> tuple[int, str]:
+    """The versions of a fragment with stages, and why."""
+    ahead = op.attr(AHEAD)
+    assert isinstance(ahead, int)
+    steps = "a step" if ahead == 1 else f"{ahead} steps"
+    return ahead + 1, f"loaded {steps} before its use, of the next trip's first steps in this trip's last"
+
+
+def _shared(
+    laid: Laid,
+    tile: Buffer,
+    by: str,
+    loops: Loops,
+    decided: dict[int, Scheduled],
+    target: Target,
+    by_hand: bool,
+) -> tuple[int, str]:
+    """How many versions of the tile there are, and why."""
+    if not loops:
+        return 1, "no loop loads it again"
+    if by_hand:
+        return 1, "the kernel orders its roles by barriers: it has the versions that it makes itself"
+    loop = loops[-1]
+    if isinstance(loop, While):
+        return 1, "a `while` has no number of trips, and runs as it is written"
+    known = next((decided[id(one)] for one in reversed(loops) if id(one) in decided), None)
+    if known is None:
+        return 1, _why_serial(laid, loop, by, target)
+    if known.loop.loop is not loop:
+        inside = f"the loop at line {loop.span.line} in it" if is_pipelined(known.loop.loop) else "a loop in it"
+        return 1, f"{inside} is a statement of the pipelined loop at line {known.loop.loop.span.line}"
+    for at, (plan, depth) in enumerate(zip(known.loop.rings, known.schedule.depth, strict=True)):
+        if tile in plan.buffers:
+            return depth, f"{by}; {_why_versions(tile.bytes, depth, loop, has_room=_has_room(known, at))}"
+    return 1, rings.body(laid.kernel, loop).why_not_versioned(tile) or "it has no version of its own in each trip"
+
+
+def _by(op: TileOp) -> str:
+    via = dict(op.attrs).get("via")
+    return f"asynchronous, by {_BY[str(via)]}" if via in _BY else _THREADS
+
+
+def _has_room(one: Scheduled, ring: int) -> bool:
+    """Whether one more version of a ring would fit beside all that the schedule has."""
+    problem, depths = one.loop.problem, one.schedule.depth
+    own = problem.rings[ring]
+    pool = problem.pools[own.pool]
+    held = sum(other.bytes * n for other, n in zip(problem.rings, depths, strict=True) if other.pool == own.pool)
+    return pool.reserved + held + own.bytes <= pool.capacity
+
+
+def _why_versions(size: int, depth: int, loop: For, *, has_room: bool) -> str:
+    most = loop.num_stages
+    if most == 1:
+        return "one version, as the loop says"
+    count = f"{depth} × {size:,} bytes" if depth > 1 else "one version"
+    if depth == most or (depth > 1 and most is None):
+        return count
+    why = "another one would not let the loop run faster" if has_room else "there is no room for another one"
+    return f"{count}, of {most} that it may have: {why}" if most is not None else f"{count}, and {why}"
+
+
+def _why_serial(laid: Laid, loop: For, by: str, target: Target) -> str:
+    if is_pipelined(loop):
+        return "pipelined loops run serially with this strategy"
+    if by == _THREADS and not any(loads(loop)):
+        return f"{by}, so that only T.Pipelined pipelines the loop"
+    return why_not_pipelined(laid.kernel, loop, target) or "the loop runs as it is written: see the decisions"

@@ -1,0 +1,168 @@
+"""What a pipelined loop holds besides shared memory: registers for its fragments, named barriers, mbarriers.
+
+Registers are counted per thread, as the role that owns the fragments may have them. A loop that needs more in the order
+in which it is written spills, whatever its schedule: the assembler's report says so, and the pool has no limit. Nor has
+it one where a person wrote the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.tile import Buffer, Parallel, walk
+from tilec.ir.warp import TensorTile
+from tilec.passes.analysis.rings import Accesses, RingPlan
+from tilec.passes.analysis.usage import reads
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.loop.assign_roles import ROLE_BARRIERS
+from tilec.sched.problem import UNLIMITED, Pool, Value
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+# Addresses, counters and pointers, which every thread keeps beside its fragments: a guess, as in `sched.problem.Role`.
+_REGISTERS_BESIDES = 24
+
+BESIDES_PRODUCTS = 26
+"""Registers that the assembler wants for wgmma beside its accumulators: at 128 of those it says 154."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Pools of a problem, from its second on, and the values in them."""
+
+    pools: tuple[Pool, ...]
+    values: tuple[Value, ...]
+
+
+def held(
+    laid: Laid,
+    target: Target,
+    accesses: Sequence[Accesses],
+    outside: frozenset[str],
+    fed: Sequence[RingPlan],
+    is_given: bool,
+    groups: int = 1,
+) -> Held:
+    """`accesses` of the loop's statements in their order; `outside`: buffers that other statements use too; `fed`: the
+    rings that pass, or may pass, from role to role; `is_given`: a person wrote the schedule;
+    `groups` of the consumers' warpgroups run apart."""
+    passing = tuple(_passing(laid, accesses, outside))
+    names = {value.name for value in passing}
+    kept = [b for b in _fragments(laid, accesses) if b.name not in names]
+    registers = Pool("registers", most_registers(laid, target), _REGISTERS_BESIDES + sum(_count(laid, b) for b in kept))
+    if is_given or registers.reserved + _most_as_written(passing, len(accesses)) > registers.capacity:
+        registers = replace(registers, capacity=UNLIMITED)
+    # Barrier 0 is the block's; groups that run apart wait for their turns, each at one of its own. These are numbers,
+    # taken as long as the loop runs: how often warps meet at one is nothing that a schedule holds, so that no limit on
+    # what is carried applies (the lint `barriers-exhausted` counts how often they do).
+    barriers = replace(
+        target.pool("named_barriers"),
+        reserved=(ROLE_BARRIERS if laid.form == "warp_specialised" else 1) + (groups if groups > 1 else 0),
+        spare=False,
+    )
+    if not fed:
+        return Held((registers, barriers), passing)
+    mbarriers = replace(target.pool("mbarriers"), spare=False)
+    return Held((registers, barriers, mbarriers), (*passing, *(_full_and_empty(ring) for ring in fed)))
+
+
+def with_tensor_memory(held: Held, tiles: Sequence[TensorTile], target: Target, accesses: Sequence[Accesses]) -> Held:
+    """Columns of tensor memory, and the iterations that hold some of it. A sum that the loop makes and reads takes its
+    columns from its first product until it is read; those that live longer are reserved."""
+    if not tiles:
+        return held
+    columns, banks = 1 + len(held.pools), 2 + len(held.pools)
+    values: list[Value] = []
+    kept = 0
+    for tile in tiles:
+        name = tile.buffer.name
+        makers = tuple(i for i, access in enumerate(accesses) if name in access.writes)
+        readers = tuple(i for i, access in enumerate(accesses) if name in access.reads - access.writes)
+        if makers and readers:
+            values.append(Value(name, makers, readers, tile.columns, columns))
+            values.append(Value(f"bank of {name}", makers, readers, 1, banks))
+        else:
+            kept += tile.columns * tile.depth
+    pools = (
+        replace(target.pool("tmem"), reserved=kept, spare=False),
+        replace(target.pool("tmem_banks"), reserved=int(kept > 0), spare=False),
+    )
+    return Held((*held.pools, *pools), (*held.values, *values))
+
+
+def most_registers(laid: Laid, target: Target) -> int:
+    """What a thread that owns fragments can have."""
+    if laid.form == "warp_specialised":
+        return register_split(laid.kernel.threads // WARPGROUP_THREADS, target)[1]
+    share = target.limit("registers_per_sm") // laid.kernel.threads // 8 * 8
+    return min(share, target.limit("registers_per_thread"))
+
+
+def shared_out(laid: Laid, target: Target) -> tuple[int, int] | tuple[None, None]:
+    """Registers per thread for producer and consumers, as setmaxnreg shares them out. None where the consumers do with
+    what all threads get alike: the assembler then takes no more than they need, so that more blocks fit."""
+    threads = laid.kernel.threads + WARPGROUP_THREADS
+    alike = min(target.limit("registers_per_sm") // threads // 8 * 8, target.limit("registers_per_thread"))
+    if _needed(laid) <= alike:
+        return None, None
+    return register_split(laid.kernel.threads // WARPGROUP_THREADS, target)
+
+
+def _needed(laid: Laid) -> int:
+    """At most, of a thread that owns fragments: as if all of them lived at once, each element in registers of its own,
+    in which narrow ones are computed with."""
+    kernel = laid.kernel
+    fragments = [(laid.fragments[b.name].register_count, b.dtype.bytes) for b in kernel.buffers if b.in_registers]
+    computes = any(b.in_registers for s in walk(kernel.body) if isinstance(s, Parallel) for b in reads(s))
+    held = sum(elements * max(1, size // 4) for elements, size in fragments)
+    return held + BESIDES_PRODUCTS + (_REGISTERS_BESIDES if computes else 0)
+
+
+def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
+    """Registers per thread for the producer warpgroup and for each consumer warpgroup: what the producer gives back is
+    shared out in setmaxnreg's steps of 8, at most 240 each: more than 255 cannot be named by an instruction."""
+    few = 40 if consumer_groups <= 2 else 32
+    left = target.limit("registers_per_sm") // WARPGROUP_THREADS - few
+    return few, min(240, left // consumer_groups // 8 * 8)
+
+
+def product_pieces(columns: int, accumulators: int, threads: int, target: Target) -> int:
+    """How many wgmma instructions share the columns of a product, of which a thread has so many `accumulators`. The
+    assembler refuses one that does not fit the registers with which each of the block's `threads` starts, however many
+    setmaxnreg gives it later (its C7602, which .maxnreg and .minnctapersm do not change)."""
+    entry = target.limit("registers_per_sm") // threads
+    pieces = (p for p in (1, 2, 4) if columns % (16 * p) == 0 and accumulators // p + BESIDES_PRODUCTS <= entry)
+    return next(pieces, 1)
+
+
+def _fragments(laid: Laid, accesses: Sequence[Accesses]) -> list[Buffer]:
+    """The fragments that the loop uses."""
+    used = {name for access in accesses for name in access.all}
+    return [b for b in laid.kernel.buffers if b.in_registers and b.name in used]
+
+
+def _count(laid: Laid, buffer: Buffer) -> int:
+    """Registers of 32 bits that a fragment takes of each thread."""
+    return -(-laid.fragments[buffer.name].register_count * buffer.dtype.bytes // 4)
+
+
+def _passing(laid: Laid, accesses: Sequence[Accesses], outside: frozenset[str]) -> Iterator[Value]:
+    """Fragments that hold something only for a part of each iteration: written there first, and used nowhere else."""
+    for buffer in _fragments(laid, accesses):
+        first, *others = (i for i, access in enumerate(accesses) if buffer.name in access.all)
+        if buffer.name not in outside and buffer.name not in accesses[first].reads:
+            yield Value(buffer.name, (first,), tuple(others) or (first,), _count(laid, buffer), 1)
+
+
+def _most_as_written(values: Sequence[Value], statements: int) -> int:
+    """What the values hold at once when the statements run one after the other."""
+    alive = ([v for v in values if v.producers[0] <= at <= v.consumers[-1]] for at in range(statements))
+    return max((sum(value.amount for value in now) for now in alive), default=0)
+
+
+def _full_and_empty(ring: RingPlan) -> Value:
+    """Each version of a ring has two mbarriers, from its filling to its release."""
+    name = "+".join(buffer.name for buffer in ring.buffers)
+    return Value(f"barriers of {name}", ring.producers, ring.consumers, 2, 3)

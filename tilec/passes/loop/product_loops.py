@@ -1,0 +1,216 @@
+"""Products of whole shared tiles as loops that load fragments and multiply them, so that fragments can have stages.
+
+    for k0: load A_shared, B_shared             for k0: load A_shared, B_shared
+        T.gemm(A_shared, B_shared, C)     →         for k1 in range(0, 64, 16):
+                                                        A_shared.registers = A_shared[:, k1 : k1 + 16]
+                                                        B_shared.registers = B_shared[k1 : k1 + 16, :]
+                                                        T.gemm(A_shared.registers, B_shared.registers, C)
+
+What becomes of that with two stages is what becomes of a loop that a person wrote so (`loop.register_stages`): the
+fragments of a trip's first step are loaded during the last step of the trip before. Whether it pays is another matter
+(`choices.register_stages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
+from dataclasses import replace
+
+from tilec.ir.affine import add
+from tilec.ir.tile import Buffer, Expr, For, Kernel, Region, Stmt, TileOp, Var, integer, walk, with_bodies
+from tilec.ir.types import INT32
+from tilec.ops.gemm import gemm_shape
+from tilec.ops.registry import tile_op
+from tilec.passes.analysis.rings import is_load, pipelined_loops
+from tilec.passes.analysis.scalar_definitions import scheduled
+from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.loop.product_steps import steps_along_k
+from tilec.passes.loop.register_stages import MOST_STEPS, loaded_fragment, with_register_stages
+from tilec.passes.loop.requested_stages import Asked
+from tilec.support.diagnostics import AT_ONCE, CompileError
+from tilec.support.records import dataclass
+
+STAGES = 2
+_STATEMENTS = 3  # of a step: two loads and a product
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A product by mma.sync directly in a pipelined loop, with an operand in shared memory; or in a loop `inner` to
+    that, which loads fragments and multiplies them as the kernel has it. Its `number` is that among the kernel's
+    products: spans do not tell apart what a macro makes twice. It can be written as so many `steps`; none where it
+    cannot, and `why`."""
+
+    loop: For
+    product: TileOp
+    number: int
+    steps: int
+    why: str = ""
+    inner: For | None = None
+
+
+def candidates(kernel: Kernel, laid: Laid, is_asked: bool) -> tuple[Candidate, ...]:
+    """Of a kernel and the same with layouts, in program order. If `is_asked`, loops may make any number of trips."""
+    numbers = {id(product): number for number, product in enumerate(_products(laid.kernel))}
+    if laid.form != "unspecialised" or len(numbers) != len(list(_products(kernel))):
+        return ()
+    written = {buffer.name for buffer in kernel.buffers}
+    found = (
+        one
+        for loop in pipelined_loops(laid.kernel.body)
+        for stmt in loop.body
+        if (one := _candidate(loop, stmt, numbers, written, is_asked)) is not None
+    )
+    return tuple(_checked(kernel, one) for one in found)
+
+
+def _products(kernel: Kernel) -> Iterator[TileOp]:
+    return (s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm")
+
+
+def _candidate(
+    loop: For, stmt: Stmt, numbers: Mapping[int, int], written: AbstractSet[str], is_asked: bool
+) -> Candidate | None:
+    match stmt:
+        case TileOp() if _is_by_mma(stmt) and any(r.buffer.scope == "shared" for r in stmt.regions[:2]):
+            return Candidate(loop, stmt, numbers[id(stmt)], *_steps(loop, stmt, is_asked))
+        case For(kind="serial", num_stages=None):
+            loaded = {fragment for s in stmt.body if (fragment := loaded_fragment(s))}
+            for product in stmt.body:
+                if not isinstance(product, TileOp) or not _is_by_mma(product):
+                    continue
+                if loaded.intersection(operand.buffer.name for operand in product.regions[:2]):
+                    steps, why = _written_steps(loop, stmt, is_asked)
+                    if not loaded <= written:
+                        steps, why = 0, "a fragment that it loads has to lie otherwise for the product"
+                    return Candidate(loop, product, numbers[id(product)], steps, why, stmt)
+    return None
+
+
+def _checked(kernel: Kernel, one: Candidate) -> Candidate:
+    """Each by itself: what speaks against one of them is nothing to the others."""
+    if not one.steps:
+        return one
+    try:
+        with_register_level(kernel, (one,))
+    except CompileError as error:
+        return replace(one, steps=0, why=error.diagnostics[0].title)
+    return one
+
+
+def _is_by_mma(op: TileOp) -> bool:
+    return op.name == "gemm" and ("via", "mma") in op.attrs
+
+
+def _written_steps(loop: For, inner: For, is_asked: bool) -> tuple[int, str]:
+    """Of a loop that the kernel has written; what else speaks against stages for its fragments is found when they get
+    them."""
+    steps = static_trips(inner)
+    if why := _why_not_in(loop, inner, is_asked):
+        return 0, why
+    if steps is None:
+        return 0, "how many steps it has is known at launch only"
+    return steps, ""
+
+
+def _why_not_in(loop: For, use: Stmt, is_asked: bool) -> str:
+    """What of a loop speaks against it whose only use of its tiles this is, or should be."""
+    others = [s for s in scheduled(loop) if s is not use and not (isinstance(s, TileOp) and is_load(s))]
+    trips = static_trips(loop)
+    reasons = (
+        (loop.stage is not None, "the loop has its schedule by hand"),
+        (bool(others), f"the loop does more than load and multiply: {others[0].span.place}" if others else ""),
+        (trips is None and not is_asked, "how many trips the loop makes is known at launch only"),
+        (trips is not None and trips < 2, f"the loop makes {trips} trip{'s' * (trips != 1)}"),
+    )
+    return next((why for is_so, why in reasons if is_so), "")
+
+
+def _steps(loop: For, product: TileOp, is_asked: bool) -> tuple[int, str]:
+    a, b, c, *metadata = product.regions
+    steps = steps_along_k(product)
+    if around := _why_not_in(loop, product, is_asked):
+        return 0, around
+    in_registers = next((r.buffer.name for r in (a, b) if r.buffer.scope == "fragment"), None)
+    reasons = (
+        (in_registers is not None, f"{in_registers} is in registers as it is"),
+        (bool(metadata) or "nibbles" in dict(product.attrs), "its operands are packed"),
+        (a.buffer.dtype.bits != 16, f"ldmatrix fills fragments of 16 bits an element, and these have {a.buffer.dtype}"),
+        (bool(product.attr("transpose_A")), f"{a.buffer.name} lies along M, and fragments along K"),
+        (bool(product.attr("clear_accum")), f"it clears {c.buffer.name} in each trip"),
+        (steps == 1, "it is one step along K"),
+    )  # fmt: skip
+    if why := next((why for is_so, why in reasons if is_so), None):
+        return 0, why
+    # Steps of several instructions along K where there would be too many statements to schedule.
+    fitting = (n for n in range(MOST_STEPS // _STATEMENTS, 1, -1) if steps % n == 0 and n % STAGES == 0)
+    if (count := next(fitting, None)) is None:
+        return 0, f"{STAGES} stages do not divide its {steps} steps along K"
+    return count, ""
+
+
+# ---- the product written as a loop -----------------------------------------------------------------------------------
+
+
+def with_register_level(kernel: Kernel, chosen: Sequence[Candidate]) -> Kernel:
+    """The kernel, which has no layouts yet, with these products from fragments with two stages."""
+    wanted = {one.number: one.steps for one in chosen if one.inner is None}
+    writer = _Writer(wanted, {b.name for b in kernel.buffers})
+    body = tuple(writer.stmt(stmt) for stmt in kernel.body)
+    looped = replace(kernel, body=body, buffers=(*kernel.buffers, *(one.tile for one in writer.asked)))
+    tiles = {buffer.name: buffer for buffer in kernel.buffers}
+    written = [
+        Asked(tiles[fragment], STAGES, one.product.span)
+        for one in chosen
+        for s in (one.inner.body if one.inner is not None else ())
+        if (fragment := loaded_fragment(s))
+    ]
+    return with_register_stages(looped, (*writer.asked, *written), AT_ONCE)
+
+
+class _Writer:
+    def __init__(self, wanted: Mapping[int, int], taken: set[str]) -> None:
+        self.wanted, self.taken = wanted, taken
+        self.asked: list[Asked] = []
+        self.products = 0
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, TileOp) or stmt.name != "gemm":
+            return with_bodies(stmt, self.stmt)
+        steps = self.wanted.get(self.products)
+        self.products += 1
+        return stmt if steps is None else self.loop(stmt, steps)
+
+    def loop(self, product: TileOp, steps: int) -> For:
+        a, b, c = product.regions
+        size = gemm_shape(product)[2] // steps
+        var = Var(self.name("step"), INT32)
+        along = (-1, -1 if product.attr("transpose_B") else -2)
+        loads, fragments = [], []
+        for operand, dimension in zip((a, b), along, strict=True):
+            part = _part(operand, dimension, var, size)
+            tile = Buffer(self.name(f"{operand.buffer.name}.registers"), part.extent[-2:], operand.buffer.dtype,
+                          "fragment", operand.buffer.span)  # fmt: skip
+            self.asked.append(Asked(tile, STAGES, product.span))
+            whole = Region(tile, (integer(0), integer(0)), part.extent[-2:], operand.span)
+            loads.append(tile_op("copy", (part, whole), product.span))
+            fragments.append(whole)
+        multiply = replace(product, regions=(*fragments, c))
+        return For("serial", var, integer(0), integer(steps * size), size, (*loads, multiply), span=product.span)
+
+    def name(self, wanted: str) -> str:
+        number = next(n for n in range(1, len(self.taken) + 2) if self._numbered(wanted, n) not in self.taken)
+        self.taken.add(self._numbered(wanted, number))
+        return self._numbered(wanted, number)
+
+    @staticmethod
+    def _numbered(name: str, number: int) -> str:
+        return name if number == 1 else f"{name}{number}"
+
+
+def _part(of: Region, dimension: int, first: Expr, size: int) -> Region:
+    start, extent = list(of.start), list(of.extent)
+    start[dimension] = add(start[dimension], first)
+    extent[dimension] = size
+    return replace(of, start=tuple(start), extent=tuple(extent))

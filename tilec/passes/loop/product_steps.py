@@ -1,0 +1,106 @@
+"""What products by mma.sync wait for: operands that come from shared memory step by step of K, by ldmatrix.
+
+The steps of a product are written out, and the assembler reads a step ahead within them. But nothing is read before the
+barrier of the trip: what the first step reads is waited for, unless loaded ahead (`loop.register_stages`). The
+instructions of such a load stand between those of the product before, so that they hold its units and nobody's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilec.ir.tile import Stmt, TileOp
+from tilec.ops.gemm import gemm_shape
+from tilec.ops.lowering import Demand
+from tilec.passes.analysis.fragment_prefetch import is_between, use_of
+from tilec.sched.problem import Op, Use
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+STEP_BITS = 256
+"""Of K, that one instruction multiplies."""
+_READ, _MULTIPLY = "ldmatrix", "mma.sync"
+_SCHEDULERS = "issue"  # the slot
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Cycles: `latency` until the first bytes of a step come, for `transfer` its operands hold the way, and for `use`
+    it holds the tensor cores."""
+
+    count: int
+    latency: int
+    transfer: int
+    use: int
+
+    @property
+    def exposed(self) -> int:
+        """How long a trip waits for the operands of its first step."""
+        return self.latency + self.transfer
+
+
+def steps_along_k(product: TileOp) -> int:
+    return max(gemm_shape(product)[2] * product.regions[0].buffer.dtype.bits // STEP_BITS, 1)
+
+
+def product_steps(product: Stmt, demands: Sequence[Demand], target: Target) -> Steps | None:
+    """Of a product by mma.sync that reads an operand from shared memory; None for any other statement."""
+    prices = {d.kind: target.price(d.kind, **dict(d.parameters)) for d in demands}
+    if not isinstance(product, TileOp) or product.name != "gemm" or set(prices) != {_READ, _MULTIPLY}:
+        return None
+    read, compute = prices[_READ], prices[_MULTIPLY]
+    held = max((cycles for _, cycles, _ in read.uses), default=0)
+    use = max((cycles for _, cycles, _ in compute.uses), default=0)
+    count = steps_along_k(product)
+    return Steps(count, read.latency - held, -(-held // count), -(-use // count))
+
+
+def waiting(op: Op, steps: Steps, demands: Sequence[Demand], target: Target) -> Op:
+    """A product that waits for its first step: its warps are busy, and its tensor cores are not yet."""
+    computes = {
+        slot
+        for d in demands
+        for slot, _, _ in target.price(d.kind, **dict(d.parameters)).uses
+        if d.kind == _MULTIPLY and slot != _SCHEDULERS
+    }
+    uses = []
+    for use in op.uses:
+        if use.slot >= len(target.slots):  # the warps'
+            use = replace(use, cycles=use.cycles + steps.exposed)
+        elif target.slots[use.slot].name in computes:
+            use = replace(use, offset=use.offset + steps.exposed)
+        uses.append(use)
+    return replace(op, uses=tuple(uses), issue=op.issue + steps.exposed, latency=op.latency + steps.exposed)
+
+
+def with_loads_between(ops: tuple[Op, ...], statements: Sequence[Stmt], target: Target) -> tuple[Op, ...]:
+    """What loads ahead hold of the units is held beside the products that they are for, which take as long as those
+    before; they themselves only issue."""
+    made = list(ops)
+    for at, op in enumerate(ops):
+        if not is_between(statements, at):
+            continue
+        schedulers = next((u for u in op.uses if u.slot < len(target.slots) and _is_issue(target, u.slot)), None)
+        if schedulers is None:
+            continue
+        issue = schedulers.cycles
+        warps = tuple(replace(u, cycles=issue) for u in op.uses if u.slot >= len(target.slots))
+        made[at] = replace(op, uses=(schedulers, *warps), issue=issue)
+        product = use_of(statements, at)
+        moved = [u for u in op.uses if u.slot < len(target.slots) and u != schedulers]
+        made[product] = replace(made[product], uses=_together((*made[product].uses, *moved)))
+    return tuple(made)
+
+
+def _is_issue(target: Target, slot: int) -> bool:
+    return target.slots[slot].name == _SCHEDULERS
+
+
+def _together(uses: Sequence[Use]) -> tuple[Use, ...]:
+    """One after the other what holds the same slot."""
+    found: dict[int, Use] = {}
+    for use in sorted(uses, key=lambda use: (use.slot, use.offset)):
+        known = found.get(use.slot)
+        found[use.slot] = use if known is None else replace(known, cycles=known.cycles + use.cycles)
+    return tuple(found.values())

@@ -1,0 +1,247 @@
+"""Fragments with several stages: what later steps of an inner loop multiply is loaded to other registers meanwhile.
+
+    for k0: load A_shared                  for k0: load A_shared
+        for k1 in range(4):                    r1 = A_shared[1]; C += r0 @ …
+            A_reg = A_shared[k1]       →       r0 = A_shared[2]; C += r1 @ …
+            C += A_reg @ …                     r1 = A_shared[3]; C += r0 @ …
+                                               r0 = A_shared of the next trip[0]; C += r1 @ …
+
+Registers have no index, so the steps of the inner loop are written out, step k on version k mod `stages`. They are
+statements of the pipelined loop around then, and the load of a step begins `stages − 1` steps before the step, or where
+products are begun only, as by wgmma, behind the one of that step: every schedule has to keep that
+(`analysis.fragment_prefetch`). The loads of the first steps belong to the last ones of the trip before, so that the
+loop around has them in an earlier stage, with a prologue of their own; and since only these touch the shared tiles of
+the next trip first, the threads wait for such tiles once a trip, there. What is unpacked of a fragment to multiply it
+has its versions too.
+
+Where the stages do not divide the steps, the last ones that are too many are peeled: they load registers of their own,
+when it is their turn, so that each trip around begins with the same version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tilec.ir.affine import add
+from tilec.ir.tile import (
+    THREAD,
+    Bind,
+    Break,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Parallel,
+    Stmt,
+    TileOp,
+    Var,
+    While,
+    integer,
+    walk,
+    with_attr,
+)
+from tilec.passes.analysis import rings
+from tilec.passes.analysis.fragment_prefetch import AHEAD, OF, STEP, made_anew
+from tilec.passes.analysis.rings import is_pipelined
+from tilec.passes.analysis.substitution import renamed, substitute_stmt
+from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.analysis.usage import reads
+from tilec.passes.loop.detect_pipelines import loads
+from tilec.passes.loop.requested_stages import Asked, refuse
+from tilec.support.diagnostics import Label, Mistakes
+
+MOST_STEPS = 32
+"""Statements that a pipelined loop is given for an inner one: more of them take long to schedule."""
+
+# ---- the steps written out -------------------------------------------------------------------------------------------
+
+
+def with_register_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> Kernel:
+    """The kernel in which those fragments asked for have their versions. A loop that loads fragments with one stage
+    says so, by its own. Errors: `pipeline-impossible`."""
+    asked = [one for one in asked if one.tile.in_registers]
+    inner: dict[int, dict[str, Asked]] = {}
+    loops: dict[int, For] = {}
+    single: set[int] = set()
+    for one in asked:
+        with mistakes.caught():
+            loop = _checked(kernel, one)
+            if one.stages == 1:
+                single.add(id(loop))
+            else:
+                inner.setdefault(id(loop), {})[one.tile.name] = one
+                loops[id(loop)] = loop
+    for key, loop in loops.items():
+        inner[key] |= _made_of_them(rings.body(kernel, loop), inner[key])
+    if not inner and not single:
+        return kernel
+    versions = {
+        one.tile.name: [_version(one.tile, number) for number in range(one.stages + bool(_peeled(loops[key], one)))]
+        for key, of in inner.items()
+        for one in of.values()
+    }
+    buffers = tuple(made for b in kernel.buffers for made in versions.get(b.name, [b]))
+    layouts = tuple(
+        replace(given, buffer=made)
+        for given in kernel.layouts
+        for made in versions.get(given.buffer.name, [given.buffer])
+    )
+    body = tuple(s for stmt in kernel.body for s in _written_out(stmt, inner, single))
+    return replace(kernel, body=body, buffers=buffers, layouts=layouts)
+
+
+def _made_of_them(inside: rings.Body, asked: Mapping[str, Asked]) -> dict[str, Asked]:
+    """The operands of products that nests of the loop make anew, in each step, of a fragment with stages: they have as
+    many, so that one is made while a product reads the other."""
+    multiplied = {
+        r.buffer for s in inside.statements if isinstance(s, TileOp) and s.name == "gemm" for r in s.regions[:2]
+    }
+    found: dict[str, Asked] = {}
+    for at, stmt in enumerate(inside.statements):
+        of = next((asked[tile.name] for tile in reads(stmt) if tile.name in asked), None)
+        for tile in () if of is None else made_anew(stmt):
+            is_new = not any(tile.name in touched.all for touched in inside.touched[:at])
+            if of is not None and tile in multiplied and is_new and tile.name not in inside.outside:
+                found[tile.name] = replace(of, tile=tile)
+    return found
+
+
+def _version(tile: Buffer, number: int) -> Buffer:
+    return replace(tile, name=f"{tile.name}.stage{number}")
+
+
+def _written_out(stmt: Stmt, inner: Mapping[int, Mapping[str, Asked]], single: Collection[int]) -> tuple[Stmt, ...]:
+    def those_of(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(s for each in body for s in _written_out(each, inner, single))
+
+    match stmt:
+        case For() if id(stmt) in inner:
+            return tuple(_steps(stmt, inner[id(stmt)]))
+        case For():
+            made = replace(stmt, body=those_of(stmt.body))
+            is_around = any(id(s) in inner for s in stmt.body)
+            made = replace(made, kind="pipelined") if is_around else made
+            return (replace(made, num_stages=1) if id(stmt) in single else made,)
+        case While():
+            return (replace(stmt, body=those_of(stmt.body)),)
+        case If():
+            return (replace(stmt, then=those_of(stmt.then), orelse=those_of(stmt.orelse)),)
+        case _:
+            return (stmt,)
+
+
+def _peeled(loop: For, one: Asked) -> int:
+    """How many of its last steps are no whole turn through the versions."""
+    return _trips(loop) % one.stages
+
+
+def _trips(loop: For) -> int:
+    trips = static_trips(loop)
+    assert trips is not None, "checked"
+    return trips
+
+
+def _steps(loop: For, asked: Mapping[str, Asked]) -> Iterator[Stmt]:
+    trips = _trips(loop)
+    for step in range(trips):
+        values: dict[Var, Expr] = {loop.var: add(loop.start, integer(step * loop.step))}
+        for var in _declared(loop.body):  # each step has its own
+            values[var] = Var(f"{var.name}.step{step}", var.dtype)
+        peeled = {name for name, one in asked.items() if step >= trips - _peeled(loop, one)}
+        names = {
+            name: _version(one.tile, one.stages if name in peeled else step % one.stages).name
+            for name, one in asked.items()
+        }
+        for stmt in loop.body:
+            made = renamed(substitute_stmt(stmt, values), names)
+            if isinstance(made, TileOp) and (of := loaded_fragment(stmt)) in asked and of not in peeled:
+                for key, value in ((AHEAD, asked[of].stages - 1), (OF, of), (STEP, step)):
+                    made = with_attr(made, key, value)
+            yield made
+
+
+def _declared(body: tuple[Stmt, ...]) -> Iterator[Var]:
+    for stmt in walk(body):
+        match stmt:
+            case Bind(var=var) | For(var=var):
+                yield var
+            case Parallel(vars=several):
+                yield from (var for var in several if var != THREAD)
+
+
+def loaded_fragment(stmt: Stmt) -> str:
+    """The fragment that the statement loads from shared memory, as a whole."""
+    match stmt:
+        case TileOp(name="copy", regions=(source, destination)) if (source.buffer.scope, destination.buffer.scope) == (
+            "shared",
+            "fragment",
+        ) and destination.is_whole:
+            return destination.buffer.name
+        case _:
+            return ""
+
+
+# ---- what cannot be --------------------------------------------------------------------------------------------------
+
+
+def _checked(kernel: Kernel, one: Asked) -> For:
+    """The loop that loads the fragment in each step."""
+    name = one.tile.name
+    loops = [loop for loop in walk(kernel.body) if isinstance(loop, For)]
+    loop = next((loop for loop in loops if any(loaded_fragment(s) == name for s in loop.body)), None)
+    if loop is None:
+        refuse(
+            one,
+            f"no loop loads {name} from shared memory in each trip",
+            Label(one.tile.span, "it lies in registers"),
+            help=f"T.copy to the whole of {name} directly in a loop, or give the stages to a shared tile",
+        )
+    place = Label(loop.span, "the loop that loads it")
+    if one.stages == 1:
+        return loop
+    if loop.kind not in ("serial", "unroll"):
+        refuse(one, f"the loop that loads {name} from shared memory is pipelined itself", place,
+               help="put the copy and the product in a T.serial loop in it, over parts of the tiles")  # fmt: skip
+    trips = static_trips(loop)
+    if trips is None:
+        refuse(one, f"how often the loop that loads {name} runs is known at run time only", place,
+               help="registers are named in the code: make the trip count a constant")  # fmt: skip
+    if trips < one.stages:
+        count = f"{trips} iteration{'s' * (trips != 1)}"
+        refuse(one, f"{name} has {one.stages} stages, and the loop that loads it {count}", place,
+               help="give it at most as many stages as the loop has iterations")  # fmt: skip
+    if trips * len(loop.body) > MOST_STEPS:
+        refuse(one, f"{trips} trips of {len(loop.body)} statements are too many to be written out", place,
+               help=f"at most {MOST_STEPS} statements together: take larger steps")  # fmt: skip
+    if left := next((s for s in walk(loop.body) if isinstance(s, Break)), None):
+        refuse(one, f"the loop that loads {name} is left in the middle", place,
+               Label(left.span, "when the loads of later steps would be under way"),
+               help="guard the rest of the body with `if`")  # fmt: skip
+    if (reason := _why_not_versioned(rings.body(kernel, loop), name)) is not None:
+        refuse(one, f"{name} cannot have versions: {reason}", place,
+               help="let one copy of the loop fill it before others read it, and nothing else use it")  # fmt: skip
+    around = next((outer for outer in loops if any(s is loop for s in outer.body)), None)
+    if around is None or not (is_pipelined(around) or (around.kind == "serial" and any(loads(around)))):
+        where = () if around is None else (Label(around.span, "the loop around it"),)
+        refuse(one, f"the loop that loads {name} stands in no pipelined loop", place, *where,
+               help="put it directly in a T.Pipelined loop, which loads its first steps a trip ahead")  # fmt: skip
+    if around.stage is not None:
+        refuse(one, f"the loop around the one that loads {name} has its schedule by hand", Label(around.span, "here"),
+               help="leave out `stage` and `order`, or this")  # fmt: skip
+    return loop
+
+
+def _why_not_versioned(inside: rings.Body, name: str) -> str | None:
+    """Why what a fragment holds is not each step's own, or None."""
+    if name in inside.outside:
+        return f"{name} is also used outside the loop"
+    first, *others = (at for at, touched in enumerate(inside.touched) if name in touched.all)
+    if loaded_fragment(inside.statements[first]) != name:
+        return f"{inside.statements[first].span.place} uses {name} before it is loaded"
+    if (again := next((at for at in others if loaded_fragment(inside.statements[at]) == name), None)) is not None:
+        return f"{inside.statements[again].span.place} loads {name} again"
+    if not any(name in inside.touched[at].reads for at in others):
+        return f"nothing in the loop reads {name}"
+    return None

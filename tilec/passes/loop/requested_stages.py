@@ -1,0 +1,133 @@
+"""How many stages a person asks of tiles: `A_shared.pipeline(stage=3)`, `T.annotate_pipeline({A_shared: 3})`.
+
+A loop that loads such a tile is pipelined, with as many versions of it as stages; with one stage it runs as it is
+written. Fragments have their stages inside of such a loop (`loop.register_stages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, walk, with_bodies
+from tilec.passes.analysis import rings
+from tilec.passes.analysis.rings import is_load, pipelined_loops
+from tilec.passes.loop.detect_pipelines import loads
+from tilec.support.diagnostics import Label, Mistakes, fail
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """So many stages for a tile, and where that is said."""
+
+    tile: Buffer
+    stages: int
+    span: Span
+
+
+def refuse(one: Asked, title: str, *secondary: Label, help: str) -> NoReturn:
+    fail("pipeline-impossible", title, one.span, f"{one.stages} stage{'s' * (one.stages > 1)} asked for here",
+         secondary=secondary, help=help)  # fmt: skip
+
+
+def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> Kernel:
+    """The kernel, with its loops pipelined as is asked. Errors: `pipeline-impossible`."""
+    asked = [one for one in asked if not one.tile.in_registers]
+    if not asked:
+        return kernel
+    found = {id(loop): loop for loop in walk(kernel.body) if isinstance(loop, For)}
+    wanted: dict[int, int] = {}
+    for one in asked:
+        with mistakes.caught():
+            _check_tile(kernel, one, list(found.values()))
+    for key, loop in found.items():
+        tiles = {load.regions[1].buffer for load in loads(loop)}
+        here = [one for one in asked if one.tile in tiles]
+        if here:
+            with mistakes.caught():
+                wanted[key] = _stages(kernel, loop, here)
+    made = replace(kernel, body=tuple(_asked_for(stmt, wanted) for stmt in kernel.body)) if wanted else kernel
+    for loop in pipelined_loops(made.body):
+        tiles = {load.regions[1].buffer for load in loads(loop)}
+        for one in asked:
+            if one.tile in tiles and one.stages > 1:
+                with mistakes.caught():
+                    _check_versions(made, loop, one)
+    return made
+
+
+def _check_versions(kernel: Kernel, loop: For, one: Asked) -> None:
+    if (reason := rings.body(kernel, loop).why_not_versioned(one.tile)) is not None:
+        refuse(
+            one,
+            f"{one.tile.name} cannot have versions: {reason}",
+            Label(loop.span, "the loop that loads it"),
+            help="let one statement of the loop fill the whole tile before others read it, and nothing else use it",
+        )
+
+
+def _asked_for(stmt: Stmt, wanted: Mapping[int, int]) -> Stmt:
+    made = with_bodies(stmt, lambda inner: _asked_for(inner, wanted))
+    stages = wanted.get(id(stmt))
+    if stages is None:
+        return made
+    assert isinstance(made, For)
+    return replace(made, kind="pipelined", num_stages=stages if stages > 1 else 0)
+
+
+def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
+    """It is a shared tile that some loop loads in each trip."""
+    tile = one.tile
+    if tile.scope != "shared":
+        what = "a tensor" if tile.scope == "global" else "no tile of shared memory"
+        refuse(one, f"{tile.name} is {what}, which has no stages", help="give stages to what T.alloc_shared makes")
+    if any(isinstance(s, TileOp) and s.name == "alloc_barrier" for s in walk(kernel.body)):
+        refuse(
+            one,
+            f"{tile.name} cannot be pipelined: the kernel orders its threads by barriers of its own",
+            help="use T.InputTilePipeline, whose stages the roles acquire and release",
+        )
+    if any(load.regions[1].buffer == tile for loop in loops for load in loads(loop)):
+        return
+    elsewhere = [s for s in walk(kernel.body) if isinstance(s, TileOp) and is_load(s) and s.regions[1].buffer == tile]
+    refuse(
+        one,
+        f"no loop loads {tile.name} in each trip",
+        *(Label(load.span, "loaded here, under a condition or in no loop") for load in elsewhere[:1]),
+        help="stages hold what later trips of a loop will use: load it by T.copy directly in the loop",
+    )
+
+
+def _stages(kernel: Kernel, loop: For, here: Sequence[Asked]) -> int:
+    """Of the tiles of a loop, as many as are asked for, if it can be pipelined so."""
+    first, *others = here
+    place = Label(loop.span, "the loop that loads it")
+    for other in others:
+        if other.stages != first.stages:
+            refuse(
+                other,
+                f"{other.tile.name} gets {other.stages} stage{'s' * (other.stages > 1)}, and {first.tile.name} "
+                f"{first.stages}, in one loop",
+                Label(first.span, f"{first.stages} here"),
+                Label(loop.span, "the loop that loads both"),
+                help="a loop has one number of stages: give both tiles the same",
+            )
+    if first.stages == 1:
+        return 1
+    if loop.stage is not None:
+        refuse(first, f"the loop that loads {first.tile.name} has its schedule by hand", place,
+                help="leave out `stage` and `order`, or this")  # fmt: skip
+    if loop.num_stages is not None and loop.num_stages != first.stages:
+        refuse(first, f"{first.stages} stages for {first.tile.name}, whose loop has {loop.num_stages}", place,
+                help="give the number once")  # fmt: skip
+    if loop.kind == "unroll":
+        refuse(first, f"the loop that loads {first.tile.name} is written out, trip after trip", place,
+                help="write T.serial or T.Pipelined")  # fmt: skip
+    if left := next((s for s in walk(loop.body) if isinstance(s, Break)), None):
+        refuse(first, f"the loop that loads {first.tile.name} is left in the middle", place,
+                Label(left.span, "when the loads of later trips would be under way"),
+                help="guard the rest of the body with `if`")  # fmt: skip
+    return first.stages

@@ -1,0 +1,279 @@
+"""Loops that acquire stages of pipelines, inside roles of the kernel's own, as scheduling problems; and the roles with
+their statements in the order that schedules say.
+
+The kernel fixes the roles, and in which order each acquires, releases, waits and arrives. What stands between is
+ordered by the scheduler: a statement on a stage stays between its acquire and its release, a statement on other memory
+where waits and arrivals have it, and what is in registers only follows its operands. An iteration ends before the next
+one begins, so that all its statements are in one stage: how far roles run ahead of one another, the pipelines say.
+Whoever waits for a stage is served first: the order that the scheduler begins with has each release as early as it can
+be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tilec.ir.tile import (
+    Bind,
+    Break,
+    For,
+    If,
+    Kernel,
+    Parallel,
+    Print,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    While,
+    walk,
+    walk_expr,
+)
+from tilec.ops.barriers import barrier_of
+from tilec.passes.analysis.control_slice import is_variable
+from tilec.passes.analysis.rings import accesses
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.passes.layout.assign_layouts import Laid, LaidPart
+from tilec.passes.loop.build_problem import LoopProblem
+from tilec.passes.loop.describe import describe
+from tilec.passes.loop.statement_price import price
+from tilec.sched.problem import Edge, Op, Problem, Slot, Use
+from tilec.sched.schedule import Schedule
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+_FREE = ("copy", "fill", "gemm", "reduce", "transpose")
+"""Operations that need no more order than their operands do."""
+_ROLES_OF_STAGES = ("acquires", "releases", "drains")
+
+Statements = tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Statements that stay together: an acquire, with whose turn it is, or one by itself, which is `main`. `pipeline`
+    is the one of which it acquires or releases a stage; `is_ordered`: it keeps its place among all others that do."""
+
+    statements: Statements
+    main: Stmt
+    pipeline: str
+    is_ordered: bool
+
+
+def loops_of_roles(laid: Laid) -> tuple[tuple[LaidPart, For], ...]:
+    """The innermost loops in which a role acquires stages, role by role, in program order."""
+    return tuple((part, loop) for part in laid.parts for loop in _loops(part.laid.kernel.body))
+
+
+def _loops(body: Statements) -> Iterator[For]:
+    for loop in walk(body):
+        if not isinstance(loop, For):
+            continue
+        is_wanted = loop.kind == "serial" and any(map(_acquires, loop.body))
+        if is_wanted and not any(isinstance(s, For | If | While | Break) or _looks(s) for s in loop.body):
+            yield loop
+
+
+def _looks(stmt: Stmt) -> bool:
+    """Whether it looks at a barrier without waiting: when it does so decides what it finds."""
+    return isinstance(stmt, Parallel) and any(b.scope == "barrier" for b in reads(stmt))
+
+
+def _acquires(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and "acquires" in dict(stmt.attrs)
+
+
+def _stage(stmt: Stmt) -> str:
+    """The pipeline of which a statement acquires or releases a stage."""
+    given = dict(stmt.attrs) if isinstance(stmt, TileOp) else {}
+    return next((str(given[key]).split()[0] for key in _ROLES_OF_STAGES if key in given), "")
+
+
+def units(body: Statements) -> tuple[Unit, ...]:
+    """An acquire comes with binds before it and variables set behind it, all of one place in the text."""
+    found: list[Unit] = []
+    at = 0
+    while at < len(body):
+        end = at + 1
+        while end < len(body) and body[end].span == body[at].span and _keeps_turns(body[at : end + 1]):
+            end += 1
+        statements = body[at:end]
+        main = next((s for s in statements if _stage(s)), statements[-1])
+        found.append(Unit(statements, main, _stage(main), bool(_stage(main)) or not _is_free(main)))
+        at = end
+    return tuple(found)
+
+
+def _keeps_turns(statements: Statements) -> bool:
+    """Whether they are a part of an acquire: binds, its wait, and what sets the variables of whose turn it is."""
+    waits = [s for s in statements if isinstance(s, TileOp)]
+    sets = [s for s in statements if isinstance(s, Parallel)]
+    return (
+        isinstance(statements[0], Bind)
+        and len(waits) <= 1
+        and all(map(_acquires, waits))
+        and all(_sets_variables(s) for s in sets)
+        and (not sets or bool(waits))
+    )
+
+
+def _sets_variables(stmt: Stmt) -> bool:
+    return isinstance(stmt, Parallel) and all(isinstance(s, Store) and is_variable(s.buffer) for s in stmt.body)
+
+
+def _is_free(stmt: Stmt) -> bool:
+    match stmt:
+        case Parallel():
+            return not any(isinstance(s, Print) for s in walk((stmt,)))
+        case TileOp(name=name, attrs=attrs):
+            given = dict(attrs)
+            signals = "barrier" in given and not given.get("announces")
+            return name in _FREE and "wait" not in given and not (signals and name == "gemm")
+        case Bind():
+            return True
+        case _:
+            return False
+
+
+# ---- the problem -----------------------------------------------------------------------------------------------------
+
+
+def problems(laid: Laid, target: Target) -> tuple[LoopProblem, ...]:
+    """One for each of `loops_of_roles`."""
+    held = _held(laid.kernel)
+    return tuple(_problem(part, loop, held, target) for part, loop in loops_of_roles(laid))
+
+
+def _held(kernel: Kernel) -> dict[str, str]:
+    """The pipelines of the tiles that they hold, by the tiles' names."""
+    made = (dict(s.attrs) for s in kernel.body if isinstance(s, TileOp) and "holds" in dict(s.attrs))
+    return {tile: str(given["pipeline"]) for given in made for tile in str(given["holds"]).split(",")}
+
+
+def _problem(part: LaidPart, loop: For, held: Mapping[str, str], target: Target) -> LoopProblem:
+    found = early(units(loop.body), held)
+    slots = (*target.slots, Slot(f"issue ({part.name})"))
+    ops = tuple(_op(unit, part, target, len(target.slots)) for unit in found)
+    edges = tuple(_edges(found, ops, held))
+    problem = Problem(f"{part.laid.kernel.name}.{part.name}.{loop.var.name}", ops, edges, slots, max_stages=1)
+    return LoopProblem(loop, tuple(u.main for u in found), (part.name,) * len(found), (), problem)
+
+
+def _op(unit: Unit, part: LaidPart, target: Target, own_slot: int) -> Op:
+    stmt = unit.main
+    issue, latency, uses = price(stmt, part.laid, target)
+    uses[own_slot] = (issue, 0)
+    held = tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles)
+    return Op(named(stmt), held, issue, latency, part.name, stmt.span.line, file=stmt.span.file)
+
+
+def named(stmt: Stmt) -> str:
+    """`acquire inputs`, `copy A → A_shared`, `arrive done`."""
+    if not isinstance(stmt, TileOp):
+        return describe(stmt)
+    given = dict(stmt.attrs)
+    for what in _ROLES_OF_STAGES:
+        if what in given:
+            return f"{what.removesuffix('s')} {str(given[what]).split()[0]}"
+    return f"{stmt.name} {barrier_of(stmt).name}" if "barrier" in given and not stmt.regions else describe(stmt)
+
+
+def _edges(found: Sequence[Unit], ops: Sequence[Op], held: Mapping[str, str]) -> Iterator[Edge]:
+    touched = [_touched(unit) for unit in found]
+    for j in range(len(found)):
+        for i in range(j):
+            why = _why(found[i], found[j], touched[i], touched[j], held)
+            if why:
+                yield Edge(i, j, ops[i].issue if _completes_alone(found[i]) else ops[i].latency, 0, why)
+
+
+def _completes_alone(unit: Unit) -> bool:
+    """Whether no thread waits for the end of it: who is handed the stage does."""
+    return isinstance(unit.main, TileOp) and dict(unit.main.attrs).get("via") in ("tma", "tcgen05")
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """Names of buffers and variables, and those of the buffers that are not in registers."""
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+    memory: frozenset[str]
+
+
+def _touched(unit: Unit) -> _Touched:
+    read: set[str] = set()
+    written: set[str] = set()
+    memory: set[str] = set()
+    for stmt in unit.statements:
+        access = accesses(stmt)
+        used = {e.name for s in walk((stmt,)) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Var)}
+        read |= access.reads | {f"%{name}" for name in used}
+        written |= access.writes | ({f"%{stmt.var.name}"} if isinstance(stmt, Bind) else set())
+        memory |= {b.name for b in (*reads(stmt), *writes(stmt)) if not b.in_registers}
+    return _Touched(frozenset(read), frozenset(written), frozenset(memory))
+
+
+def _why(a: Unit, b: Unit, first: _Touched, second: _Touched, held: Mapping[str, str]) -> str:
+    """Why the one must stay before the other; empty where it need not."""
+    for kind, names in (
+        ("data", first.writes & second.reads),
+        ("anti", first.reads & second.writes),
+        ("output", first.writes & second.writes),
+    ):
+        if names:
+            return f"{kind} {min(names).removeprefix('%')}"
+    if a.is_ordered and b.is_ordered:
+        return "as written"
+    for ordered, other in ((a, second), (b, first)):
+        if ordered.is_ordered and any(held.get(name, "") in ("", ordered.pipeline) or not ordered.pipeline
+                                      for name in other.memory):  # fmt: skip
+            return f"stage of {ordered.pipeline}" if ordered.pipeline else "as written"
+    return ""
+
+
+def early(found: Sequence[Unit], held: Mapping[str, str]) -> tuple[Unit, ...]:
+    """The units with each release behind the last one that it must follow."""
+    order: list[Unit] = []
+    for unit in found:
+        touched, at = _touched(unit), len(order)
+        while _releases(unit) and at and not _why(order[at - 1], unit, _touched(order[at - 1]), touched, held):
+            at -= 1
+        order.insert(at, unit)
+    return tuple(order)
+
+
+def _releases(unit: Unit) -> bool:
+    return isinstance(unit.main, TileOp) and "releases" in dict(unit.main.attrs)
+
+
+# ---- and what comes of it --------------------------------------------------------------------------------------------
+
+
+def in_order(laid: Laid, schedules: Mapping[int, Schedule]) -> Laid:
+    """The roles with their statements in order, those of loops by the schedules of these (by their identity)."""
+    held = _held(laid.kernel)
+
+    def ordered(one: Laid) -> Laid:
+        return replace(one, kernel=replace(one.kernel, body=_in_order(one.kernel.body, schedules, held)))
+
+    return replace(laid, parts=tuple(replace(part, laid=ordered(part.laid)) for part in laid.parts))
+
+
+def _in_order(body: Statements, schedules: Mapping[int, Schedule], held: Mapping[str, str]) -> Statements:
+    found: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For() if id(stmt) in schedules:
+                parts = early(units(stmt.body), held)
+                again = (s for place in schedules[id(stmt)].order for s in parts[place].statements)
+                found.append(replace(stmt, body=tuple(again)))
+            case For() | While():
+                found.append(replace(stmt, body=_in_order(stmt.body, schedules, held)))
+            case If():
+                then, orelse = (_in_order(b, schedules, held) for b in (stmt.then, stmt.orelse))
+                found.append(replace(stmt, then=then, orelse=orelse))
+            case _:
+                found.append(stmt)
+    return tuple(found)

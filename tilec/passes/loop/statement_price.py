@@ -1,0 +1,232 @@
+"""What a statement of a loop costs: cycles that its role is busy, cycles until its result is there, and what it holds.
+
+Warps issue in order. A load to registers runs on beside what follows it, up to the first instruction that uses what it
+loads: where that is of the same statement, its role does nothing else until the load is through. So a copy through
+registers into shared memory holds its role as long as the load takes, and so does a nest that computes with what it
+loads, an address or a condition that is loaded. A statement that only fills registers does not: who uses them is
+another statement, which issues as much later as the dependence between the two says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from tilec.ir.tile import (
+    Bind,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Load,
+    Parallel,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    While,
+    bodies,
+    children,
+    substitute,
+    walk,
+    walk_expr,
+)
+from tilec.ops import registry
+from tilec.ops.lowering import Context, Demand, demand
+from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
+from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.analysis.usage import expressions
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.loop.assign_roles import part_of
+from tilec.passes.loop.nest_price import nest_demands
+from tilec.support.diagnostics import InternalError
+from tilec.support.records import dataclass
+from tilec.target.table import Target, Timing
+
+Uses = dict[int, tuple[int, int]]
+"""Of each slot by its number: for how many cycles it is held, and from which on."""
+_IN_MEMORY = ("global", "shared")
+_ASYNCHRONOUS = ("tma", "tma_store", "cp_async", "wgmma", "tcgen05")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What belongs together in a statement, so many `times`. `chain`: how many loads wait for one another in turn, 0
+    where the part itself waits for none. `begun`: something that a wait elsewhere completes."""
+
+    demands: tuple[Demand, ...]
+    times: int
+    chain: int
+    begun: bool = False
+
+
+def price(
+    stmt: Stmt, laid: Laid, target: Target, groups: int = 1, replays: Sequence[Bind] = ()
+) -> tuple[int, int, Uses]:
+    """Cycles in which the role issues nothing else, cycles until all is through, and for how many cycles, after how
+    many, each slot is held; for one of `groups` warpgroups. Of two branches that of the one that takes longer.
+    `replays` are binds that are evaluated anew where the statement uses them (see `analysis.scalar_definitions`)."""
+    if isinstance(stmt, If) and stmt.orelse:
+        each = (replace(stmt, orelse=()), replace(stmt, then=stmt.orelse, orelse=()))
+        return max((price(branch, laid, target, groups, replays) for branch in each), key=lambda cost: cost[:2])
+    slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
+    issue = latency = waited = 0
+    uses: Uses = {}
+    own = _parts(stmt, laid) or (_Part(_nothing(laid), 1, 0),)
+    for part in (*_replayed(stmt, laid, replays), *own):
+        timings = [(d, target.price(d.kind, **dict(d.parameters))) for d in (part_of(d, groups) for d in part.demands)]
+        loads = [t for d, t in timings if part.chain and _is_load(d)]
+        others = [t for d, t in timings if not (part.chain and _is_load(d))]
+        # The parts of a tile operation overlap, warp by warp; those of a nest and the trips of a loop wait for one
+        # another.
+        is_overlapped = isinstance(stmt, TileOp) and len(others) > 0
+        first = _until_loaded(loads, part.chain)
+        together = max if isinstance(stmt, TileOp) else sum
+        busy = together([_busy(t, part.begun) for t in others] or [0])
+        through = together([t.latency for t in others] or [0])
+        issue += part.times * (max(first, busy) if is_overlapped else first + busy)
+        latency += part.times * (max(first, through) if is_overlapped else first + through)
+        for _, timing in timings:
+            after = waited + (0 if is_overlapped or timing in loads else first)
+            for slot, cycles, offset in timing.uses:
+                held, begin = uses.get(slot_ids[slot], (0, after + offset))
+                uses[slot_ids[slot]] = (held + cycles * part.times, min(begin, after + offset))
+        waited += first * part.times
+    issue = max(issue, 1)
+    return issue, max(latency, issue), uses
+
+
+def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
+    """What a statement, with all that is nested in it, asks of the machine. A loop of which only the data know how
+    often it runs counts as one trip."""
+    total = [replace(d, times=part.times) for part in _parts(stmt, laid) for d in part.demands]
+    return tuple(total) or _nothing(laid)
+
+
+def is_asynchronous(stmt: Stmt) -> bool:
+    """Whether the statement only starts something that a wait completes."""
+    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in _ASYNCHRONOUS
+
+
+# ---- loads and what waits for them ----
+
+
+def _until_loaded(loads: Sequence[Timing], chain: int) -> int:
+    """Cycles until the last of the loads is through. They are begun one behind the other, so that what they wait for
+    is the same time, but where the address of one is what another loads."""
+    transfers = [max((offset + cycles for _, cycles, offset in t.uses), default=0) for t in loads]
+    waits = sorted((t.latency - moved for t, moved in zip(loads, transfers, strict=True)), reverse=True)
+    return sum(transfers) + sum(waits[:chain])
+
+
+def _busy(timing: Timing, begun: bool) -> int:
+    """Cycles in which the role's warps issue nothing else. What is not asynchronous they do themselves: they are busy
+    until the last of the units is through."""
+    return timing.issue if begun else max([timing.issue, *(offset + cycles for _, cycles, offset in timing.uses)])
+
+
+def _is_load(demand: Demand) -> bool:
+    return demand.kind.startswith("ld.")
+
+
+def _loads(expr: Expr) -> list[Load]:
+    """The loads from memory in an expression."""
+    own = [expr] if isinstance(expr, Load) and expr.buffer.scope in _IN_MEMORY else []
+    return own + [load for part in children(expr) for load in _loads(part)]
+
+
+def _chain(expr: Expr) -> int:
+    """How many loads of an expression wait for one another."""
+    is_one = isinstance(expr, Load) and expr.buffer.scope in _IN_MEMORY
+    return is_one + max((_chain(part) for part in children(expr)), default=0)
+
+
+def _only_fills(stmt: Stmt) -> bool:
+    """Whether a statement does no more with what it loads than to leave it in registers."""
+    match stmt:
+        case TileOp(regions=(source, destination)):
+            return destination.buffer.in_registers and source.buffer.dtype == destination.buffer.dtype
+        case Store(buffer=buffer, value=Load(dtype=dtype, indices=indices)):
+            return buffer.in_registers and buffer.dtype == dtype and not any(map(_chain, indices))
+        case Parallel(body=body):
+            return all(_only_fills(inner) for inner in body)
+        case Bind(value=Load(indices=indices)):
+            return not any(map(_chain, indices))
+        case _:
+            return False
+
+
+# ---- parts ----
+
+
+def _parts(stmt: Stmt, laid: Laid, times: int = 1, outer: Stmt | None = None) -> tuple[_Part, ...]:
+    """In the order in which they are carried out: first what the statement loads to know where and whether."""
+    outer = outer or stmt
+    # A loop looks at its bounds once, and runs its body as often as it has trips.
+    before = _before(stmt, laid, times, stmt is not outer)
+    found: list[_Part] = [before] if before is not None else []
+    if isinstance(stmt, For) and (trips := static_trips(stmt)) is not None:
+        times *= trips
+    asked: Sequence[Demand] = ()
+    if isinstance(stmt, TileOp):
+        asked = registry.get(stmt.name).demand(stmt, pricing_context(laid))
+    elif isinstance(stmt, Parallel):
+        asked = nest_demands(stmt, laid.nest_layout(stmt), laid.kernel.threads, "fast-math" in laid.kernel.asks)
+    if asked:
+        chain = (
+            max([1, *(_chain(e) for s in walk(stmt.body) for e in expressions(s))]) if isinstance(stmt, Parallel) else 1
+        )
+        begun = stmt is outer and (is_asynchronous(stmt) or is_loaded_ahead(stmt))
+        found.append(_Part(tuple(asked), times, 0 if begun or _only_fills(stmt) else chain, begun))
+    if not isinstance(stmt, Parallel):
+        found += [part for body in bodies(stmt) for inner in body for part in _parts(inner, laid, times, outer)]
+    return tuple(found)
+
+
+def _replayed(stmt: Stmt, laid: Laid, replays: Sequence[Bind]) -> Iterator[_Part]:
+    """What the values of binds load."""
+    values: dict[Var, Expr] = {}
+    for bind in replays:
+        values[bind.var] = substitute(bind.value, values)
+    named = {e for s in walk((stmt,)) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Var)}
+    used = [value for var, value in values.items() if var in named]
+    loads = dict.fromkeys(load for value in used for load in _loads(value))
+    if loads:
+        yield _Part(tuple(_access("ld", load.buffer, laid) for load in loads), 1, max(map(_chain, used)))
+
+
+def _before(stmt: Stmt, laid: Laid, times: int, is_nested: bool) -> _Part | None:
+    """What a statement loads to know where or whether, and a scalar one to know what."""
+    exprs = list(expressions(stmt))
+    if isinstance(stmt, TileOp):
+        exprs = [e for region in stmt.regions for e in region.start]
+    elif not isinstance(stmt, If | For | While | Bind | Store):
+        return None
+    loads = dict.fromkeys(load for e in exprs for load in _loads(e))
+    asked = [_access("ld", load.buffer, laid) for load in loads]
+    if not asked:
+        return None
+    if isinstance(stmt, Store) and stmt.buffer.scope in _IN_MEMORY:
+        asked.append(_access("st", stmt.buffer, laid))
+    is_left = _only_fills(stmt) and not is_nested
+    return _Part(tuple(asked), times, 0 if is_left else max(map(_chain, exprs)))
+
+
+def _access(kind: str, buffer: Buffer, laid: Laid) -> Demand:
+    """Each thread loads or stores one element."""
+    threads = laid.kernel.threads
+    return demand(f"{kind}.{buffer.scope}", bytes=threads * buffer.dtype.bytes, threads=threads)
+
+
+def _nothing(laid: Laid) -> tuple[Demand, ...]:
+    return (demand("elementwise", ops=1, elements=1, threads=laid.kernel.threads),)
+
+
+def pricing_context(laid: Laid) -> Context:
+    """A context for prices only: nothing may be registered through it."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise InternalError("prices need no resources")
+
+    return Context(laid.kernel.threads, laid.fragments, laid.shared, (), refuse, refuse)

@@ -1,0 +1,325 @@
+"""A dimension of tiles cut into parts that are tiles of their own, with statements of their own.
+
+What runs one after the other on a whole tile may overlap on its parts: while the tensor cores multiply for one, the
+softmax of another is computed. The parts are written into the text, and who runs when stays the scheduler's business.
+
+A dimension seldom stands alone. If the columns of an accumulator are cut, so are those of all that is computed from it
+element by element, the rows of what it is multiplied by next, and the rows of the loads that fill them: the pass
+follows operations from one tile to the next. An operation that folds the dimension into one element, or adds products
+up along it, goes on in its second part from what it has after the first; all others do the same to each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tilec.ir.tile import (
+    Binary,
+    Bind,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Print,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    While,
+    bodies,
+    children,
+    integer,
+    walk,
+    walk_expr,
+    with_attr,
+    with_children,
+)
+from tilec.ir.types import INT32
+from tilec.passes.analysis.fold_constants import fold
+from tilec.passes.analysis.unique_names import UniqueNames
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.support.records import dataclass
+
+Dimension = tuple[Buffer, int]
+"""One dimension of a tile."""
+
+
+class Indivisible(Exception):
+    """Why a dimension cannot be cut, in words for the person who wrote the kernel."""
+
+
+def divided(kernel: Kernel, tile: Buffer, dim: int, parts: int) -> Kernel:
+    """The kernel with this dimension of a tile, and all that go with it, in so many parts. Raises `Indivisible`."""
+    return _Division(kernel, related(kernel, (tile, dim)), parts).kernel()
+
+
+def related(kernel: Kernel, first: Dimension) -> dict[Buffer, int]:
+    """The dimensions of tiles that can only be cut together with the first. Raises `Indivisible` if two of them are one
+    tile's."""
+    groups = [
+        {(stmt_tile, d) for stmt_tile, d in group if stmt_tile.scope != "global"}
+        for stmt in walk(kernel.body)
+        for group in _together(stmt)
+    ]
+    found = {first}
+    while more := {d for group in groups if found & group for d in group} - found:
+        found |= more
+    cut: dict[Buffer, int] = {}
+    for buffer in kernel.buffers:
+        mine = [d for tile, d in found if tile == buffer]
+        if len(mine) > 1:
+            raise Indivisible(f"two dimensions of {buffer.name} would be cut")
+        cut.update((buffer, d) for d in mine)
+    return cut
+
+
+# ---- which dimensions go together ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """An index that an operation runs over: which dimension of which of its operands has it. `folded`: it adds up along
+    it, and goes on from what it has if attribute `resets` is false."""
+
+    at: tuple[tuple[int, int], ...]
+    resets: str | None = None
+
+
+def _axes(op: TileOp) -> Iterator[_Axis]:
+    """Those of an operation that can be done part by part."""
+    match op:
+        case TileOp(name="gemm", regions=(a, b, c)):
+            row, column = (len(a.extent) - 2, len(a.extent) - 1), (len(b.extent) - 2, len(b.extent) - 1)
+            m, k = (row[1], row[0]) if op.attr("transpose_A") else row
+            n, k_of_b = column if op.attr("transpose_B") else (column[1], column[0])
+            rank = len(c.extent)
+            yield _Axis(((0, m), (2, rank - 2)))
+            yield _Axis(((1, n), (2, rank - 1)))
+            yield _Axis(((0, k), (1, k_of_b)), "clear_accum")
+        case TileOp(name="copy", regions=(source, target)):
+            dims = [[d for d, extent in enumerate(r.extent) if extent != 1] for r in (source, target)]
+            if len(dims[0]) == len(dims[1]):
+                yield from (_Axis(((0, d), (1, e))) for d, e in zip(*dims, strict=True))
+        case TileOp(name="fill", regions=(region,)):
+            yield from (_Axis(((0, d),)) for d in range(len(region.extent)))
+        case TileOp(name="reduce", regions=(source, target)) if len(target.extent) == len(source.extent) - 1:
+            folded = op.attr("dim")
+            kept = [d for d in range(len(source.extent)) if d != folded]
+            yield from (_Axis(((0, d), (1, e))) for e, d in enumerate(kept))
+            if isinstance(folded, int):
+                yield _Axis(((0, folded),), "clear")
+        case _:
+            return
+
+
+def _together(stmt: Stmt) -> Iterator[set[Dimension]]:
+    """The dimensions that a statement has one index for, without those of statements inside it."""
+    match stmt:
+        case TileOp(regions=regions):
+            for axis in _axes(stmt):
+                yield {(regions[r].buffer, d) for r, d in axis.at}
+        case Parallel(vars=variables):
+            for var in variables:
+                yield {(buffer, d) for buffer, indices in _accesses(stmt) for d, i in enumerate(indices) if i == var}
+        case _:
+            return
+
+
+def _accesses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+    """The elements that a nest reads and writes."""
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Store):
+            yield stmt.buffer, stmt.indices
+        for expr in expressions(stmt):
+            yield from ((e.buffer, e.indices) for e in walk_expr(expr) if isinstance(e, Load))
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------
+
+
+class _Division:
+    """A kernel whose tiles are cut along these dimensions."""
+
+    def __init__(self, kernel: Kernel, cut: Mapping[Buffer, int], parts: int) -> None:
+        self.whole = kernel
+        self.cut = cut
+        self.parts = parts
+        for pinned in kernel.layouts:
+            if pinned.buffer in cut:
+                raise Indivisible(f"{pinned.buffer.name} has a layout of its own")
+        for buffer, dim in cut.items():
+            if buffer.shape[dim] % parts or buffer.lanes != 1:
+                raise Indivisible(f"the {buffer.shape[dim]} elements of {buffer.name} do not make {parts} equal parts")
+        named = (*kernel.params, *kernel.buffers, *kernel.block_vars, *_defined(kernel.body))
+        self.unique = UniqueNames({one.name for one in named})
+        self.tiles = {buffer: tuple(self._part(buffer) for _ in range(parts)) for buffer in cut}
+
+    def _part(self, buffer: Buffer) -> Buffer:
+        extents = tuple(e // self.parts if d == self.cut[buffer] else e for d, e in enumerate(buffer.shape))
+        return replace(buffer, name=self.unique.take(buffer.name), extents=extents)
+
+    def kernel(self) -> Kernel:
+        buffers = tuple(part for buffer in self.whole.buffers for part in self.tiles.get(buffer, (buffer,)))
+        return fold(replace(self.whole, buffers=buffers, body=self.body(self.whole.body)))
+
+    def body(self, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        return tuple(new for stmt in body for new in self.stmt(stmt))
+
+    def stmt(self, stmt: Stmt) -> tuple[Stmt, ...]:
+        if not self.touches(stmt):
+            return (stmt,)
+        match stmt:
+            case For(stage=stage) if stage is not None:
+                raise Indivisible("the loop's schedule is given by hand, statement by statement")
+            case For(body=body) | While(body=body):
+                return (replace(stmt, body=self.body(body)),)
+            case If(then=then, orelse=orelse) if not self.is_about_one_part(stmt):
+                return (replace(stmt, then=self.body(then), orelse=self.body(orelse)),)
+            case If() | TileOp() | Parallel():
+                return tuple(_Part(self, stmt, part).stmt(stmt) for part in range(self.parts))
+            case _:
+                raise Indivisible(f"line {stmt.span.line} is about elements of tiles")
+
+    def touches(self, stmt: Stmt) -> bool:
+        return any(buffer in self.cut for buffer in (*reads(stmt), *writes(stmt)))
+
+    def is_about_one_part(self, guard: If) -> bool:
+        """Whether each part can have a guard of its own: all under it is done part by part."""
+        inside = [s for body in bodies(guard) for s in body if not isinstance(s, Bind)]
+        own = {b for s in inside for b in writes(s)}
+        asked = {e.buffer for e in walk_expr(guard.condition) if isinstance(e, Load)}
+        return not own & asked and all(isinstance(s, TileOp | Parallel) and self.touches(s) for s in inside)
+
+
+class _Part:
+    """One part of a statement. All that it defines has a name of its own."""
+
+    def __init__(self, division: _Division, stmt: Stmt, part: int) -> None:
+        self.of = division
+        self.part = part
+        self.names = {var: replace(var, name=division.unique.take(var.name)) for var in _defined((stmt,))}
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case TileOp():
+                return self.operation(stmt)
+            case Parallel():
+                return self.nest(stmt)
+            case Bind(var=var, value=value):
+                return replace(stmt, var=self.names[var], value=self.expr(value))
+            case If(condition=condition, then=then, orelse=orelse):
+                return If(self.expr(condition), tuple(map(self.stmt, then)), tuple(map(self.stmt, orelse)), stmt.span)
+            case _:
+                raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
+
+    def expr(self, expr: Expr) -> Expr:
+        if isinstance(expr, Var):
+            return self.names.get(expr, expr)
+        return with_children(expr, tuple(map(self.expr, children(expr))))
+
+    def operation(self, op: TileOp) -> TileOp:
+        regions = [replace(r, start=tuple(map(self.expr, r.start))) for r in op.regions]
+        for axis in _axes(op):
+            if not any(self.of.cut.get(op.regions[r].buffer) == d for r, d in axis.at):
+                continue
+            for r, d in axis.at:
+                regions[r] = self.region(op.regions[r], regions[r], d)
+            if axis.resets is not None and self.part:
+                op = with_attr(op, axis.resets, False)
+        if any(r.buffer in self.of.cut for r in regions):
+            raise Indivisible(f"T.{op.name} in line {op.span.line} cannot be done part by part")
+        return replace(op, regions=tuple(regions))
+
+    def region(self, whole: Region, region: Region, dim: int) -> Region:
+        """The part of a region: of a tile that is cut all of the part's own, of a tensor a stretch."""
+        size = whole.extent[dim] // self.of.parts
+        extent = tuple(size if d == dim else e for d, e in enumerate(region.extent))
+        if region.buffer in self.of.cut:
+            if whole.extent[dim] != region.buffer.shape[dim]:
+                raise Indivisible(f"a statement takes only some of {region.buffer.name}")
+            return replace(region, buffer=self.of.tiles[region.buffer][self.part], extent=extent)
+        start = tuple(_plus(s, size * self.part) if d == dim else s for d, s in enumerate(region.start))
+        return replace(region, start=start, extent=extent)
+
+    def nest(self, nest: Parallel) -> Parallel:
+        cut = {indices[self.of.cut[b]] for b, indices in _accesses(nest) if b in self.of.cut}
+        var, extent = next((v for v in zip(nest.vars, nest.extents, strict=True) if v[0] in cut), (None, 0))
+        if var is None or len(cut) > 1 or nest.layout is not None or nest.is_per_thread:
+            raise Indivisible(f"line {nest.span.line} takes elements of tiles by other indices than its own")
+        if any(b.shape[self.of.cut[b]] != extent for b, _ in _accesses(nest) if b in self.of.cut):
+            raise Indivisible(f"line {nest.span.line} takes only some elements of a tile")
+        size = extent // self.of.parts
+        inside = _Elements(self.of, self.part, self.names, var, size)
+        return replace(
+            nest,
+            vars=tuple(self.names[v] for v in nest.vars),
+            extents=tuple(size if v == var else e for v, e in zip(nest.vars, nest.extents, strict=True)),
+            body=tuple(map(inside.stmt, nest.body)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    """The statements of a nest, `var` of which runs over one part: other uses of it count from the whole's begin."""
+
+    of: _Division
+    part: int
+    names: Mapping[Var, Var]
+    var: Var
+    size: int
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        each: Callable[[Sequence[Stmt]], tuple[Stmt, ...]] = lambda body: tuple(map(self.stmt, body))  # noqa: E731
+        match stmt:
+            case Store(buffer=buffer, indices=indices, value=value, previous=previous):
+                into, at = self.element(buffer, indices)
+                held = None if previous is None else self.names[previous]
+                return replace(stmt, buffer=into, indices=at, value=self.expr(value), previous=held)
+            case Bind(var=var, value=value):
+                return replace(stmt, var=self.names[var], value=self.expr(value))
+            case Print(values=values):
+                return replace(stmt, values=tuple(map(self.expr, values)))
+            case If(condition=condition, then=then, orelse=orelse):
+                return If(self.expr(condition), each(then), each(orelse), stmt.span)
+            case _:
+                raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
+
+    def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        if buffer not in self.of.cut:
+            return buffer, tuple(map(self.expr, indices))
+        dim = self.of.cut[buffer]
+        at = (self.names[self.var] if d == dim else self.expr(i) for d, i in enumerate(indices))
+        return self.of.tiles[buffer][self.part], tuple(at)
+
+    def expr(self, expr: Expr) -> Expr:
+        if expr == self.var:
+            return _plus(self.names[self.var], self.part * self.size)
+        if isinstance(expr, Var):
+            return self.names.get(expr, expr)
+        if isinstance(expr, Load):
+            buffer, indices = self.element(expr.buffer, expr.indices)
+            return Load(buffer, indices)
+        return with_children(expr, tuple(map(self.expr, children(expr))))
+
+
+def _defined(body: tuple[Stmt, ...]) -> Iterator[Var]:
+    """The variables that statements bring, in them and below them."""
+    for inner in walk(body):
+        match inner:
+            case Parallel(vars=variables):
+                yield from variables
+            case Bind(var=var) | For(var=var):
+                yield var
+            case Store(previous=var) if var is not None:
+                yield var
+            case _:
+                pass
+
+
+def _plus(expr: Expr, offset: int) -> Expr:
+    return expr if offset == 0 else Binary("add", expr, integer(offset), INT32)

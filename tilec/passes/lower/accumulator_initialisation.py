@@ -1,0 +1,61 @@
+"""Products that begin a sum: an accumulator that is cleared only to be added to is not cleared, but set by the first
+product. So the tensor cores need not wait for the threads, where a tile begins, nor the threads write zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilec.ir import warp
+from tilec.ir.tile import Const, Store
+from tilec.passes.lower.touches import touches
+
+
+def set_by_products(program: warp.Program) -> warp.Program:
+    """`program` is not synchronised yet."""
+    return replace(program, roles=tuple(replace(role, body=_set(role.body)) for role in program.roles))
+
+
+def _set(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
+    found = [_inside(op) for op in body]
+    for at in reversed(range(len(found))):
+        cleared = _cleared(found[at])
+        first = _first_to_touch(cleared, found[at + 1 :]) if cleared else None
+        if first is not None:
+            product = found[at + 1 + first]
+            assert isinstance(product, warp.Wgmma)
+            found[at + 1 + first] = replace(product, clear=True)
+            del found[at]
+    return tuple(found)
+
+
+def _inside(op: warp.Operation) -> warp.Operation:
+    match op:
+        case warp.Loop() | warp.Forever() | warp.Pipeline():
+            return replace(op, body=_set(op.body))
+        case warp.Branch():
+            return replace(op, then=_set(op.then), orelse=_set(op.orelse))
+        case _:
+            return op
+
+
+def _cleared(op: warp.Operation) -> str:
+    """The fragment that the operation fills with zeros and does nothing else, if there is one."""
+    match op:
+        case warp.Elementwise(nest=nest, block=None):
+            match nest.body:
+                case (Store(buffer=buffer, indices=indices, value=Const(value=0), atomic=None),):
+                    is_whole = indices == nest.vars and nest.extents == buffer.shape
+                    return buffer.name if is_whole and buffer.scope == "fragment" else ""
+    return ""
+
+
+def _first_to_touch(fragment: str, following: Sequence[warp.Operation]) -> int | None:
+    """The product that is the first to touch the fragment, and adds to it, on every path."""
+    for at, op in enumerate(following):
+        if warp.nested(op) or isinstance(op, warp.Break):
+            return None
+        if any(touch.buffer == fragment for touch in touches(op)[0]):
+            is_sum = isinstance(op, warp.Wgmma) and op.c.name == fragment
+            return at if is_sum else None
+    return None

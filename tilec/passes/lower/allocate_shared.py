@@ -1,0 +1,47 @@
+"""Give every shared tile its place in dynamic shared memory, and the mbarriers of the rings theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilec.ir.multicast import SWIZZLE_BYTES
+from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
+from tilec.support.diagnostics import Label, fail
+from tilec.target.table import Target
+
+
+def place(program: Program, target: Target, *, unlimited: bool = False) -> Program:
+    """Tiles one after another in program order, the rings' behind the others, and what may lie over these from where
+    they begin; barriers behind all. `unlimited` accepts what no block could hold."""
+    in_rings = {name for ring in program.rings for name in ring.buffers}
+    kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
+    placed, begin = _stacked(kept, 0)
+    rings, end = _stacked([t for t in program.shared if t.buffer.name in in_rings], begin)
+    over, end_over = _stacked([t for t in program.shared if t.over_rings], begin)
+    offsets = placed | rings | over
+    tiles = tuple(replace(t, offset=offsets[t.buffer.name]) for t in program.shared)
+    barriers_at = -(-max(end, end_over) // MBARRIER_BYTES) * MBARRIER_BYTES
+    total = barriers_at + program.barrier_bytes + program.tensor_bytes
+    limit = target.limit("smem_bytes_per_cta")
+    if total > limit and not unlimited:
+        largest = sorted(tiles, key=lambda t: -t.bytes)
+        fail(
+            "shared-memory-overflow",
+            f"the tiles take {total:,} bytes of shared memory, {target.name} has {limit:,} for a block",
+            largest[0].buffer.span,
+            f"{largest[0].buffer.name} alone takes {largest[0].bytes:,} bytes",
+            secondary=tuple(Label(t.buffer.span, f"{t.bytes:,} bytes") for t in largest[1:3]),
+            help="use smaller tiles or fewer stages",
+        )
+    return replace(program, shared=tiles, smem_bytes=total, barriers_at=barriers_at)
+
+
+def _stacked(tiles: Sequence[SharedTile], begin: int) -> tuple[dict[str, int], int]:
+    """The offset of each, by name, one behind the other from `begin` on; and where the last one ends."""
+    offsets = {}
+    for tile in tiles:
+        begin = -(-begin // SWIZZLE_BYTES) * SWIZZLE_BYTES
+        offsets[tile.buffer.name] = begin
+        begin += tile.bytes
+    return offsets, begin

@@ -1,0 +1,408 @@
+"""Turn a kernel and the verified schedules of its loops into warp IR: roles, rings, and for each role its part of the
+statements. Its part of a pipelined loop is made by `role_pipeline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tilec.ir import warp
+from tilec.ir.affine import add, scale
+from tilec.ir.groups import WARPGROUP_WARPS
+from tilec.ir.layout import plain
+from tilec.ir.multicast import mates_by_any
+from tilec.ir.text import show_expr
+from tilec.ir.tile import (
+    Binary,
+    Bind,
+    Break,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Parallel,
+    Stmt,
+    TileOp,
+    Var,
+    While,
+    integer,
+    walk,
+)
+from tilec.ir.types import INT8, INT32
+from tilec.ops import registry
+from tilec.ops.barriers import barrier_of, counts_of
+from tilec.ops.lowering import Context
+from tilec.passes.analysis.named_versions import named_versions
+from tilec.passes.analysis.rings import pipelined_loops
+from tilec.passes.analysis.scalar_definitions import scheduled
+from tilec.passes.analysis.substitution import substitute_stmt
+from tilec.passes.analysis.trip_count import MAX_UNROLL, static_trips, trip_count
+from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.grid.cta_pair_products import is_paired
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.tensor_memory import summed, tensor_tiles
+from tilec.passes.loop import dynamic_tile_scheduler as handed_out
+from tilec.passes.loop.assign_roles import EVERY, LOADS, MMA, STORE, Passing, passing, role_of
+from tilec.passes.loop.build_problem import Scheduled
+from tilec.passes.loop.pools import shared_out
+from tilec.passes.loop.ring_links import Link, links
+from tilec.passes.lower.accumulator_initialisation import set_by_products
+from tilec.passes.lower.gathered_copies import asynchronous
+from tilec.passes.lower.replicated_nests import separated
+from tilec.passes.lower.role_pipeline import BY_TMA, Cursors, RolePipeline
+from tilec.passes.memory.multicast import shared_axes
+from tilec.passes.memory.prefetch import Fetch, fetches, is_fetched, versions_of
+from tilec.passes.memory.privatise import with_own_copies
+from tilec.passes.memory.shared_reuse import over_rings
+from tilec.support.diagnostics import InternalError
+from tilec.support.options import Arrivals
+from tilec.support.source import Span
+from tilec.target.table import Target
+
+
+def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target, arrivals: Arrivals = "warp") -> warp.Program:
+    """`arrivals`: who arrives at the barriers of rings that a block has to itself."""
+    program = _by_hand(laid, target) if laid.parts else Expander(laid, scheduled, target, arrivals).program()
+    return set_by_products(program)
+
+
+def _by_hand(laid: Laid, target: Target) -> warp.Program:
+    """The program of a kernel that shares its work out itself: each role runs what its own kernel says."""
+    whole = Expander(laid, (), target)
+    for name, depth in laid.versions:
+        whole.ring_of[name] = whole.rings[name] = warp.Ring(name, depth, (name,))
+    roles = []
+    for part in laid.parts:
+        expander = Expander(part.laid, (), target)
+        expander.share(whole)
+        threads = part.laid.kernel.threads
+        body = expander.body(part.laid.kernel.body, "all")
+        if part.is_common:  # each role finds what all have done
+            body = (*body, warp.NamedBarrier(0, threads, True))
+        roles.append(warp.Role(part.name, part.first_warp, threads // 32, body))
+    common = [role for role, part in zip(roles, laid.parts, strict=True) if part.is_common]
+    made = whole.program_of(tuple(role for role in roles if role not in common))
+    barriers = (s for s in walk(laid.kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier")
+    declared = tuple(warp.Barriers(barrier_of(s).name, counts_of(s), s.span) for s in barriers)
+    return replace(made, barriers=declared, common=common[0] if common else None, by_hand=True)
+
+
+class Expander:
+    def __init__(self, laid: Laid, scheduled: Sequence[Scheduled], target: Target, arriving: Arrivals = "warp") -> None:
+        laid = with_own_copies(laid, [(s.loop.loop, s.loop.groups) for s in scheduled])
+        self.laid, self.kernel, self.target, self.arriving = laid, laid.kernel, target, arriving
+        self.loops = {id(s.loop.loop): s for s in scheduled}
+        self.trips = {id(n): static_trips(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}
+        self.specialised = laid.form == "warp_specialised"
+        self.maps: dict[tuple[str, tuple[int, ...], int, warp.Corners | None], warp.TensorMap] = {}
+        self.scratch_tiles: dict[tuple[Span, int], Buffer] = {}
+        self.ring_of: dict[str, warp.Ring] = {}
+        self.rings: dict[str, warp.Ring] = {}
+        self.passes: dict[str, Passing] = {}
+        self.renamed = 0
+        self.tensor = tensor_tiles(laid.kernel, target, dict(laid.versions))
+        self.links: dict[int, dict[str, Link]] = {}  # of each loop, by their names
+        self.changed: set[str] = set()  # the rings whose versions roles change in turns
+        for held in self.tensor if self.specialised else ():  # else the kernel itself hands them over
+            self.add_tensor_ring(held)
+        for s in scheduled:
+            self.add_rings(s)
+        for tile, versions in versions_of(self.kernel).items():
+            size, by = self.laid.shared[tile].bytes, self.arriving
+            made = warp.Ring(tile, versions, (tile,), size, self.arrivals("consumer", by), by=by)
+            self.rings[tile] = self.ring_of[tile] = made
+        self.walk = handed_out.walk_of(self.kernel)
+        if self.walk is not None:
+            made = handed_out.ring_of(self.walk, self.kernel, self.arriving)
+            self.rings[made.name] = self.ring_of[made.name] = made
+        passed = [name for s in scheduled for name in dict.fromkeys(r.name for r in s.loop.problem.rings)]
+        self.shared = frozenset(name for name in passed if passed.count(name) > 1)
+        self.most_cursors: dict[tuple[str, str], int] = {}
+        for s in scheduled if self.shared else ():
+            for role in ("producer", "consumer", MMA) if self.specialised else ("all",):
+                for side, stages in RolePipeline(self, s, role, ()).cursor_stages().items():
+                    self.most_cursors[side] = max(self.most_cursors.get(side, 0), len(stages))
+
+    def add_rings(self, s: Scheduled) -> None:
+        for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
+            who = self.passes[ring.name] = passing(plan, s.roles, s.loop.statements)
+            size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if who.filler in BY_TMA else 0
+            shared = tuple(dict.fromkeys(a for p in plan.producers if (a := shared_axes(s.loop.statements[p]))))
+            blocks = len(mates_by_any(self.kernel.cluster.extents, shared))
+            by = "warp" if shared else self.arriving  # a warp has a lane for each block
+            arrivals = sum(self.arrivals(reader, by) for reader in who.readers) * blocks
+            fills = self.arrivals(who.filler, by)
+            paired = any(is_paired(s.loop.statements[reader]) for reader in plan.consumers)
+            size *= 2 if paired else 1
+            if ring.name in self.rings:  # another loop has begun it, with at least as many versions
+                depth = max(depth, self.rings[ring.name].depth)
+            names = tuple(b.name for b in plan.buffers)
+            made = warp.Ring(ring.name, depth, names, size, arrivals, fills, shared, by, paired)
+            self.rings[ring.name] = made
+            for b in plan.buffers:
+                self.ring_of[b.name] = made
+            for link in links(ring.name, plan, s.roles, s.loop.statements):
+                self.add_link(s.loop.loop, depth, link)
+
+    def add_link(self, loop: For, depth: int, link: Link) -> None:
+        """A ring without tiles."""
+        name, by = f"{link.ring}.for_{link.hearer}", self.arriving
+        while name in self.rings:
+            name += "_again"
+        arrivals, fills = self.arrivals(link.hearer, by), self.arrivals(link.teller, by)
+        self.rings[name] = warp.Ring(name, depth, (), 0, arrivals, fills, by=by)
+        self.links.setdefault(id(loop), {})[name] = link
+        self.changed.add(link.ring)
+
+    def add_tensor_ring(self, tile: warp.TensorTile) -> None:
+        """A sum in tensor memory is a ring: the tensor cores fill it, the consumers read it."""
+        name, by = tile.buffer.name, self.arriving
+        arrivals, fills = self.arrivals("consumer", by), self.arrivals(MMA, by)
+        paired = any(is_paired(s) and tile.buffer in writes(s) for s in walk(self.kernel.body))
+        arrivals *= 2 if paired else 1
+        made = warp.Ring(name, tile.depth, (name,), 0, arrivals, fills, by=by, paired=paired)
+        self.ring_of[name] = self.rings[name] = made
+
+    def arrivals(self, role: str, by: Arrivals) -> int:
+        """How often a role arrives at a barrier to say one thing."""
+        return 1 if role in (*BY_TMA, STORE, MMA) else warp.arrivals_of(self.kernel.threads // 32, by)
+
+    # ---- the program ----
+
+    def program(self) -> warp.Program:
+        kernel = self.kernel
+        warps = kernel.threads // 32
+        if self.specialised:
+            few, many = shared_out(self.laid, self.target)
+            taken = any(s.turns for s in self.loops.values())
+            first_barrier = warp.FIRST_TURN if taken else None
+            consumer = warp.Role("consumer", 0, warps, self.body(kernel.body, "consumer"), many, turns_at=first_barrier)
+            loads = _drained(self.body(kernel.body, "producer"), self.rings)
+            producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, few, True)
+            # The others that are one thread have another warp of the producer's warpgroup each.
+            more = [MMA] if self.tensor else []
+            more += [STORE] if any(STORE in s.roles for s in self.loops.values()) else []
+            alone = [producer]
+            for name in more:
+                alone[-1] = replace(alone[-1], warps=1)
+                rest = WARPGROUP_WARPS - len(alone)
+                work = _drained(self.body(kernel.body, name), self.rings)
+                alone.append(warp.Role(name, warps + len(alone), rest, work, few, True))
+            roles: tuple[warp.Role, ...] = (consumer, *alone)
+        else:
+            roles = (warp.Role("all", 0, warps, self.body(kernel.body, "all")),)
+        return self.program_of(roles)
+
+    def program_of(self, roles: tuple[warp.Role, ...]) -> warp.Program:
+        kernel = self.kernel
+        grid = (*kernel.grid, 1, 1)[:3]
+        return warp.Program(
+            kernel.name,
+            (*kernel.params, *kernel.workspaces),
+            tuple(self.maps.values()),
+            (grid[0], grid[1], grid[2]),
+            kernel.block_vars,
+            roles,
+            tuple(self.shared_tiles()),
+            tuple((b, self.laid.fragments[b.name]) for b in kernel.buffers if b.in_registers),
+            tuple(handed_out.counted(ring, roles) if ring.heard_by else ring for ring in self.rings.values()),
+            span=kernel.span,
+            cluster=kernel.cluster.extents,
+            tensor=self.tensor,
+        )
+
+    def share(self, other: Expander) -> None:
+        """Roles of one program have its maps, tiles and versions in common."""
+        self.maps, self.scratch_tiles = other.maps, other.scratch_tiles
+        self.ring_of, self.rings = other.ring_of, other.rings
+
+    def shared_tiles(self) -> Iterator[warp.SharedTile]:
+        late = frozenset() if self.laid.parts else over_rings(self.kernel)
+        for buffer in self.kernel.buffers:
+            if buffer.scope == "shared":
+                ring, layout = self.ring_of.get(buffer.name), self.laid.shared[buffer.name]
+                yield warp.SharedTile(buffer, layout, ring.depth if ring else 1, over_rings=buffer.name in late)
+        for buffer in self.scratch_tiles.values():
+            yield warp.SharedTile(buffer, plain(buffer.shape, 1))
+        if self.walk is not None:
+            yield handed_out.tile_of(self.walk)
+
+    def tensor_map(
+        self, tensor: Buffer, box: tuple[int, ...], swizzle: int, corners: warp.Corners | None
+    ) -> warp.TensorMap:
+        key = (tensor.name, box, swizzle, corners)
+        if key not in self.maps:
+            taken = sum(k[0] == tensor.name for k in self.maps)
+            self.maps[key] = warp.TensorMap(f"{tensor.name}_map{taken or ''}", tensor, box, swizzle, corners)
+        return self.maps[key]
+
+    def scratch(self, size: int, span: Span) -> Buffer:
+        return self.scratch_tiles.setdefault(
+            (span, size), Buffer(f"scratch.{len(self.scratch_tiles)}", (size,), INT8, "shared", span)
+        )
+
+    def fresh(self, var: Var) -> Var:
+        """Another variable for the same bind, which is evaluated in several places."""
+        self.renamed += 1
+        return Var(f"{var.name}.{self.renamed}", var.dtype)
+
+    # ---- statements ----
+
+    def body(self, stmts: Sequence[Stmt], role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
+        fetched = [fetch for fetch in fetches(tuple(stmts)) if is_fetched(stmts[fetch.copy])]
+        return tuple(op for at in range(len(stmts)) for op in self.among(stmts, at, role, cursors, fetched))
+
+    def among(
+        self, stmts: Sequence[Stmt], at: int, role: str, cursors: Cursors, fetched: Sequence[Fetch]
+    ) -> Iterator[warp.Operation]:
+        """A statement of a list, with what hands over the tiles that the producer fetches for it."""
+        stmt = stmts[at]
+        filled = [fetch for fetch in fetched if role in ("producer", "all") and fetch.copy == at]
+        read = [fetch for fetch in fetched if role in ("consumer", "all") and fetch.tile in reads(stmt)]
+        side = LOADS if role == "all" and filled else role
+        own = {fetch: warp.Cursor(f"{fetch.tile.name}.{side}", fetch.tile.name) for fetch in (*filled, *read)}
+        done = [fetch for fetch in read if fetch.last == at]
+        for fetch in filled:
+            yield warp.RingAcquire(own[fetch], span=stmt.span)
+        for fetch in read:
+            if fetch.first == at:
+                yield warp.RingWait(own[fetch], span=stmt.span)
+        yield from self.stmt(stmt, role, (*cursors, *own.values()))
+        for fetch in done:
+            yield warp.RingRelease(own[fetch], span=stmt.span)
+        for fetch in (*filled, *done):
+            yield warp.Advance(own[fetch], span=stmt.span)
+
+    def stmt(self, stmt: Stmt, role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
+        """The role's part of a statement, on the versions that `cursors` point at."""
+        match stmt:
+            case For() if id(stmt) in self.loops:
+                sums = tuple(self.sum_cursor(tile.name, role) for tile in summed(stmt)) if role == MMA else ()
+                acquired = tuple(warp.RingAcquire(c, span=stmt.span) for c in sums)
+                done = tuple(op for c in sums for op in self.handed_on(warp.RingFill(c, True, span=stmt.span)))
+                return *acquired, *RolePipeline(self, self.loops[id(stmt)], role, (*cursors, *sums)).operations(), *done
+            case For(kind="unroll"):
+                return tuple(self.unrolled(stmt, role, cursors))
+            case For(handed_out=True):
+                body = self.body(stmt.body, role, cursors)
+                return (handed_out.walked(stmt, body, role, self.kernel.cluster.extents),) if body else ()
+            case For():
+                body = self.body(stmt.body, role, cursors)
+                return (self.loop(stmt, stmt.start, stmt.stop, stmt.step, body, cursors),) if body else ()
+            case If():
+                then, orelse = self.body(stmt.then, role, cursors), self.body(stmt.orelse, role, cursors)
+                branch = warp.Branch(stmt.condition, then, orelse, cursors=cursors, span=stmt.span)
+                return (branch,) if then or orelse else ()
+            case While():
+                inner = self.body(stmt.body, role, cursors)
+                return (self.forever(stmt, inner, cursors),) if inner else ()
+            case Break():
+                return (warp.Break(span=stmt.span),)
+            case Bind():
+                return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
+            case TileOp(name="copy", regions=(source, _)) if self.is_handed_sum(source.buffer):
+                if role_of(stmt, self.laid) != role:
+                    return ()
+                cursor = self.sum_cursor(source.buffer.name, role)
+                load = self.lower(stmt, (*cursors, cursor))
+                read = self.handed_on(warp.RingRelease(cursor, span=stmt.span))
+                return warp.RingWait(cursor, span=stmt.span), *load, *read
+            case _:
+                return self.lower(stmt, cursors) if role_of(stmt, self.laid) in (role, EVERY) else ()
+
+    def is_handed_sum(self, tile: Buffer) -> bool:
+        """Whether the tensor cores hand it on as a ring; else the kernel itself orders who reads it."""
+        return tile.scope == "tmem" and tile.name in self.ring_of and self.ring_of[tile.name].has_barriers
+
+    def sum_cursor(self, tile: str, role: str) -> warp.Cursor:
+        return warp.Cursor(f"{tile}.{role}", tile)
+
+    def handed_on(self, op: warp.RingFill | warp.RingRelease) -> tuple[warp.Operation, ...]:
+        """A version in tensor memory passes to the other role, and this one goes on to the next."""
+        return op, warp.Advance(op.cursor, span=op.span)
+
+    def loop(
+        self, loop: For, start: Expr, stop: Expr, step: int, body: tuple[warp.Operation, ...], cursors: Cursors
+    ) -> warp.Loop:
+        return warp.Loop(loop.var, start, stop, step, body, cursors=cursors, span=loop.span)
+
+    def unrolled(self, loop: For, role: str, cursors: Cursors) -> Iterator[warp.Operation]:
+        """As many trips written out as `factor` says, in a loop of their own if there are more; the rest after it."""
+        trips = static_trips(loop)
+        factor = loop.factor
+        if factor is None:
+            factor = trips if trips is not None and trips <= MAX_UNROLL else 1
+        if trips is not None and trips <= factor:
+            for i in range(trips):
+                yield from self.body(self.at(loop, add(loop.start, integer(i * loop.step))), role, cursors)
+            return
+        whole: Expr = scale(Binary("floordiv", trip_count(loop), integer(factor), INT32), factor * loop.step)
+        if trips is not None:
+            whole = integer(trips // factor * factor * loop.step)
+        middle = add(loop.start, whole)
+        copies = (self.at(loop, add(loop.var, integer(i * loop.step))) for i in range(factor))
+        body = tuple(op for copy in copies for op in self.body(copy, role, cursors))
+        if not body:
+            return
+        yield self.loop(loop, loop.start, middle, loop.step * factor, body, cursors)
+        if factor > 1 and (trips is None or trips % factor):
+            rest = self.body(self.at(loop, loop.var), role, cursors)
+            yield self.loop(loop, middle, loop.stop, loop.step, rest, cursors)
+
+    def forever(self, loop: While, body: tuple[warp.Operation, ...], cursors: Cursors) -> warp.Forever:
+        """The condition is a branch at the start of each trip, so that what it reads is waited for there."""
+        leave = (warp.Break(span=loop.span),)
+        return warp.Forever(
+            (warp.Branch(loop.condition, body, leave, cursors=cursors, span=loop.span),), span=loop.span
+        )
+
+    def at(self, loop: For, value: Expr) -> tuple[Stmt, ...]:
+        """The loop's body in one iteration."""
+        values: dict[Var, Expr] = {loop.var: value}
+        for stmt in walk(loop.body):
+            if isinstance(stmt, Bind):  # each copy has its own
+                values[stmt.var] = self.fresh(stmt.var)
+        return tuple(self.copy(s, values) for s in loop.body)
+
+    def copy(self, stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
+        """The statement with variables replaced. The pipelined loops in it keep their schedules, and whether their
+        trips are counted at run time, for which the copies in all roles must have one answer."""
+        copied = substitute_stmt(stmt, values)
+        for old, new in zip(walk((stmt,)), walk((copied,)), strict=True):
+            if id(old) in self.loops and isinstance(new, For):
+                again = self.loops[id(old)]
+                self.loops[id(new)] = replace(again, loop=replace(again.loop, loop=new, statements=scheduled(new)))
+                if id(old) in self.links:
+                    self.links[id(new)] = self.links[id(old)]
+                if id(old) in self.trips:
+                    self.trips[id(new)] = self.trips[id(old)]
+        return copied
+
+    def lower(self, stmt: Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]:
+        """One statement as operations of the role that runs it."""
+        stmt, named = named_versions(stmt)
+        own = (warp.Cursor(f"{name}[{show_expr(index)}]", name, index) for name, index in named.items())
+        cursors = (*cursors, *own)
+        match stmt:
+            case TileOp():
+                context = Context(
+                    *(self.kernel.threads, self.laid.fragments, self.laid.shared, cursors),
+                    *(self.tensor_map, self.scratch, self.kernel.cluster.extents),
+                )
+                operations: tuple[warp.Operation, ...] = registry.get(stmt.name).lower(stmt, context)
+                return operations
+            case Parallel(asynchronous=True) if (copied := asynchronous(stmt, self.laid, cursors)) is not None:
+                return copied, warp.CpAsyncCommit(span=stmt.span)
+            case Parallel():
+                layout = self.laid.nest_layout(stmt)
+                nests = separated(stmt, layout)
+                return tuple(warp.Elementwise(nest, layout, cursors=cursors, span=stmt.span) for nest in nests)
+            case _:
+                raise InternalError("a store outside T.Parallel")
+
+
+def _drained(body: tuple[warp.Operation, ...], rings: Mapping[str, warp.Ring]) -> tuple[warp.Operation, ...]:
+    """A role's operations, and at their end a wait for the other blocks that still signal its barriers."""
+    acquired = {op.cursor.ring: op for op in warp.walk(body) if isinstance(op, warp.RingAcquire)}
+    return *body, *(warp.RingDrain(op.cursor, span=op.span) for n, op in acquired.items() if rings[n].crosses_blocks)

@@ -1,0 +1,582 @@
+"""Place every wait, fence and barrier inside each role, from what its operations touch and how they complete.
+
+The role is executed abstractly, with a record of each access to a tile or a tensor: who made it, whether it has
+completed, whether a barrier has passed since (`lower.scoreboard`). When an operation conflicts with an earlier one,
+what is missing between them is placed in front of it: the wait of the mechanism that the earlier one uses (counted in
+that mechanism's own groups), a proxy fence where ordinary writes meet the asynchronous proxy, a barrier where other
+threads are concerned: all of the role, or those of the same warpgroup where each has a part of the tile. Placements
+belong to operations of the program text, so that they hold in every trip of a loop; the walk repeats until nothing is
+missing.
+
+Every path is covered. A loop is run until what is under way at its end has come up before; where its trip count is not
+known, all that may hold after any number of trips is carried on. A pipeline of unknown trip count is run for each count
+up to its stages, and on from there until nothing new comes up; where paths meet, so do their records, which lose
+nothing by it: what a record demands depends on no other one.
+
+A barrier is dear and an early wait is cheap, so a barrier placed in a run of operations also waits for what the
+operations after it in that run will need.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilec.ir import warp
+from tilec.ir.groups import WARPGROUP_WARPS
+from tilec.ir.tile import Expr, Var
+from tilec.passes.lower.handover import forget_copies, handover_of, prepared
+from tilec.passes.lower.numbered import Node, flat, numbered
+from tilec.passes.lower.placed_waits import END, Counter, Needs, Part, inserted, is_drained, without
+from tilec.passes.lower.scoreboard import QUEUES, Key, Record, RingUse, State, Touch
+from tilec.passes.lower.touches import (
+    Over,
+    in_registers,
+    lying_over,
+    reached_apart,
+    reached_by_async,
+    reached_by_requests,
+)
+
+
+def synchronise(program: warp.Program) -> warp.Program:
+    rings = {b: ring for ring in program.rings for b in ring.buffers}
+    fragments = {b.name for b, _ in program.fragments}
+    fragments |= {in_registers(tile.buffer) for tile in program.shared}
+    by_async = frozenset(reached_by_async(program)) if program.by_hand else frozenset()
+    if program.by_hand:
+        program = prepared(program, by_async)
+    answers = frozenset(reached_by_requests(program))
+    over = lying_over(program)
+    fixed = frozenset({*program.block_vars, *(p for p in program.params if isinstance(p, Var))})
+    roles = []
+    for number, role in enumerate(program.roles):
+        barrier = warp.BarSync(program.named_barrier(number), role.threads)
+        apart = reached_apart(role, program)
+        roles.append(_synchronised(role, rings, fragments, by_async, answers, over, apart, fixed, barrier))
+    common = program.common
+    if common is not None:
+        barrier, apart = warp.BarSync(0, common.threads), reached_apart(common, program)
+        common = _synchronised(common, rings, fragments, by_async, answers, over, apart, fixed, barrier)
+    return replace(program, roles=tuple(roles), common=common)
+
+
+def _synchronised(
+    role: warp.Role,
+    rings: dict[str, warp.Ring],
+    fragments: set[str],
+    by_async: frozenset[str],
+    answers: frozenset[str],
+    over: Mapping[str, tuple[Over, ...]],
+    apart: frozenset[str],
+    fixed: frozenset[Var],
+    barrier: warp.BarSync,
+) -> warp.Role:
+    execution = _Role(role, rings, fragments, by_async, answers, over, apart, fixed)
+    placed = execution.place()
+    return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
+
+
+class _Missing(Exception):
+    """Something must be placed that is not."""
+
+
+_STEERING = (
+    warp.Loop, warp.Forever, warp.Break, warp.Pipeline, warp.Branch, warp.Advance,
+    warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.RingFill, warp.CpAsyncCommit, warp.TurnWait,
+    warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait, warp.ClusterWait, warp.GridSync,
+    warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.BarrierWait, warp.NamedBarrier,
+)  # fmt: skip
+"""What is more, or less, than an access in its place."""
+
+
+class _Role:
+    def __init__(
+        self,
+        role: warp.Role,
+        rings: dict[str, warp.Ring],
+        fragments: set[str],
+        by_async: frozenset[str],
+        answers: frozenset[str],
+        over: Mapping[str, tuple[Over, ...]],
+        apart: frozenset[str],
+        fixed: frozenset[Var],
+    ) -> None:
+        self.rings, self.fragments, self.warps = rings, fragments, role.warps
+        self.nodes = numbered(role.body, Counter(), apart, over, fixed)
+        self.registers = _registers(self.nodes, fragments)
+        self.mixed: frozenset[str] = frozenset()  # registers of wgmma in flight between trips, which others use too
+        self.here = range(0)  # the places of the run of operations being executed, up to where it is
+        self.uses = tuple(_uses(role, rings))
+        self.handover = handover_of(self.nodes, by_async, answers, fragments)
+        self.needs: dict[int, Needs] = {}
+        self.emptied: set[int] = set()  # the loops that wait for all wgmma at the end of each trip
+        self.changed = False
+        self.is_final = False  # whether what is missing is an error
+        self.state = State(self.uses)
+        self.trip_count = 0
+        self.steady: tuple[Node, ...] = ()  # the operations of a trip of the pipeline that is being executed
+
+    def place(self) -> dict[int, Needs]:
+        while self.sweep():
+            pass
+        self.prune()
+        return self.needs
+
+    def sweep(self) -> bool:
+        """Execute the role, and say whether something was missing; the needs hold it now."""
+        self.changed = False
+        self.state = State(self.uses)
+        self.run(self.nodes)
+        self.finish()
+        return self.changed
+
+    def prune(self) -> None:
+        """What was placed early may since be served by what was placed later: drop what nothing misses, the last in
+        the text first, so that each trial starts where the text before it has led."""
+        self.is_final = True
+        self.state = State(self.uses)
+        reached = []
+        for node in self.nodes:
+            reached.append(self.state.copy())
+            self.run((node,))
+        reached.append(self.state)
+        firsts = [node.place for node in self.nodes]
+        parts: tuple[Part, ...] = ("all", "barrier", "fence", *QUEUES)
+        last_first = sorted(self.needs, key=lambda place: (place == END, place), reverse=True)
+        for place, part in itertools.product(last_first, parts):
+            whole = self.needs[place]
+            lighter = without(whole, part)
+            if lighter not in (whole, Needs()) or part == "all":
+                self.needs[place] = lighter
+                at = len(self.nodes) if place == END else bisect.bisect_right(firsts, place) - 1
+                self.state = reached[at].copy()
+                try:
+                    self.run(self.nodes[at:])
+                    self.finish()
+                except _Missing:
+                    self.needs[place] = whole
+
+    # ---- abstract execution ------------------------------------------------------------------------------------------
+
+    def run(self, nodes: tuple[Node, ...]) -> None:
+        for i, node in enumerate(nodes):
+            self.here = range(nodes[0].place, node.place)
+            if not isinstance(node.op, _STEERING):
+                self.execute(node, nodes[i + 1 :])
+                continue
+            match node.op:
+                case warp.Advance(cursor=cursor):
+                    if cursor.name in self.state.positions:
+                        self.state.positions[cursor.name] += 1
+                case warp.RingRelease(cursor=cursor):
+                    self.pass_on(node, cursor)
+                case warp.RingFill(cursor=cursor, keeps=keeps):
+                    for passed in node.op.cursors or (cursor,):
+                        self.pass_on(node, passed, keeps)
+                case warp.TurnWait():
+                    self.before_turn(node, nodes[i + 1 :])
+                case warp.CpAsyncCommit():
+                    self.state.commit()
+                case warp.Await():
+                    self.wait_here(node, node.op, nodes[i + 1 :])
+                case warp.BarSync() | warp.ClusterWait(meets=True) | warp.GridSync():
+                    self.state.meet("role")
+                case warp.ProxyFence():
+                    self.state.fence()
+                case warp.WgmmaWait(pending=pending):
+                    self.apply(node.place)
+                    self.state.wait("wgmma", pending)
+                case warp.Arrive(condition=condition):
+                    released = node.op.barrier.index if node.op.by_warps else None
+                    self.hand_on(node, together=condition is not None, released=released)
+                case warp.NamedBarrier(waits=waits):
+                    self.hand_on(node, together=False)
+                    if waits:
+                        self.state.meet("role")
+                case warp.TensorArrive():
+                    self.come_together(node)
+                case warp.CopiesArrive():
+                    self.execute(node, ())
+                    forget_copies(self.state)
+                case warp.BarrierWait(barrier=barrier):
+                    self.execute(node, ())
+                    self.handover.take_over(self.state, barrier.name)
+                case warp.Pipeline():
+                    self.pipeline(node, node.op)
+                case warp.Branch(part="guard", least=least):
+                    if self.trip_count >= least:
+                        self.run(node.bodies[0])
+                        if is_drained(node.op):
+                            self.state.wait("wgmma", 0)
+                case warp.Branch():
+                    self.execute(node, ())
+                    self.before_branch(node, (*nodes[i + 1 :], *self.steady))
+                    other = self.state.copy()
+                    self.run(node.bodies[0])
+                    self.state, other = other, self.state
+                    self.run(node.bodies[1])
+                    self.state.join(other)
+                case warp.Loop():
+                    self.execute(node, ())
+                    self.loop(node, node.op)
+                case warp.Forever():
+                    if not _says_what_to_wait_for(node):
+                        self.before_loop(node)
+                    self.until_stable(node.bodies[0])
+                case _:
+                    pass
+
+    def before_turn(self, node: Node, following: tuple[Node, ...]) -> None:
+        """A warpgroup that has its turn waits for no other one: barriers that its turn needs stand before it."""
+        self.apply(node.place)
+        turn = itertools.takewhile(lambda inner: not isinstance(inner.op, warp.TurnPass), following)
+        touched = [(inner, t) for inner in turn for t in inner.touches if t.buffer not in self.fragments]
+        conflicts = [
+            (record, touch)
+            for inner, touch in touched
+            for record in self.conflicting(inner, touch, self.key(inner, touch))
+        ]
+        if conflicts:
+            self.demand(node, conflicts, following)
+            self.apply(node.place)
+
+    def before_branch(self, node: Node, others: tuple[Node, ...]) -> None:
+        """Products whose registers are used in the branch and behind it, which may be in the next trip of a pipeline,
+        are waited for in front of it: in the branch that would be for all that is in flight (see `add_wait`), and the
+        assembler does not follow such a wait to the next trip."""
+        shared = {t.buffer for other in others if other.queue is None for t in other.touches} & self.fragments
+        touched = [(inner, t) for inner in flat((node,)) for t in inner.touches if t.buffer in shared]
+        for inner, touch in touched:
+            for record in self.conflicting(inner, touch, self.key(inner, touch)):
+                self.add_wait(self.needed(node.place), record)
+                self.apply(node.place)
+
+    def loop(self, node: Node, op: warp.Loop) -> None:
+        """As often as it runs, or, where that is not known, until no further trip adds anything."""
+        if op.part == "steady" or not _says_what_to_wait_for(node):
+            self.before_loop(node)
+        trips = warp.static_trips(op)
+        if trips is None or any(isinstance(inner, warp.Break) for inner in warp.walk(op.body)):
+            self.until_stable(node.bodies[0], node)
+        else:
+            self.repeat(node, trips)
+
+    def trip(self, node: Node) -> None:
+        """The assembler lets no wgmma be in flight from one trip of a loop to the next where threads use its
+        accumulator: at the border registers may have to be moved. A loop that has to keep it has dearer waits, which
+        are then all placed anew."""
+        self.run(node.bodies[0])
+        crossing = frozenset() if self.is_final or node.place in self.emptied else self.crossing(node)
+        if crossing and isinstance(node.op, warp.Loop) and _can_be_emptied(node.op):
+            self.emptied.add(node.place)
+            self.changed = True
+        elif not crossing <= self.mixed:
+            self.mixed |= crossing
+            self.needs, self.emptied = {}, set()
+            self.changed = True
+        if node.place in self.emptied:
+            self.state.wait("wgmma", 0)
+
+    def crossing(self, loop: Node) -> frozenset[str]:
+        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as a trip ends. The
+        operands of products it does follow over that border, where trips begin with a product."""
+        inner = [n for body in loop.bodies for n in flat(body)]
+        multiplied = {name for n in inner for name in self.registers.get(n.place, ())}
+        if _begins_with_product(loop):
+            multiplied &= {n.op.c.name for n in inner if isinstance(n.op, warp.Wgmma)}
+        mixed = multiplied & {t.buffer for n in inner if n.place not in self.registers for t in n.touches}
+        flying = (self.registers.get(record.place, frozenset()) for record in self.state.all() if record.group)
+        return frozenset(mixed) if any(names & mixed for names in flying) else frozenset()
+
+    def until_stable(self, body: tuple[Node, ...], loop: Node | None = None) -> None:
+        """Any number of trips. What a `Break` leaves in flight is among what its trip's end does: it stands last in its
+        branch, and what would follow is in the other one (`sema.jumps`), so that the two join at the end."""
+        self.state.settle_cursors()
+        seen: set[object] = set()
+        # Where rings move on in the loop the shapes go round: one that has come up before demands nothing new.
+        while (shape := self.state.shape()) not in seen:
+            seen.add(shape)
+            before = self.state.copy()
+            self.run(body) if loop is None else self.trip(loop)
+            self.state.join(before)
+
+    def repeat(self, node: Node, trips: int) -> None:
+        """Run the loop's body so many times, but not again through shapes that have come up before."""
+        trip = 0
+        seen = {self.state.shape(): trip}
+        while trip < trips:
+            self.trip(node)
+            trip += 1
+            first = seen.setdefault(self.state.shape(), trip)
+            if first < trip:  # from here on it goes round
+                for _ in range((trips - trip) % (trip - first)):
+                    self.trip(node)
+                return
+
+    def pipeline(self, node: Node, op: warp.Pipeline) -> None:
+        """Every trip count that makes a difference."""
+        body = node.bodies[0]
+        at = next(i for i, inner in enumerate(body) if isinstance(inner.op, warp.Loop) and inner.op.part == "steady")
+        before, after = body[:at], body[at + 1 :]
+        drained = is_drained(body[at].op)
+        outer, self.steady = (self.trip_count, self.steady), body[at].bodies[0]
+        self.state.settle_cursors()
+        ends = []
+        begun = self.state
+        for self.trip_count in range(op.stages + 1):
+            self.state = begun.copy()
+            self.run(before)
+            self.run(after)
+            ends.append(self.state)
+        self.trip_count = op.stages + 1
+        self.state = begun
+        self.run(before)
+        self.before_loop(body[at])
+        seen = set()
+        while (shape := self.state.shape()) not in seen:
+            seen.add(shape)
+            self.trip(body[at])
+            reached = self.state.copy()
+            if drained:
+                self.state.wait("wgmma", 0)
+            self.run(after)
+            ends.append(self.state)
+            self.state = reached
+        self.state = ends[0]
+        for end in ends[1:]:
+            self.state.join(end)
+        self.trip_count, self.steady = outer
+
+    def before_loop(self, loop: Node) -> None:
+        """What the loop reads and nothing in it writes is waited for once, in front of it. Where its iterations wait
+        anyway, that is found to be too much in the end (`prune`), but for a steady state, whose waits are many."""
+        self.apply(loop.place)
+        if self.is_final and getattr(loop.op, "part", "") != "steady":
+            return
+        inner = tuple(flat(loop.bodies[0]))
+        written = {touch.buffer for node in inner for touch in node.touches if touch.write}
+        conflicts = [
+            (record, touch)
+            for node in inner
+            for touch in node.touches
+            if touch.buffer not in written and touch.buffer not in self.fragments
+            for record in self.conflicting(node, touch, self.key(node, touch))
+        ]
+        if conflicts:
+            self.demand(loop, conflicts, ())
+            self.apply(loop.place)
+
+    def execute(self, node: Node, following: tuple[Node, ...]) -> None:
+        self.apply(node.place)
+        if not node.touches:
+            return
+        state = self.state
+        touched = [(t, self.key(node, t)) for t in node.touches]
+        records = state.records
+        while conflicts := [(r, t) for t, key in touched if key in records for r in self.conflicting(node, t, key)]:
+            self.demand(node, conflicts, following)
+            self.apply(node.place)
+        group = state.begin(node.queue)
+        for touch, key in touched:
+            kept = state.records.setdefault(key, [])
+            if touch.write and node.queue is None:
+                kept.clear()  # whoever conflicts with what came before conflicts with this one first
+            self.record(kept, node, touch, group)
+        for touch in node.early:  # of whatever version: they may only conflict with the tile whose memory it becomes
+            self.record(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
+
+    def record(self, kept: list[Record], node: Node, touch: Touch, group: int) -> None:
+        if any(r.place == node.place for r in kept):
+            kept[:] = [r for r in kept if r.place != node.place or r.touch != touch]
+        kept.append(Record(node.place, touch, node.queue, group, "", False))
+
+    def key(self, node: Node, touch: Touch) -> Key:
+        """The buffer and its version: which one, by counting how far the cursor has moved."""
+        ring = self.rings.get(touch.buffer)
+        if ring is None or ring.depth == 1 or node.cursors[ring.name] not in self.state.positions:
+            return (touch.buffer, 0)  # where the kernel says which version it means, they are not told apart
+        return (touch.buffer, self.state.positions[node.cursors[ring.name]] % ring.depth)
+
+    def conflicting(self, node: Node, touch: Touch, key: Key) -> Iterator[Record]:
+        for record in self.state.records.get(key, ()):
+            commute = record.touch.atomic == touch.atomic != "" or self.by_same_warp(record.touch, touch)
+            if commute or not (record.touch.write or touch.write):
+                continue
+            if touch.owner is not None and touch.owner == record.touch.owner:
+                continue
+            if touch.buffer in self.fragments:
+                # Registers are a thread's own: only operations still in flight matter, and wgmma
+                # groups keep their order.
+                if record.group and (touch.proxy == "registers" or not (record.queue == node.queue == "wgmma")):
+                    yield record
+            elif record.group or not has_met(record, touch) or self.unfenced(record, touch):
+                yield record
+
+    def by_same_warp(self, one: Touch, other: Touch) -> bool:
+        """Whether threads reach tensor memory both times, in a role where each warp has lanes of its own."""
+        return self.warps == WARPGROUP_WARPS and one.proxy == other.proxy == "tensor" and not one.atomic + other.atomic
+
+    def unfenced(self, record: Record, touch: Touch) -> bool:
+        return touch.proxy == "async" and self.handover.is_to_be_fenced(record)
+
+    # ---- what is missing ---------------------------------------------------------------------------------------------
+
+    def demand(self, node: Node, conflicts: list[tuple[Record, Touch]], following: tuple[Node, ...]) -> None:
+        needs = self.needed(node.place)
+        before = (dict(needs.waits), needs.fence, needs.barrier)
+        for record, touch in conflicts:
+            self.add_wait(needs, record)
+            if touch.buffer not in self.fragments:
+                if needs.barrier != "role":
+                    needs.barrier = "warpgroup" if record.touch.apart and touch.apart else "role"
+                needs.fence |= self.unfenced(record, touch)
+        if needs.barrier:
+            self.look_ahead(needs, following)
+        assert before != (needs.waits, needs.fence, needs.barrier), f"{node.op} still conflicts after its waits"
+
+    def needed(self, place: int) -> Needs:
+        """What stands in front of an operation, to be added to."""
+        if self.is_final:
+            raise _Missing
+        self.changed = True
+        return self.needs.setdefault(place, Needs())
+
+    def add_wait(self, needs: Needs, record: Record) -> None:
+        if record.group and record.queue:
+            # Where threads use an accumulator, the assembler understands no wait for it but for all, unless the wgmma
+            # stands in the same run of operations.
+            whole = record.place not in self.here and self.mixed & self.registers.get(record.place, frozenset())
+            pending = 0 if whole else self.state.pending(record)
+            needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
+
+    def look_ahead(self, needs: Needs, following: tuple[Node, ...]) -> None:
+        """Let this barrier also serve what the next operations of the run will read, up to where a person has said
+        what is to be waited for."""
+        for node in following:
+            if node.bodies or isinstance(node.op, warp.Advance | warp.Await | warp.BarSync | warp.ProxyFence):
+                return
+            for touch in node.touches:
+                if touch.write or touch.buffer in self.fragments:
+                    continue
+                for record in self.state.records.get(self.key(node, touch), ()):
+                    if record.touch.write:
+                        self.add_wait(needs, record)
+                        needs.fence |= self.unfenced(record, touch)
+
+    def apply(self, place: int) -> None:
+        needs = self.needs.get(place)
+        if needs is None:
+            return
+        for queue, pending in needs.waits.items():
+            self.state.wait(queue, pending)
+        if needs.fence:
+            self.state.fence()
+        if needs.barrier:
+            self.state.meet(needs.barrier)
+
+    def wait_here(self, node: Node, op: warp.Await, following: tuple[Node, ...]) -> None:
+        """As an access would wait, which leaves no record: nothing has to wait for this one."""
+        self.apply(node.place)
+        touched = [Touch(name, op.readers) for name in op.tiles]
+        conflicts = [(r, t) for t in touched for r in self.conflicting(node, t, self.key(node, t))]
+        if op.meet and conflicts:
+            self.demand(node, conflicts, following)
+            self.apply(node.place)
+        for record, _ in () if op.meet else conflicts:
+            if record.group:
+                self.add_wait(self.needed(node.place), record)
+                self.apply(node.place)
+
+    def hand_on(self, node: Node, together: bool, released: Expr | None = None) -> None:
+        """What an arrival at a barrier of the kernel's own needs in front of it."""
+        self.execute(node, ())
+        for record, what in self.handover.demands(self.state, together, released):
+            needs = self.needed(node.place)
+            if what == "wait":
+                self.add_wait(needs, record)
+            elif what == "fence":
+                needs.fence = True
+            else:
+                needs.barrier = "role"
+            self.apply(node.place)
+
+    def come_together(self, node: Node) -> None:
+        """One thread speaks for all here, at a barrier that others wait for who will then go on: none of the threads
+        may be left waiting for a phase that has gone by."""
+        self.execute(node, ())
+        if not self.needs.get(node.place, Needs()).barrier:
+            self.needed(node.place).barrier = "role"
+            self.apply(node.place)
+
+    def pass_on(self, node: Node, cursor: warp.Cursor, keeps: bool = False) -> None:
+        """A version may pass to another role, for the asynchronous proxy to fill or to read, when nothing of this role
+        is still under way in it. Whoever touches it next has waited for that, and so for all that is done with it;
+        unless it is this role, which `keeps` the version, and may have waited for less."""
+        ring = next((r for r in self.rings.values() if r.name == cursor.ring), None)
+        if ring is None:
+            return  # it has no tiles
+        version = self.state.positions[cursor.name] % ring.depth if ring.depth > 1 else 0
+        self.apply(node.place)
+        for buffer in ring.buffers:
+            for record in self.state.records.get((buffer, version), ()):
+                if record.group:
+                    self.add_wait(self.needed(node.place), record)
+                    self.apply(node.place)
+                if (record.touch.write and not record.fenced) or self.handover.is_to_be_fenced(record):
+                    self.needed(node.place).fence = True
+                    self.apply(node.place)
+            if not keeps:
+                self.state.records.pop((buffer, version), None)
+
+    def finish(self) -> None:
+        """Before the role ends, shared memory must not be read by stores, nor accumulators be in flight."""
+        self.apply(END)
+        for record in self.state.all():
+            if record.group and record.queue in ("bulk", "wgmma"):
+                self.needed(END).waits[record.queue] = 0
+
+
+_SAID = (
+    warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait, warp.ClusterWait, warp.GridSync,
+    warp.BarrierWait, warp.NamedBarrier, warp.RingWait, warp.RingAcquire, warp.TurnWait,
+)  # fmt: skip
+
+
+def _says_what_to_wait_for(loop: Node) -> bool:
+    """Whether something in the loop waits of itself: in front of it nothing should wait for the same sooner."""
+    return any(isinstance(inner.op, _SAID) for body in loop.bodies for inner in flat(body))
+
+
+def has_met(record: Record, touch: Touch) -> bool:
+    """Whether who has met since the access is enough for this one."""
+    return record.met == "role" or (record.touch.apart and touch.apart and record.met == "warpgroup")
+
+
+def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:
+    """The rings that this role moves through."""
+    moved = dict.fromkeys(op.cursor for op in warp.walk(role.body) if isinstance(op, warp.Advance))
+    for ring in dict.fromkeys(rings.values()):
+        cursors = tuple(c.name for c in moved if c.ring == ring.name)
+        if ring.depth > 1 and cursors:
+            yield RingUse(ring.depth, ring.buffers, cursors)
+
+
+def _can_be_emptied(op: warp.Loop) -> bool:
+    """Whether nothing of it need be in flight at the end of a trip: not a steady state, which lives by that, nor a loop
+    that is left early."""
+    return op.part != "steady" and not any(isinstance(inner, warp.Break) for inner in warp.walk(op.body))
+
+
+def _begins_with_product(loop: Node) -> bool:
+    """Whether a product comes first in each of its trips."""
+    begins = (node.op for node in loop.bodies[0] if not isinstance(node.op, warp.TurnWait))
+    return isinstance(next(begins, None), warp.Wgmma)
+
+
+def _registers(nodes: tuple[Node, ...], fragments: set[str]) -> dict[int, frozenset[str]]:
+    """The accumulator of each wgmma, and its operand in registers, by the place of the wgmma."""
+    found = ((n.place, n.op) for n in flat(nodes))
+    return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}

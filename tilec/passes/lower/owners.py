@@ -1,0 +1,73 @@
+"""Which thread reaches each element of a tensor: where two accesses say the same, no thread meets another one's
+element, and no barrier need stand between them.
+
+An index that is a loop variable of the nest, times a number, plus what is the same throughout the block, tells the
+variable from the element. Where the variables that threads share out are all told so, the element tells the thread.
+"""
+
+from __future__ import annotations
+
+from tilec.ir import warp
+from tilec.ir.affine import affine
+from tilec.ir.layout import Axis
+from tilec.ir.tile import Expr, Load, Store, Var, walk as walk_tile, walk_expr
+from tilec.passes.analysis.usage import expressions
+from tilec.support.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """How threads lie, of each dimension of theirs in the tensor the index, and for each digit of theirs which
+    dimension that is."""
+
+    threads: tuple[tuple[int, int, int], ...]  # size, stride, dimension of the tensor, or −1
+    indices: tuple[tuple[int, int, int, frozenset[tuple[Expr, int]]], ...]
+
+
+def owner(op: warp.Operation, buffer: str, write: bool, fixed: frozenset[Var]) -> Owner | None:
+    """Who reaches the elements of a tensor in this operation, by reading or by writing; None where that does not follow
+    from the elements. `fixed` are the variables that are the same throughout the block's work."""
+    if not isinstance(op, warp.Elementwise) or op.block is not None:
+        return None
+    stores = [s for s in walk_tile(op.nest.body) if isinstance(s, Store)]
+    loads = [
+        e
+        for stmt in walk_tile(op.nest.body)
+        for expr in expressions(stmt)
+        for e in walk_expr(expr)
+        if isinstance(e, Load)
+    ]
+    if any(axis.dim < 0 and axis.size > 1 for axis in op.layout.threads):
+        # Of several threads that have a copy one writes; the others read too where registers have copies.
+        with_copies = any(b.in_registers for b in (*(s.buffer for s in stores), *(e.buffer for e in loads)))
+        if any(s.buffer.scope == "shared" for s in stores) or (with_copies and not write):
+            return None
+    accesses: list[Store] | list[Load] = stores if write else loads
+    reached = [access for access in accesses if access.buffer.name == buffer]
+    if any(access.buffer.scope != "global" for access in reached):
+        return None
+    found = {_owner(op, access.indices, fixed) for access in reached}
+    return found.pop() if len(found) == 1 else None
+
+
+def _owner(op: warp.Elementwise, indices: tuple[Expr, ...], fixed: frozenset[Var]) -> Owner | None:
+    place = {var: dim for dim, var in enumerate(op.nest.vars)}
+    told: dict[int, tuple[int, int, int, frozenset[tuple[Expr, int]]]] = {}
+    for dim, index in enumerate(indices):
+        form = affine(index)
+        moving = [(atom, factor) for atom, factor in form.terms if atom not in fixed]
+        if len(moving) == 1 and isinstance(moving[0][0], Var) and moving[0][0] in place:
+            var, factor = moving[0]
+            assert isinstance(var, Var)
+            rest = frozenset(term for term in form.terms if term[0] in fixed)
+            told.setdefault(place[var], (dim, factor, form.constant, rest))
+    needed = {axis.dim for axis in op.layout.threads if axis.dim >= 0 and axis.size > 1}
+    if not needed <= told.keys():
+        return None
+
+    def digit(axis: Axis) -> tuple[int, int, int]:
+        return (axis.size, axis.stride, told[axis.dim][0]) if axis.dim in needed else (axis.size, 0, -1)
+
+    return Owner(
+        tuple(digit(axis) for axis in op.layout.threads if axis.size > 1), tuple(told[dim] for dim in sorted(needed))
+    )

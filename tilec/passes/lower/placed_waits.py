@@ -1,0 +1,118 @@
+"""What must stand in front of an operation, waits, fences and barriers, and a role's text with all that in place."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from tilec.ir import warp
+from tilec.passes.lower.scoreboard import QUEUES, Meeting, Queue
+from tilec.support.source import NOWHERE
+
+END = -1  # the place after the role's last operation
+
+
+@dataclass(slots=True)
+class Needs:
+    """What must stand in front of one operation of the text."""
+
+    waits: dict[Queue, int] = field(default_factory=dict)
+    fence: bool = False
+    barrier: Meeting = ""
+
+
+Part = Literal["all", "barrier", "fence"] | Queue
+
+
+def without(needs: Needs, part: Part) -> Needs:
+    match part:
+        case "all":
+            return Needs()
+        case "barrier":
+            return replace(needs, barrier="")
+        case "fence":
+            return replace(needs, fence=False)
+        case _:
+            return replace(needs, waits={q: n for q, n in needs.waits.items() if q != part})
+
+
+class Counter:
+    """A running number, the same in the walk and in the rewriting."""
+
+    def __init__(self) -> None:
+        self.value = -1
+
+    def next(self) -> int:
+        self.value += 1
+        return self.value
+
+
+def is_drained(op: warp.Operation) -> bool:
+    """Whether no wgmma may be in flight at its end: after the steady state of a pipeline, and in the guards that follow
+    it. The assembler does not see that a wait in a guard is skipped only where there is nothing to wait for, and would
+    serialise them all."""
+    match op:
+        case warp.Loop(part="steady") | warp.Branch(part="guard", moment=warp.Moment(part="epilogue")):
+            return any(isinstance(inner, warp.Wgmma) for inner in warp.walk((op,)))
+        case _:
+            return False
+
+
+def inserted(
+    body: tuple[warp.Operation, ...],
+    placed: dict[int, Needs],
+    emptied: set[int],
+    barrier: warp.BarSync,
+    counter: Counter,
+    outer: bool = True,
+) -> tuple[warp.Operation, ...]:
+    new: list[warp.Operation] = []
+    for op in body:
+        place = counter.next()
+        new += (replace(n, moment=op.moment) for n in _before(placed.get(place), barrier, op))
+        match op:
+            case warp.Loop() | warp.Forever() | warp.Pipeline():
+                inside = inserted(op.body, placed, emptied, barrier, counter, False)
+                end = (warp.WgmmaWait(0, span=op.span, moment=op.moment),) if place in emptied else ()
+                op = replace(op, body=(*inside, *end))
+                if isinstance(op, warp.Pipeline):
+                    op = replace(op, body=tuple(itertools.chain.from_iterable(map(_drained, op.body))))
+            case warp.BarSync():
+                op = replace(barrier, moment=op.moment, span=op.span)
+            case warp.Branch():
+                then = inserted(op.then, placed, emptied, barrier, counter, False)
+                op = replace(op, then=then, orelse=inserted(op.orelse, placed, emptied, barrier, counter, False))
+            case _:
+                pass
+        new.append(op)
+    if outer:
+        new += _before(placed.get(END), barrier, None)
+    return tuple(new)
+
+
+def _drained(piece: warp.Operation) -> tuple[warp.Operation, ...]:
+    """A piece of a pipeline, and the wait that `is_drained` asks for."""
+    if not is_drained(piece):
+        return (piece,)
+    wait = warp.WgmmaWait(0, span=piece.span)
+    if isinstance(piece, warp.Branch):
+        return (replace(piece, then=(*piece.then, wait)),)
+    return (piece, wait)
+
+
+def _before(needs: Needs | None, barrier: warp.BarSync, op: warp.Operation | None) -> Iterator[warp.Operation]:
+    if needs is None:
+        return
+    span = NOWHERE if op is None else op.span
+    waits = {"cp_async": warp.CpAsyncWait, "wgmma": warp.WgmmaWait, "bulk": warp.BulkWait}
+    for queue in QUEUES:
+        if queue in needs.waits:
+            yield waits[queue](needs.waits[queue], span=span)
+    if needs.fence:
+        yield warp.ProxyFence(span=span)
+    if needs.barrier:
+        yield (
+            replace(barrier, span=span) if needs.barrier == "role" else warp.WarpgroupSync(warp.FIRST_APART, span=span)
+        )

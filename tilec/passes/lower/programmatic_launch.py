@@ -1,0 +1,80 @@
+"""Programmatic dependent launch, of kernels that say nothing about it.
+
+Where the launch asks for it, a kernel begins while the one before it in the stream ends. Until it waits for that one it
+may do whatever reaches no tensor: initialise its barriers, fetch its tensor maps, share out its registers. And it lets
+the next kernel begin, as far as that one's own wait, when its blocks have begun the last of what they do in memory.
+
+Every thread that reaches a tensor waits, just before it does so for the first time: writes too, since the kernel before
+may still read what they overwrite. A kernel that began early and waited for nobody would end before the one before it,
+and let the next one read what that has not written; so one that reaches no tensor waits at its end.
+
+A wait pays where there is something to do before it. Kernels that have no barriers, which begin with their loads, do
+not wait, and so must not begin early; they only let the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilec.ir import warp
+from tilec.ir.tile import Buffer
+from tilec.ir.warp import GridControl, Operation, Program, Role
+from tilec.passes.lower.touches import touches
+from tilec.support.source import NOWHERE, Span
+
+
+def dependent(program: Program) -> Program:
+    """The program with its wait and its word to the next kernel; as it is where it has some of its own, and where all
+    blocks of its grid must run at the same time, which blocks of the next one could be in the way of."""
+    operations = [op for role in _roles(program) for op in warp.walk(role.body)]
+    if any(isinstance(op, GridControl | warp.GridSync) for op in operations):
+        return program
+    tensors = frozenset(p.name for p in program.params if isinstance(p, Buffer))
+    number, at = _last(program.roles, tensors)
+    teller = program.roles[number]
+    word = GridControl("launch_dependents", span=_span(teller.body, at))
+    roles = list(program.roles)
+    roles[number] = replace(teller, body=(*teller.body[:at], word, *teller.body[at:]))
+    if not program.barrier_bytes:
+        return replace(program, roles=tuple(roles))
+    if not any(_reaches(op, tensors) for role in roles for op in role.body):
+        roles[0] = replace(roles[0], body=(*roles[0].body, GridControl("wait")))
+    common = None if program.common is None else _waiting(program.common, tensors)
+    return replace(program, roles=tuple(_waiting(role, tensors) for role in roles), common=common, begins_early=True)
+
+
+def _roles(program: Program) -> tuple[Role, ...]:
+    return program.roles if program.common is None else (program.common, *program.roles)
+
+
+def _waiting(role: Role, tensors: frozenset[str]) -> Role:
+    """The role with a wait in front of the first operation that reaches a tensor, wherever inside it that does."""
+    first = next((at for at, op in enumerate(role.body) if _reaches(op, tensors)), None)
+    if first is None:
+        return role
+    wait = GridControl("wait", span=_span(role.body, first))
+    return replace(role, body=(*role.body[:first], wait, *role.body[first:]))
+
+
+def _last(roles: Sequence[Role], tensors: frozenset[str]) -> tuple[int, int]:
+    """Which role tells the next kernel, and before which of its operations: a producer when it has begun all its loads,
+    any other one in front of the last that reaches a tensor."""
+    for number, role in enumerate(roles):
+        if role.name == "producer":
+            return number, 1 + max((at for at, op in enumerate(role.body) if _reaches(op, tensors)), default=-1)
+    body = roles[0].body
+    return 0, max((at for at, op in enumerate(body) if _reaches(op, tensors)), default=len(body))
+
+
+def _reaches(op: Operation, tensors: frozenset[str]) -> bool:
+    """Whether the operation, or one inside it, reads or writes a tensor."""
+    return any(
+        isinstance(inner, warp.TmaLoad | warp.TmaStore)
+        or any(touch.buffer in tensors for touch in touches(inner, frozenset())[0])
+        for inner in warp.walk((op,))
+    )
+
+
+def _span(body: tuple[Operation, ...], at: int) -> Span:
+    return body[min(at, len(body) - 1)].span if body else NOWHERE

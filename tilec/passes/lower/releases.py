@@ -1,0 +1,56 @@
+"""When a role gives back what it has read: as soon as its schedule says that it is done with it, or right behind the
+next product.
+
+A product of wgmma is complete some cycles after the tensor cores have gone on. A warpgroup that waits for one before it
+issues the next lets them idle for that long in every trip, also where memory is faster than the schedule reckons
+and the next tiles are there. Where the next product is due in less than that, it goes first: one is always in flight.
+
+Where threads compute between products, as what makes operands of packed weights does, the next product goes first
+wherever no load has to wait for it: how long such work takes is what a schedule knows least, and a wait amid it that
+turns out too early stops threads and tensor cores both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilec.ir.tile import Stmt
+from tilec.passes.analysis.rings import RingPlan
+from tilec.passes.loop.rotate_loop import accumulator, others_registers
+from tilec.sched.problem import Op, Problem
+from tilec.sched.schedule import Schedule
+
+
+def adding(statements: Sequence[Stmt], mine: Sequence[int]) -> frozenset[int]:
+    """The products of wgmma among `mine` whose registers nothing else in the loop touches: none waits for another."""
+    products = [i for i in mine if accumulator(statements[i]) is not None]
+    return frozenset(i for i in products if not others_registers(statements[i], statements))
+
+
+def given_back(
+    problem: Problem,
+    schedule: Schedule,
+    ring: RingPlan,
+    readers: Sequence[int],
+    adding: frozenset[int],
+    depth: int,
+    computes: bool = False,
+) -> int:
+    """The cycle in which a role is done with a version of a ring of `depth` that its statements `readers` use.
+    `computes`: it does other work than products."""
+    ii, start, ops = schedule.ii, schedule.start, problem.ops
+    done = max(start[reader] + ops[reader].latency for reader in readers)
+    last = [reader for reader in readers if start[reader] + ops[reader].latency == done]
+    if not adding.issuperset(last):
+        return done
+    following = min(start[product] + -(-(done - start[product]) // ii) * ii for product in adding)
+    versions = following // ii - min(start[reader] for reader in readers) // ii + 1
+    is_soon = following - done <= min(_drain(ops[reader]) for reader in last)
+    filled_again = min(start[fills] for fills in ring.producers) + depth * ii
+    goes_first = is_soon or (computes and following <= filled_again)
+    return following if goes_first and versions <= depth else done
+
+
+def _drain(op: Op) -> int:
+    """The cycles from when another one may use what the op uses to when it is complete."""
+    return op.latency - max((use.offset + use.cycles for use in op.uses), default=0)

@@ -1,0 +1,78 @@
+"""Nests of which several threads have a copy of each element, apart where one copy would overwrite what others read.
+
+Of such threads one stores to memory, and each sets registers of its own. Where a nest does both, the one may store
+before another has read there what it sets its registers to. In nests one after the other a barrier is between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.ir.layout import Fragment
+from tilec.ir.tile import Bind, Buffer, If, Load, Parallel, Print, Stmt, Store, walk, walk_expr
+from tilec.passes.analysis.usage import expressions, reads
+from tilec.support.diagnostics import Label, fail
+
+
+def separated(nest: Parallel, layout: Fragment) -> tuple[Parallel, ...]:
+    """The nest, or nests that do the same, in which no thread stores what another one with a copy of its element reads.
+    A name or a condition that would have another value by then is an error of the kernel's."""
+    stores = [s for s in walk(nest.body) if isinstance(s, Store)]
+    stored = {s.buffer for s in stores if not s.buffer.in_registers}
+    is_mixed = any(s.buffer.in_registers for s in stores) and not stored.isdisjoint(reads(nest))
+    if not is_mixed or layout.replica() is None:
+        return (nest,)
+    made, before = [], set[Buffer]()
+    for part in _parts(nest):
+        body = tuple(_only(nest.body, set(map(id, part))))
+        _check_same(body, before, nest)
+        made.append(replace(nest, body=body))
+        before |= {s.buffer for s in part if isinstance(s, Store)}
+    return tuple(made)
+
+
+def _parts(nest: Parallel) -> list[list[Store | Print]]:
+    """Neighbours in the order of the program that all set registers, or all set memory."""
+    parts: list[list[Store | Print]] = []
+    is_of_registers: bool | None = None
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Store | Print):
+            own = stmt.buffer.in_registers if isinstance(stmt, Store) else is_of_registers
+            if not parts or (is_of_registers is not None and own != is_of_registers):
+                parts.append([])
+            parts[-1].append(stmt)
+            is_of_registers = own
+    return parts
+
+
+def _only(body: tuple[Stmt, ...], chosen: set[int]) -> Iterator[Stmt]:
+    """The statements without others that store or print, and what is left without a use."""
+    for stmt in body:
+        match stmt:
+            case Store() | Print():
+                if id(stmt) in chosen:
+                    yield stmt
+            case If(then=then, orelse=orelse):
+                left = tuple(_only(then, chosen)), tuple(_only(orelse, chosen))
+                if any(isinstance(s, Store | Print) for s in walk((*left[0], *left[1]))):
+                    yield replace(stmt, then=left[0], orelse=left[1])
+            case _:
+                yield stmt
+
+
+def _check_same(body: tuple[Stmt, ...], before: set[Buffer], nest: Parallel) -> None:
+    """What the statements go by is as it was before the others ran."""
+    used = {part for stmt in walk(body) for expr in expressions(stmt) for part in walk_expr(expr)}
+    for stmt in walk(body):
+        if isinstance(stmt, If) or (isinstance(stmt, Bind) and stmt.var in used):
+            for part in (p for expr in expressions(stmt) for p in walk_expr(expr)):
+                if isinstance(part, Load) and part.buffer in before:
+                    fail(
+                        "thread-dependent",
+                        f"threads that have copies of an element go by {part.buffer.name}, which one of them sets",
+                        stmt.span,
+                        f"this would see what the loop has stored in {part.buffer.name}",
+                        secondary=(Label(nest.span, "each element is with several threads here"),),
+                        help=f"set {part.buffer.name} in a loop of its own",
+                    )

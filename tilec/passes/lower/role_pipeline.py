@@ -1,0 +1,418 @@
+"""One role's part of a pipelined loop: its prologue, steady state and epilogue.
+
+The role's statements of stage s work s iterations behind those of stage 0. At time step t, statement of stage s
+runs iteration t − s; steps 0 … S−1 are the prologue, S … n−1 the steady state, n … n+S−1 the epilogue, where n is
+the trip count and S the last stage of the role. Ring positions are cursors, one per ring and stage, advanced each
+step that they are live.
+
+A pipelined loop in another one is a statement of it, of which each role runs its part, with a prologue and an epilogue
+in each iteration around. Its rings go on where the iteration before has left them; those of the loop around stand still
+meanwhile, and its statements reach their tiles through the cursors that they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilec.ir import warp
+from tilec.ir.affine import add, scale
+from tilec.ir.tile import (
+    Binary,
+    Bind,
+    Expr,
+    For,
+    Load,
+    Stmt,
+    Var,
+    integer,
+    substitute,
+    walk_expr,
+)
+from tilec.ir.types import BOOL
+from tilec.passes.analysis.fragment_prefetch import first_product, last_use
+from tilec.passes.analysis.rings import accesses
+from tilec.passes.analysis.scalar_definitions import replayed
+from tilec.passes.analysis.trip_count import static_trips, trip_count
+from tilec.passes.loop.assign_roles import EVERY, LOADS, MMA, STORE, is_bulk_load, runners
+from tilec.passes.loop.build_problem import Scheduled
+from tilec.passes.loop.ring_links import begun
+from tilec.passes.loop.rotate_loop import accumulator, first_step, flights, keeps_turns, others_registers
+from tilec.passes.lower.releases import adding, given_back
+from tilec.support.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.passes.analysis.rings import RingPlan
+    from tilec.passes.lower.expand import Expander
+
+BY_TMA = ("producer", LOADS)
+"""Who fills rings with copies that complete by themselves."""
+
+Cursors = tuple[warp.Cursor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A statement of the role, or the release of a ring, at its place in the pipeline."""
+
+    stage: int
+    phase: int
+    position: int
+    statement: Stmt | None
+    rings: tuple[str, ...]  # whose versions it uses
+    side: str  # in whose name it does: the role's, or `LOADS`
+    acquires: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+    hands_on: tuple[str, ...] = ()
+    releases: str = ""
+    says: tuple[tuple[str, str], ...] = ()  # links, each with the ring that it is about
+    gives_back: tuple[str, ...] = ()  # links whose message has been heard
+    keeps: bool = False  # what it hands on
+    group: int = -1  # of copies that are committed together
+    turn: tuple[int, int] | None = None  # at the tensor cores: which of the role's, and its place in that
+    completes: tuple[str, ...] = ()  # registers of a product that is waited for at the end of the trip
+    place: int | None = None  # of the statement in the text of the loop
+
+
+class RolePipeline:
+    """One role's part of one pipelined loop. `around` are the cursors of the loops that it is in."""
+
+    def __init__(self, expander: Expander, scheduled: Scheduled, role: str, around: Cursors) -> None:
+        self.expander, self.role, self.around = expander, role, around
+        loop = scheduled.loop.loop
+        self.trips = expander.trips.get(id(loop), static_trips(loop))
+        self.loop, self.bounds = _fixed_bounds(loop, around)
+        self.scheduled = scheduled
+        self.binds = replayed(self.loop)
+        steps = self.from_the_first(sorted(self.steps(), key=lambda s: (s.phase, s.position)))
+        lowest = min((s.stage for s in steps), default=0)
+        self.steps_in_order = [replace(s, stage=s.stage - lowest) for s in steps]
+        self.last_stage = max((s.stage for s in self.steps_in_order), default=0)
+        self.stages_of = self.cursor_stages()
+
+    def cursor_stages(self) -> dict[tuple[str, str], tuple[int, ...]]:
+        """The stages in which each ring is used that other loops use too, by side."""
+        found: dict[tuple[str, str], set[int]] = {}
+        for step in self.steps_in_order:
+            for name in step.rings:
+                if name in self.expander.shared:
+                    found.setdefault((name, step.side), set()).add(step.stage)
+        return {side: tuple(sorted(stages)) for side, stages in found.items()}
+
+    # ---- what this role does, in order of issue ----
+
+    def steps(self) -> Iterator[_Step]:
+        problem, schedule = self.scheduled.loop.problem, self.scheduled.schedule
+        rings = {ring.name: plan for ring, plan in zip(problem.rings, self.scheduled.loop.rings, strict=True)}
+        place = {op: k for k, op in enumerate(schedule.order)}
+        roles = self.scheduled.roles
+        runs = [self.runs(i, role) for i, role in enumerate(roles)]
+        mine = [i for i in self.scheduled.loop.own if runs[i]]
+        groups = (self.loop.wishes and self.loop.wishes.groups) or (-1,) * len(roles)
+        # The rings that one role fills for others: there is something to wait for, and something to give back.
+        fed = {name: ring for name, ring in rings.items() if self.expander.rings[name].has_barriers}
+        begins = LOADS if self.role == "all" else self.role
+        filled = {name: ring for name, ring in fed.items() if self.expander.passes[name].filler == begins}
+        read = {name: ring for name, ring in fed.items() if self.role in self.expander.passes[name].readers}
+        linked = self.expander.links.get(id(self.scheduled.loop.loop), {})
+        mine_to_say = {name: link for name, link in linked.items() if link.teller == self.role}
+        heard = {name: link for name, link in linked.items() if link.hearer == self.role}
+        turns = self.scheduled.turns if self.role == "consumer" else ()
+        for i in mine:
+            used = accesses(self.scheduled.loop.statements[i]).all
+            touched = tuple(
+                n
+                for n, r in rings.items()
+                if (n in filled and i in r.producers if self.role == "producer" else used & {b.name for b in r.buffers})
+            )
+            acquires = tuple(n for n, r in filled.items() if self.first(r.producers) == i)
+            waits = tuple(n for n, r in read.items() if self.first([c for c in r.consumers if runs[c]]) == i)
+            waits += tuple(n for n, link in heard.items() if self.first(link.awaiting) == i)
+            # What TMA copies completes by itself.
+            handing = {} if begins in BY_TMA else {n: self.handed_on(n, r, runs) for n, r in filled.items()}
+            hands_on = tuple(n for n, users in handing.items() if self.last(users) == i)
+            says = tuple((n, link.ring) for n, link in mine_to_say.items() if self.last(link.told) == i)
+            gives_back = tuple(n for n, link in heard.items() if self.last(link.awaiting) == i)
+            touched += tuple(dict.fromkeys((*(n for n in waits if n in heard), *(n for n, _ in says), *gives_back)))
+            yield _Step(
+                schedule.start[i] // schedule.ii,
+                schedule.start[i] % schedule.ii,
+                place[i],
+                self.scheduled.loop.statements[i],
+                touched,
+                begins if is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
+                acquires,
+                waits,
+                hands_on,
+                group=groups[i],
+                turn=next(((number, run.index(i)) for number, run in enumerate(turns) if i in run), None),
+                place=i,
+                says=says,
+                gives_back=gives_back,
+                keeps=any(n in self.expander.changed for n in hands_on),
+            )
+        # Nothing that the filling role waits for may stand behind a statement that waits for that role.
+        is_shared = EVERY in roles
+        freely = adding(self.scheduled.loop.statements, () if is_shared or turns else mine)
+        computes = any(i not in freely for i in mine)
+        for name, ring in read.items():
+            readers = [c for c in ring.consumers if c in mine]
+            depth = self.expander.rings[name].depth
+            if self.role == MMA:  # The tensor cores give back themselves what they have read: they are asked at once.
+                done = max(schedule.start[reader] for reader in readers)
+            else:
+                done = given_back(problem, schedule, ring, readers, freely, depth, computes)
+            if name in filled:  # who waits for it here is who gives it back
+                done = min(done, schedule.start[self.first(ring.producers)] + depth * schedule.ii)
+            position = -1 if is_shared or name in filled else len(problem.ops)
+            yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), self.role, releases=name)
+
+    def handed_on(self, name: str, ring: RingPlan, runs: Sequence[bool]) -> list[int]:
+        """The statements of this role that a version of a ring which it fills goes through before others have it: all
+        of them, unless these change it in turns."""
+        if name in self.expander.changed:
+            return list(begun(ring, self.scheduled.roles, self.scheduled.loop.statements))
+        return [u for u in (*ring.producers, *ring.consumers) if runs[u]]
+
+    def runs(self, statement: int, role: str) -> bool:
+        """Whether a statement, which is given to `role`, has a part for this one."""
+        if role != EVERY:
+            return role == self.role
+        return self.role in runners(self.scheduled.loop.statements[statement], self.expander.laid)
+
+    def from_the_first(self, steps: list[_Step]) -> list[_Step]:
+        """The steps in the order of a trip that no turn, and if possible no product, goes on beyond. Products that have
+        completed there, though nothing has waited for them, are waited for. Where registers have stages, a trip ends
+        with what uses the last of them, or begins with a product by wgmma: the first beside which they are loaded, or
+        the next one behind that use."""
+        if not steps:
+            return steps
+        statements = [s.statement for s in steps]
+        versioned, interval = frozenset(self.expander.ring_of), self.scheduled.schedule.ii
+        cycles = [self.latency(s) for s in statements]
+        in_flight = tuple(flights(statements, versioned, [s.phase for s in steps], cycles, interval))
+        turns = [s.turn for s in steps]
+        at = first_step([s.stage for s in steps], turns, in_flight)
+        better = () if in_flight else self.beside_loads(statements)
+        at = next((k for k in better if keeps_turns(turns, k)), at)
+        computed = [s for s in statements if s is not None]
+        for flight in in_flight:
+            product = statements[flight.issued]
+            if product and flight.goes_on(at, len(steps)) and not flight.runs_on(at, len(steps)):
+                completes = tuple(sorted(others_registers(product, computed)))
+                steps[flight.issued] = replace(steps[flight.issued], completes=completes)
+        return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
+
+    def beside_loads(self, statements: Sequence[Stmt | None]) -> Iterator[int]:
+        """Where a trip should begin for loads of fragments to run beside products, the best first."""
+        if (first := first_product(self.scheduled.loop.statements)) is not None:
+            yield from (k for k, s in enumerate(statements) if s is first)
+        if (last := last_use(self.scheduled.loop.statements)) is not None:
+            end = next((k + 1 for k, s in enumerate(statements) if s is last), None)
+            if end is not None:
+                behind = ((end + more) % len(statements) for more in range(len(statements)))
+                yield next((k for k in behind if accumulator(statements[k]) is not None), end)
+
+    def latency(self, statement: Stmt | None) -> int:
+        loop = self.scheduled.loop
+        found = (op.latency for op, s in zip(loop.problem.ops, loop.statements, strict=True) if s is statement)
+        return next(found, 0)
+
+    def first(self, statements: Sequence[int]) -> int:
+        """The one that issues first."""
+        return min(statements, key=self.issued)
+
+    def last(self, statements: Sequence[int]) -> int:
+        return max(statements, key=self.issued)
+
+    def issued(self, statement: int) -> tuple[int, int]:
+        schedule = self.scheduled.schedule
+        return schedule.start[statement], schedule.order.index(statement)
+
+    # ---- prologue, steady state, epilogue ----
+
+    def operations(self) -> Iterator[warp.Operation]:
+        if not self.steps_in_order:
+            return
+        pieces = self.pieces()
+        if self.trips is not None:
+            yield from pieces
+        else:
+            yield from self.bounds
+            yield warp.Pipeline(self.loop.var, self.last_stage, tuple(pieces), span=self.loop.span)
+
+    def pieces(self) -> Iterator[warp.Operation]:
+        loop, last, trips = self.loop, self.last_stage, self.trips
+        stages = sorted({s.stage for s in self.steps_in_order})
+        if trips is not None and trips <= last:
+            for t in range(trips + last):
+                moment = warp.Moment("prologue" if t < trips else "epilogue", t if t < trips else t - trips, loop.var)
+                yield from self.time_step({s: self.iteration(t - s) for s in stages if 0 <= t - s < trips}, moment)
+            return
+        for t in range(last):
+            moment = warp.Moment("prologue", t, loop.var)
+            body = tuple(self.time_step({s: self.iteration(t - s) for s in stages if s <= t}, moment))
+            if trips is None:
+                begun = Binary("lt", self.iteration(t), loop.stop, BOOL)
+                yield warp.Branch(begun, body, part="guard", least=t + 1, moment=moment, span=loop.span)
+            else:
+                yield from body
+        moment = warp.Moment("steady", 0, loop.var)
+        steady = tuple(self.time_step({s: add(loop.var, integer(-s * loop.step)) for s in stages}, moment))
+        start = self.iteration(last)
+        yield warp.Loop(loop.var, start, loop.stop, loop.step, steady, "steady", moment=moment, span=loop.span)
+        for e in range(last):
+            live = [s for s in stages if e < s]
+            if trips is not None:
+                moment = warp.Moment("epilogue", e, loop.var)
+                yield from self.time_step({s: self.iteration(trips + e - s) for s in live}, moment)
+            else:
+                yield from self.guarded_epilogue(e, live)
+
+    def guarded_epilogue(self, e: int, live: list[int]) -> Iterator[warp.Operation]:
+        """With fewer iterations than stages, some of these never began."""
+        end = add(self.loop.start, scale(trip_count(self.loop), self.loop.step))
+        moment = warp.Moment("epilogue", e, self.loop.var)
+        for stage in reversed(live):
+            value = add(end, integer((e - stage) * self.loop.step))
+            begun = Binary("le", self.loop.start, value, BOOL)
+            body = tuple(self.time_step({stage: value}, moment))
+            yield warp.Branch(begun, body, part="guard", least=stage - e, moment=moment, span=self.loop.span)
+
+    def iteration(self, k: int) -> Expr:
+        """The loop variable's value in iteration k."""
+        return add(self.loop.start, integer(k * self.loop.step))
+
+    def time_step(self, values: Mapping[int, Expr], moment: warp.Moment) -> Iterator[warp.Operation]:
+        """The steps of the stages in `values`, each with that value of the loop variable; then the cursors move on."""
+        stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
+        for step, operation in _committed_together(list(self.operations_of(values))):
+            yield _stamped(operation, moment if step is None else replace(stamps[step.stage], place=step.place))
+
+    def operations_of(self, values: Mapping[int, Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
+        cursors: dict[tuple[str, str, int], warp.Cursor] = {}
+        live = [step for step in self.steps_in_order if step.stage in values]
+        begins, ends = _ends_of_turns(live)
+        bound: dict[Var, Expr] = {}  # what the scheduled binds of this step are called
+        for step in live:
+            mine = tuple(c for name in step.rings if (c := self.cursor(name, step.side, step.stage)) is not None)
+            cursors |= {(c.ring, step.side, step.stage): c for c in mine}
+            by_ring = {c.ring: c for c in mine}
+            for name in step.acquires:
+                yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
+            for name in step.waits:
+                yield step, warp.RingWait(by_ring[name], span=self.loop.span)
+            if step in begins:
+                yield step, warp.TurnWait(span=step.statement.span if step.statement else self.loop.span)
+            if step.statement is not None:
+                stmt = self.shifted(step.statement, {self.loop.var: values[step.stage], **bound})
+                if isinstance(stmt, Bind) and isinstance(step.statement, Bind):
+                    stmt = replace(stmt, var=self.expander.fresh(stmt.var))
+                    bound[step.statement.var] = stmt.var
+                here = (*mine, *self.reached(stmt))
+                # What it is given by choice, it would not run by rule.
+                is_chosen = self.role == STORE
+                run = self.expander.lower(stmt, here) if is_chosen else self.expander.stmt(stmt, self.role, here)
+                for operation in run:
+                    yield step, operation
+            if step in ends:
+                yield step, warp.TurnPass(span=step.statement.span if step.statement else self.loop.span)
+            for name, about in step.says:
+                yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
+                meant = (by_ring[about],)
+                yield step, warp.RingFill(by_ring[name], self.role == MMA, True, cursors=meant, span=self.loop.span)
+            for name in step.gives_back:
+                yield step, warp.RingRelease(by_ring[name], self.role == MMA, span=self.loop.span)
+            for name in step.hands_on:
+                yield step, warp.RingFill(by_ring[name], self.role == MMA, step.keeps, span=self.loop.span)
+            if step.releases:
+                yield step, warp.RingRelease(by_ring[step.releases], self.role == MMA, span=self.loop.span)
+        for step in live:
+            if step.completes:
+                yield step, warp.Await(step.completes, readers=True, span=self.loop.span)
+        # Before who is ahead has moved on.
+        for (ring, side, stage), cursor in sorted(cursors.items(), key=lambda c: -c[0][2]):
+            behind = cursors.get((ring, side, stage - 1))
+            yield None, warp.Advance(cursor, behind, span=self.loop.span)
+            for spare in self.spare_cursors(ring, side, stage):
+                yield None, warp.Advance(spare, span=self.loop.span)
+
+    def cursor(self, ring: str, side: str, stage: int) -> warp.Cursor | None:
+        """A ring of one version without barriers needs no position."""
+        made = self.expander.rings[ring]
+        if made.depth == 1 and not made.has_barriers:
+            return None
+        number = self.stages_of[ring, side].index(stage) if (ring, side) in self.stages_of else stage
+        return warp.Cursor(f"{ring}.{side}.{number}", ring)
+
+    def spare_cursors(self, ring: str, side: str, stage: int) -> tuple[warp.Cursor, ...]:
+        """Those that only other loops use: they go along with the last of this one's, so that all stand together at its
+        end."""
+        mine = self.stages_of.get((ring, side), ())
+        if not mine or stage != mine[-1]:
+            return ()
+        most = self.expander.most_cursors[ring, side]
+        return tuple(warp.Cursor(f"{ring}.{side}.{n}", ring) for n in range(len(mine), most))
+
+    def reached(self, stmt: Stmt) -> Cursors:
+        """The cursors of the loops around through which the statement, binds replayed, reaches its tiles."""
+        used = accesses(stmt).all if self.around else frozenset()
+        return tuple(c for c in self.around if used & set(self.expander.rings[c.ring].buffers))
+
+    def shifted(self, stmt: Stmt, values: dict[Var, Expr]) -> Stmt:
+        """The statement in the iteration in which the loop variable has its value there, binds replayed."""
+        for bind in self.binds:
+            values[bind.var] = substitute(bind.value, values)
+        return self.expander.copy(stmt, values)
+
+
+def _committed_together(
+    operations: list[tuple[_Step | None, warp.Operation]],
+) -> Iterator[tuple[_Step | None, warp.Operation]]:
+    """One commit for the copies of a group, behind the last of them."""
+    commits = {
+        step.group: at
+        for at, (step, op) in enumerate(operations)
+        if step is not None and step.group >= 0 and isinstance(op, warp.CpAsyncCommit)
+    }
+    for at, (step, op) in enumerate(operations):
+        grouped = step is not None and step.group in commits and isinstance(op, warp.CpAsyncCommit)
+        if not grouped or step is None or commits[step.group] == at:
+            yield step, op
+
+
+def _ends_of_turns(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
+    """The first and the last step of each turn."""
+    of: dict[int, list[_Step]] = {}
+    for step in steps:
+        if step.turn is not None:
+            of.setdefault(step.turn[0], []).append(step)
+    return [run[0] for run in of.values()], [run[-1] for run in of.values()]
+
+
+def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
+    """The operation, with all that is inside it, at this moment; what has one in a loop inside is at both."""
+    match op:
+        case warp.Loop() | warp.Forever() | warp.Pipeline():
+            op = replace(op, body=tuple(_stamped(inner, moment) for inner in op.body))
+        case warp.Branch():
+            then = tuple(_stamped(inner, moment) for inner in op.then)
+            op = replace(op, then=then, orelse=tuple(_stamped(inner, moment) for inner in op.orelse))
+        case _:
+            pass
+    return replace(op, moment=moment if op.moment is None else op.moment.within(moment))
+
+
+def _fixed_bounds(loop: For, cursors: Cursors) -> tuple[For, tuple[warp.Let, ...]]:
+    """The loop with bounds that its own statements cannot change, and what to define for it before."""
+    lets: list[warp.Let] = []
+
+    def fixed(bound: Expr, name: str) -> Expr:
+        if not any(isinstance(e, Load) for e in walk_expr(bound)):
+            return bound
+        lets.append(warp.Let(Var(f"{loop.var.name}.{name}"), bound, cursors=cursors, span=loop.span))
+        return lets[-1].var
+
+    loop = replace(loop, start=fixed(loop.start, "start"), stop=fixed(loop.stop, "stop"))
+    return loop, tuple(lets)

@@ -1,0 +1,168 @@
+"""What each operation of a warp program touches, as the placing of waits needs to know it: which tiles, by which proxy,
+in which queue it completes; and what comes to lie in the memory of the tiles that it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tilec.ir import warp
+from tilec.ir.tile import Buffer, Load, Store, walk as walk_tile, walk_expr
+from tilec.passes.analysis.usage import expressions
+from tilec.passes.lower.scoreboard import BY_TENSOR_CORES, BY_TMA, Queue, Touch
+from tilec.passes.memory.staged_stores import row_parts
+from tilec.support.diagnostics import InternalError
+
+
+def touches(op: warp.Operation, apart: frozenset[str] = frozenset()) -> tuple[tuple[Touch, ...], Queue | None]:
+    """What an operation accesses, and the queue in which it completes (None: in program order). Of the tiles `apart`
+    each warpgroup has a part."""
+    mine, queue = _touches(op)
+    if apart:
+        mine = tuple(replace(t, apart=True) if t.buffer in apart else t for t in mine)
+    return mine + tuple(Touch(name, False) for name in warp.scalar_reads(op)), queue
+
+
+def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
+    match op:
+        case warp.Elementwise(nest=nest):
+            found: list[Touch] = []
+            for stmt in walk_tile(nest.body):
+                for expr in expressions(stmt):
+                    found += [Touch(e.buffer.name, False) for e in walk_expr(expr) if isinstance(e, Load)]
+                if isinstance(stmt, Store):
+                    found.append(Touch(stmt.buffer.name, True, atomic=_commuting(stmt.atomic)))
+            return tuple(dict.fromkeys(found)), None
+        case warp.CpAsync(source=s, destination=into):
+            return (Touch(s.buffer.name, False), Touch(into.buffer.name, True)), "cp_async"
+        case warp.TmaLoad(destination=d, barrier=barrier):
+            if barrier is None:
+                return (), None  # ordered by its ring's barriers alone
+            return (Touch(d.name, True, "async", BY_TMA),), None
+        case warp.TryCancel(answer=answer, barrier=barrier):
+            if barrier is None:
+                return (), None  # as above
+            return (Touch(answer.name, True, "async", BY_TMA),), None
+        case warp.TmaStore(source=s):
+            return (Touch(s.name, False, "async"),), "bulk"
+        case warp.StoreMatrix(source=s, destination=d):
+            return (Touch(s.name, False), Touch(d.name, True)), None
+        case warp.LoadMatrix(source=region, destination=d):
+            return (Touch(region.buffer.name, False), Touch(d.name, True)), None
+        case warp.Mma(a=a, b=b, c=c, metadata=e):
+            places = () if e is None else (Touch(e.name, False),)
+            return (Touch(a.buffer.name, False), Touch(b.buffer.name, False), Touch(c.name, True), *places), None
+        case warp.Wgmma(a=a, b=b, c=c, metadata=e):
+            # From a fragment, registers of their own are filled anew each time: one group at a time may read them.
+            packs = a.buffer.scope == "fragment"
+            return (
+                Touch(a.buffer.name, packs, "registers" if packs else "async"),
+                Touch(b.buffer.name, False, "async"),
+                Touch(c.name, True),
+                *(() if e is None else (Touch(e.name, False), Touch(in_registers(e), True, "registers"))),
+            ), "wgmma"
+        case warp.TensorMma(a=a, b=b, c=c, leader=leader):
+            if leader is None:
+                return (), None  # ordered by the barriers of rings alone
+            left = Touch(a.name, False, "async")
+            if a.scope == "tmem":
+                left = Touch(a.name, False, "tensor", BY_TENSOR_CORES)
+            return (left, Touch(b.name, False, "async"), Touch(c.name, True, "tensor", BY_TENSOR_CORES)), None
+        case warp.TensorCopy(source=s, destination=d):
+            return (Touch(s.name, False, "async"), Touch(d.name, True, "tensor", BY_TENSOR_CORES)), None
+        case warp.TensorLoad(source=s, destination=d):
+            return (Touch(s.name, False, "tensor"), Touch(d.name, True)), None
+        case warp.TensorStore(source=s, destination=d):
+            return (Touch(s.name, False), Touch(d.name, True, "tensor")), None
+        case warp.Reduce(source=s, destination=d, scratch=scratch):
+            own = () if scratch is None else (Touch(scratch.name, True),)
+            return (Touch(s.name, False), Touch(d.name, True), *own), None
+        case _ if isinstance(op, TOUCH_NOTHING):
+            return (), None
+        case _:
+            raise InternalError(f"what {type(op).__name__} touches is not said")
+
+
+TOUCH_NOTHING = (
+    warp.Let, warp.Loop, warp.Forever, warp.Break, warp.Trap, warp.Branch, warp.Pipeline,
+    warp.Await, warp.BarSync, warp.WarpgroupSync, warp.CpAsyncCommit, warp.CpAsyncWait, warp.WgmmaWait, warp.BulkWait,
+    warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
+    warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.TurnWait, warp.TurnPass,
+    warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
+    warp.SetRegisters,
+)  # fmt: skip
+"""Operations of which waits and barriers are not to be placed for what they touch, but for what they read by
+`warp.scalar_reads`. One that is in neither list is an internal error: it could touch anything."""
+
+
+def in_registers(metadata: Buffer) -> str:
+    """The registers that the metadata of a sparse operand passes through, filled anew for each group of wgmma."""
+    return f"{metadata.name} in registers"
+
+
+def _commuting(atomic: str | None) -> str:
+    """Additions may come in any order, but not an addition and a maximum; of two stores the last one counts."""
+    return "" if atomic in (None, "store") else atomic
+
+
+def reached_apart(role: warp.Role, program: warp.Program) -> frozenset[str]:
+    """The tiles of which each warpgroup reaches a part alone, or a copy: it stores that by itself, or has its own."""
+    stored = {op.source.name for op in warp.walk(role.body) if isinstance(op, warp.TmaStore) and op.parts > 1}
+    return frozenset(stored | {tile.buffer.name for tile in program.shared if tile.layout.copies > 1})
+
+
+def reached_by_async(program: warp.Program) -> Iterator[str]:
+    """The tiles that TMA or the tensor cores reach by themselves."""
+    common = () if program.common is None else (program.common,)
+    for role in (*program.roles, *common):
+        for op in warp.walk(role.body):
+            yield from (t.buffer for t in _touches(op)[0] if t.proxy == "async")
+
+
+def reached_by_requests(program: warp.Program) -> Iterator[str]:
+    """The tiles that answers of cluster launch control come into."""
+    common = () if program.common is None else (program.common,)
+    for role in (*program.roles, *common):
+        yield from (op.answer.name for op in warp.walk(role.body) if isinstance(op, warp.TryCancel))
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """What comes to lie in the memory of a tile. `by_rows` are the sums of products for which each warpgroup reads that
+    memory's rows of its own part alone; empty where the two do not share their rows out alike."""
+
+    tile: str
+    by_rows: frozenset[str]
+
+
+def lying_over(program: warp.Program) -> dict[str, tuple[Over, ...]]:
+    """That of each tile in a ring."""
+    late = [tile for tile in program.shared if tile.over_rings]
+    if not late:
+        return {}
+    assert program.smem_bytes, "what lies over what is known when the tiles have been placed"
+    layouts = {buffer.name: layout for buffer, layout in program.fragments}
+    # Where warpgroups take turns, one may be done with the rings when another is not.
+    together = [role for role in program.roles if role.turns_at is None]
+    sums = dict.fromkeys(op.c.name for role in together for op in warp.walk(role.body) if isinstance(op, warp.Wgmma))
+    parts = {name: row_parts(layouts[name], layouts[name].thread_count) for name in sums}
+    found: dict[str, tuple[Over, ...]] = {}
+    for beneath in (tile for tile in program.shared if not tile.over_rings):
+        for tile in (tile for tile in late if tile.meets(beneath)):
+            by_rows = frozenset(n for n, k in parts.items() if k > 1 and _alike(tile, beneath, k))
+            found[beneath.buffer.name] = (*found.get(beneath.buffer.name, ()), Over(tile.buffer.name, by_rows))
+    return found
+
+
+def _alike(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
+    """Whether a byte that both have is of rows of the same part, where parts have `PART_ROWS` each in turn."""
+    row, turn = tile.layout.row_bytes, tile.layout.row_bytes * warp.PART_ROWS * parts
+    sizes = (tile.offset - other.offset, other.stride, tile.layout.panel_bytes, other.layout.panel_bytes)
+    return other.layout.row_bytes == row and not any(size % turn for size in sizes)
+
+
+def touched_early(op: warp.Operation, touch: Touch, later: Over) -> Touch:
+    """The same touch, of what lies there later."""
+    apart = isinstance(op, warp.Wgmma) and op.c.name in later.by_rows and touch.buffer in warp.own_rows(op)
+    return replace(touch, buffer=later.tile, apart=apart)

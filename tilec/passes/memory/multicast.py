@@ -1,0 +1,155 @@
+"""Tiles that several blocks of a cluster load alike: each of them loads a slice, for all of them.
+
+Blocks that differ along one axis of the cluster only load the same tile where the copy's indices do not depend on that
+axis's block index, and do it equally often where nothing around the copy depends on it either. Then a producer's load
+by TMA becomes a share of one: the tile is cut into as many slices as there are such blocks, and each slice goes to the
+same place in all of them. What depends on what is followed through the text.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tilec.ir.affine import Affine, affine
+from tilec.ir.multicast import number, sliced_dimension
+from tilec.ir.tile import (
+    Binary,
+    Bind,
+    Break,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Stmt,
+    TileOp,
+    Var,
+    While,
+    children,
+    substitute,
+    walk,
+    with_attr,
+)
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.memory.prefetch import is_fetched
+
+
+def with_multicast(laid: Laid, *, enabled: bool = True) -> Laid:
+    """The kernel, each copy that blocks of a cluster share with the axes in its attribute `multicast`."""
+    if not enabled or laid.form != "warp_specialised" or laid.kernel.cluster.blocks == 1:
+        return laid
+    finder = Finder(laid)
+    every = "".join(axis for axis, size in zip("xyz", laid.kernel.cluster.extents, strict=True) if size > 1)
+    return replace(laid, kernel=replace(laid.kernel, body=finder.body(laid.kernel.body, every)))
+
+
+def shared_axes(stmt: Stmt) -> str:
+    """Those along which the blocks load the tile together."""
+    return str(dict(stmt.attrs).get("multicast", "")) if isinstance(stmt, TileOp) else ""
+
+
+class Finder:
+    """`values` are what binds stand for; `alike` the axes along which other variables are the same in all blocks."""
+
+    def __init__(self, laid: Laid) -> None:
+        self.laid = laid
+        self.cluster = laid.kernel.cluster.extents
+        self.values: dict[Var, Expr] = {}
+        self.alike: dict[Var, str] = {p: "xyz" for p in laid.kernel.params if isinstance(p, Var)}
+        self.axis_of = _axes(laid.kernel)
+
+    def body(self, stmts: tuple[Stmt, ...], axes: str) -> tuple[Stmt, ...]:
+        """`axes` are those along which all blocks come here equally often."""
+        return tuple(self.stmt(stmt, axes) for stmt in stmts)
+
+    def stmt(self, stmt: Stmt, axes: str) -> Stmt:
+        match stmt:
+            case For():
+                axes = self.along(axes, stmt.start, stmt.stop)
+                self.alike[stmt.var] = axes
+                if any(isinstance(inner, Break) for inner in walk(stmt.body)):
+                    axes = ""
+                return replace(stmt, body=self.body(stmt.body, axes))
+            case While():
+                return replace(stmt, body=self.body(stmt.body, ""))
+            case If():
+                axes = self.along(axes, stmt.condition)
+                return replace(stmt, then=self.body(stmt.then, axes), orelse=self.body(stmt.orelse, axes))
+            case Bind():
+                self.values[stmt.var] = substitute(stmt.value, self.values)
+                return stmt
+            case TileOp(name="copy") if stmt.attr("via") == "tma" and not is_fetched(stmt):
+                found = self.sliceable(stmt, self.along(axes, *stmt.regions[0].start))
+                return with_attr(stmt, "multicast", found) if found else stmt
+            case _:
+                return stmt
+
+    def along(self, axes: str, *exprs: Expr) -> str:
+        """The axes among these along which the expressions do not differ."""
+        given = [substitute(expr, self.values) for expr in exprs]
+        return "".join(axis for axis in axes if not any(self.differs(expr, axis) for expr in given))
+
+    def differs(self, expr: Expr, axis: str) -> bool:
+        match expr:
+            case Const():
+                return False
+            case Var():
+                return axis not in self.alike.get(expr, "xyz".replace(self.axis_of.get(expr, "xyz"), ""))
+            case Load():
+                return True
+            case Binary(op="floordiv", a=a, b=Const(value=by)) if self.is_of_clusters(affine(a), axis):
+                return bool(int(by) % self.size(axis))
+            case Binary(op="lt" | "le" | "gt" | "ge", a=a, b=b):
+                left, right = (a, b) if expr.op in ("lt", "le") else (b, a)
+                if self.separates_clusters(left, right, int(expr.op in ("le", "ge")), axis):
+                    return False
+            case _:
+                pass
+        return any(self.differs(child, axis) for child in children(expr))
+
+    def size(self, axis: str) -> int:
+        return self.cluster["xyz".index(axis)]
+
+    def is_of_clusters(self, form: Affine, axis: str) -> bool:
+        """Whether the sum is the block's place in its cluster, plus a multiple of the cluster's size that all of its
+        blocks agree on: all of them have one quotient by that size, and by its multiples."""
+        size = self.size(axis)
+        own = [coefficient for atom, coefficient in form.terms if self.is_place(atom, axis)]
+        rest = [(atom, coefficient) for atom, coefficient in form.terms if not self.is_place(atom, axis)]
+        return (
+            own == [1]
+            and math.gcd(form.constant, *(coefficient for _, coefficient in rest)) % size == 0
+            and not any(self.differs(atom, axis) for atom, _ in rest)
+        )
+
+    def is_place(self, atom: Expr, axis: str) -> bool:
+        """Whether it is the block's index along the axis, or what is left of such a sum by whole clusters."""
+        match atom:
+            case Var():
+                return self.axis_of.get(atom) == axis
+            case Binary(op="floormod", a=a, b=Const(value=by)):
+                return int(by) % self.size(axis) == 0 and self.is_of_clusters(affine(a), axis)
+            case _:
+                return False
+
+    def separates_clusters(self, left: Expr, right: Expr, more: int, axis: str) -> bool:
+        """Whether left - right < more holds for all blocks of a cluster or for none."""
+        form = affine(Binary("sub", left, right, left.dtype))
+        below = Affine(form.terms, form.constant - more)  # < 0, and the negation of that: -below - 1 < 0
+        above = Affine(tuple((atom, -coefficient) for atom, coefficient in form.terms), -below.constant - 1)
+        return self.is_of_clusters(below, axis) or self.is_of_clusters(above, axis)
+
+    def sliceable(self, copy: TileOp, axes: str) -> str:
+        """Of the axes those by whose blocks the tile can be cut."""
+        outside, tile = copy.regions
+        layout = self.laid.shared[tile.buffer.name]
+        for some in (axes, *axes) if len(axes) > 1 else axes:
+            if sliced_dimension(outside.extent, layout, number(self.cluster, some)) is not None:
+                return some
+        return ""
+
+
+def _axes(kernel: Kernel) -> dict[Var, str]:
+    return dict(zip(kernel.block_vars, "xyz", strict=False))

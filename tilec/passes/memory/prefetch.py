@@ -1,0 +1,168 @@
+"""Tiles that the producer warp loads though no pipelined loop does: small ones that are read behind one, as a row of
+biases, and those that all trips of one read, as attention's queries.
+
+Loaded by the consumers, such a tile makes all of them wait for one another between their last product and their store.
+The producer loads it by TMA where it stands, ahead of them, into a ring of its own: of two versions where it is loaded
+again and again, so that loads for the next tile of the output need not wait until this one's is done with it. Each
+consumer waits for the tile before its first statement that reads it, and gives it back after its last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr, with_attr
+from tilec.passes.analysis.ordering import is_asynchronous_copy
+from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops
+from tilec.passes.analysis.tensor_order import ordered_tensors
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.atoms import is_legal
+from tilec.passes.layout.tensor_maps import why_no_tensor_map, without_tma
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+MOST_BYTES = 4096  # of a small tile with its versions: what is larger would take memory from the rings of the loops
+FETCHED = "fetched"
+"""The attribute of such a copy: how many versions of the tile there are."""
+
+
+def fetched(laid: Laid, target: Target) -> Laid:
+    """The kernel, with these copies by TMA. Where nothing is scheduled, all copies by TMA are such."""
+    if laid.form == "serial":
+        return replace(laid, kernel=replace(laid.kernel, body=tuple(map(_one_at_a_time, laid.kernel.body))))
+    if laid.form != "warp_specialised":
+        return laid
+    ordered = ordered_tensors(laid.kernel)
+    room = _room(laid, target)
+
+    def body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
+        nonlocal room
+        found: dict[int, int] = {}
+        for fetch in fetches(stmts):
+            if not _may_be_fetched(laid, stmts, fetch, ordered):
+                continue
+            size = laid.shared[fetch.tile.name].bytes
+            if not any(fetch.tile in reads(loop) for loop in pipelined_loops(stmts)):
+                is_small = size * versions <= MOST_BYTES and not laid.shared[fetch.tile.name].swizzle
+                if is_small and pipelined_loops(stmts[: fetch.first]):
+                    found[fetch.copy] = versions
+            elif room >= 0:  # it has its own memory already, and is given more for another version of it
+                found[fetch.copy] = versions if room >= (versions - 1) * size else 1
+                room -= (found[fetch.copy] - 1) * size
+        return tuple(_by_tma(s, found[at]) if at in found else inside(s, versions) for at, s in enumerate(stmts))
+
+    def inside(stmt: Stmt, versions: int) -> Stmt:
+        match stmt:
+            case For() if not is_pipelined(stmt):
+                return replace(stmt, body=body(stmt.body, 2))
+            case While():
+                return replace(stmt, body=body(stmt.body, 2))
+            case If():
+                return replace(stmt, then=body(stmt.then, versions), orelse=body(stmt.orelse, versions))
+            case _:
+                return stmt
+
+    return replace(laid, kernel=replace(laid.kernel, body=body(laid.kernel.body, 1)))
+
+
+def versions_of(kernel: Kernel) -> dict[str, int]:
+    """Of each tile that is loaded so, how many there are."""
+    copies = (s for s in walk(kernel.body) if isinstance(s, TileOp) and is_fetched(s))
+    return {copy.regions[1].buffer.name: int(str(copy.attr(FETCHED))) for copy in copies}
+
+
+def is_fetched(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and FETCHED in dict(stmt.attrs)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Which statement of a list copies a tile, and which ones are the first and the last to read it."""
+
+    tile: Buffer
+    copy: int
+    first: int
+    last: int
+
+
+def fetches(stmts: tuple[Stmt, ...]) -> Iterator[Fetch]:
+    """Each copy from a tensor to a shared tile that only statements behind it in the list read, and none else
+    writes."""
+    for at, stmt in enumerate(stmts):
+        if not isinstance(stmt, TileOp) or not is_load(stmt):
+            continue
+        tile = stmt.regions[1].buffer
+        reading = [n for n, other in enumerate(stmts) if tile in reads(other)]
+        if reading and reading[0] > at and [n for n, other in enumerate(stmts) if tile in writes(other)] == [at]:
+            yield Fetch(tile, at, reading[0], reading[-1])
+
+
+def _room(laid: Laid, target: Target) -> int:
+    """Bytes of shared memory that are left when pipelined loops have as many versions of what they fill as they ask,
+    or two."""
+    loops = pipelined_loops(laid.kernel.body)
+    stages = {b.name: loop.num_stages or 2 for loop in loops for s in loop.body for b in writes(s)}
+    taken = sum(layout.bytes * stages.get(name, 1) for name, layout in laid.shared.items())
+    return target.limit("smem_bytes_per_cta") - taken
+
+
+def _may_be_fetched(laid: Laid, stmts: tuple[Stmt, ...], fetch: Fetch, ordered: frozenset[str]) -> bool:
+    copy, tile = stmts[fetch.copy], fetch.tile
+    assert isinstance(copy, TileOp)
+    source, destination = copy.regions
+    attrs, layout = dict(copy.attrs), laid.shared[tile.name]
+    return (
+        copy.name == "copy"
+        and attrs.get("via") in ("cp_async", "registers")
+        and not ("width" in attrs or is_asynchronous_copy(copy) or without_tma(copy))
+        and destination.is_whole
+        and source.buffer.name not in ordered
+        and not any(isinstance(e, Load) for index in source.start for e in walk_expr(index))
+        and why_no_tensor_map(source, tile, least_dimensions=1) is None
+        and is_legal(layout, ["tma"])
+        and bool(pipelined_loops(stmts[: fetch.last + 1]))
+        and not any(_may_leave(stmt) for stmt in stmts[fetch.copy + 1 : fetch.last + 1])
+        and _touching(stmts, tile) == _touching(laid.kernel.body, tile)
+    )
+
+
+def _may_leave(stmt: Stmt) -> bool:
+    """Whether the statement may leave the loop that it stands in: then its tile would not be given back."""
+    match stmt:
+        case Break():
+            return True
+        case If(then=then, orelse=orelse):
+            return any(map(_may_leave, (*then, *orelse)))
+        case _:
+            return False
+
+
+def _touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
+    """How many statements touch the tile, of which only nests hold others; a bound or a condition counts as one."""
+    return sum(
+        any(isinstance(e, Load) and e.buffer == tile for x in expressions(stmt) for e in walk_expr(x))
+        if isinstance(stmt, For | While | If)
+        else tile in (*reads(stmt), *writes(stmt))
+        for stmt in walk(body)
+    )
+
+
+def _one_at_a_time(stmt: Stmt) -> Stmt:
+    """The statement, with the copies of its loops by TMA in rings of one version."""
+    match stmt:
+        case TileOp() if is_load(stmt) and dict(stmt.attrs).get("via") == "tma":
+            return with_attr(stmt, FETCHED, 1)
+        case For() | While():
+            return replace(stmt, body=tuple(map(_one_at_a_time, stmt.body)))
+        case If():
+            then, orelse = tuple(map(_one_at_a_time, stmt.then)), tuple(map(_one_at_a_time, stmt.orelse))
+            return replace(stmt, then=then, orelse=orelse)
+        case _:
+            return stmt
+
+
+def _by_tma(stmt: Stmt, versions: int) -> Stmt:
+    assert isinstance(stmt, TileOp)
+    return with_attr(with_attr(stmt, "via", "tma"), FETCHED, versions)

@@ -1,0 +1,42 @@
+"""Turned tiles of which each warpgroup has a copy of its own.
+
+A product may want a factor turned in shared memory. Where all warpgroups turn it together, each a part, none can run
+apart from the others: what it reads they have written. Where each turns all of it for itself, it waits for nobody, for
+more shared memory and more work; which pays is decided with the schedule (`loop.build_problem`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilec.ir.tile import For, Kernel, Stmt, TileOp
+from tilec.passes.analysis.rings import accesses, touched_outside
+from tilec.passes.layout.assign_layouts import Laid
+
+
+def own_tiles(kernel: Kernel, loop: For) -> frozenset[str]:
+    """The tiles that could have a copy for each warpgroup: those that a transposition fills in the loop, for nothing
+    but products there by wgmma."""
+    outside = touched_outside(kernel, loop)
+    turned = {s.regions[1].buffer.name: s for s in loop.body if isinstance(s, TileOp) and s.name == "transpose"}
+    return frozenset(
+        name
+        for name, filled in turned.items()
+        if name not in outside
+        and all(stmt is filled or _multiplies(stmt, name) for stmt in loop.body if name in accesses(stmt).all)
+    )
+
+
+def _multiplies(stmt: Stmt, name: str) -> bool:
+    """Whether the statement is a product by wgmma that reads the tile alone."""
+    return isinstance(stmt, TileOp) and ("via", "wgmma") in stmt.attrs and name not in accesses(stmt).writes
+
+
+def with_own_copies(laid: Laid, apart: Sequence[tuple[For, int]]) -> Laid:
+    """The kernel with copies of the tiles of these loops, for so many warpgroups each that run apart."""
+    shared = dict(laid.shared)
+    for loop, groups in apart:
+        for name in own_tiles(laid.kernel, loop):
+            shared[name] = replace(shared[name], copies=groups)
+    return laid if shared == laid.shared else replace(laid, shared=shared)

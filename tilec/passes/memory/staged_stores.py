@@ -1,0 +1,307 @@
+"""Staged stores in chunks: what an accumulator leaves by shared memory and TMA goes so many columns at a time, through
+buffers that are used again.
+
+A chunk is as wide as a row of the widest bank swizzle, so that a tile has as many as it has panels. Where there is room
+beside the versions that pipelined loops ask for, each chunk has a buffer of its own; else there are as many as fit, and
+a chunk waits until the earlier one that had its buffer has been read. Where each warpgroup has whole rows, it stores
+its part by itself, and waits for nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+from tilec.ir.affine import add
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.layout import Fragment, SharedLayout
+from tilec.ir.multicast import SWIZZLE_BYTES
+from tilec.ir.tile import (
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    While,
+    integer,
+    walk,
+    with_attr,
+)
+from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
+from tilec.ir.warp import PART_ROWS
+from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, versions_asked
+from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.atoms import ACCUMULATOR_LANES
+from tilec.passes.layout.select_mechanisms import CHUNK_BYTES, STAGED
+from tilec.passes.memory.prefetch import versions_of
+from tilec.passes.memory.shared_reuse import over_rings
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+VERSIONS = 4  # of what a loop fills that does not say how many: enough to hide a load (`sched` decides)
+SYNC_BYTES = 1024  # what barriers take, generously
+
+
+def is_staged(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and (STAGED, True) in stmt.attrs
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """A staged store of one tile to another, by their names: in so many `chunks`, through so many `buffers`, by so many
+    `parts` of the block, each for itself."""
+
+    source: str
+    destination: str
+    chunks: int
+    buffers: int
+    buffer_bytes: int
+    parts: int
+
+
+def chunked(laid: Laid, target: Target) -> Laid:
+    """The kernel with its staged stores in chunks, where no pipelined loop has them: there they are what the loop
+    schedules."""
+    cuts = _cuts(laid)
+    if not cuts:
+        return laid
+    counts = _buffers(laid, cuts, target)
+    made = {
+        tile: tuple(replace(cut.chunk, name=f"{tile.name}.{k}" if k else tile.name) for k in range(counts[tile]))
+        for tile, cut in cuts.items()
+    }
+    body = _rewritten(laid.kernel.body, lambda into, out: _chunks(laid, into, out, cuts, made, target))
+    buffers = tuple(n for b in laid.kernel.buffers for n in made.get(b, (b,)))
+    shared = {
+        new.name: laid.shared[old.name] if new == old else replace(laid.shared[old.name], shape=new.shape)
+        for old in laid.kernel.buffers
+        if old.scope == "shared"
+        for new in made.get(old, (old,))
+    }
+    return replace(laid, kernel=replace(laid.kernel, body=body, buffers=buffers), shared=shared)
+
+
+def stagings(laid: Laid) -> Iterator[Staging]:
+    """The staged stores of a kernel, for those who tell of them."""
+    found: dict[tuple[str, str], list[TileOp]] = {}
+    for into, out in _pairs(tuple(walk(laid.kernel.body))):
+        found.setdefault((into.regions[0].buffer.name, out.regions[1].buffer.name), []).append(out)
+    for (source, destination), outs in found.items():
+        tiles = {out.regions[0].buffer.name for out in outs}
+        parts = dict(outs[0].attrs).get("parts", 1)
+        assert isinstance(parts, int)
+        yield Staging(source, destination, len(outs), len(tiles), laid.shared[min(tiles)].bytes, parts)
+
+
+# ---- what can be cut -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a staged tile is cut: into chunks such as this one, each stored by so many `parts`."""
+
+    chunk: Buffer
+    parts: int
+
+
+def _cuts(laid: Laid) -> dict[Buffer, Cut]:
+    """The staged tiles that can be cut: they serve stores alone, and these all alike."""
+    statements = tuple(walk(laid.kernel.body))
+    others = [s for s in statements if isinstance(s, TileOp | Parallel | Store) and not is_staged(s)]
+    used_otherwise = {buffer for s in others for buffer in (*reads(s), *writes(s))}
+    sources: dict[Buffer, list[Buffer]] = {}
+    for into in _stores(laid.kernel.body):
+        sources.setdefault(into.regions[1].buffer, []).append(into.regions[0].buffer)
+    everywhere = [into.regions[1].buffer for into, _ in _pairs(statements)]
+    found = {}
+    for tile, fragments in sources.items():
+        if tile in used_otherwise:
+            continue
+        width = _width(laid.shared[tile.name])
+        layouts = [laid.fragments[fragment.name] for fragment in dict.fromkeys(fragments)]
+        if everywhere.count(tile) == len(fragments) and all(layout.columns(width) is not None for layout in layouts):
+            parts = {row_parts(layout, laid.kernel.threads) for layout in layouts}
+            chunk = replace(tile, extents=(*tile.extents[:-1], width))
+            found[tile] = Cut(chunk, parts.pop() if len(parts) == 1 else 1)
+    return found
+
+
+def _stores(body: tuple[Stmt, ...]) -> Iterator[TileOp]:
+    """The first halves of the staged stores outside pipelined loops."""
+    for stmt in body:
+        match stmt:
+            case For() if is_pipelined(stmt):
+                pass
+            case For() | While():
+                yield from _stores(stmt.body)
+            case If():
+                yield from _stores((*stmt.then, *stmt.orelse))
+            case TileOp(regions=(source, _)) if is_staged(stmt) and source.buffer.scope == "fragment":
+                yield stmt
+            case _:
+                pass
+
+
+def _width(layout: SharedLayout) -> int:
+    """How many columns a chunk has: a panel where that is as wide as a swizzle can be, else all."""
+    return layout.panel if layout.row_bytes == CHUNK_BYTES else layout.shape[-1]
+
+
+def row_parts(layout: Fragment, threads: int) -> int:
+    """How many warpgroups have whole rows of a fragment, `PART_ROWS` at a time in turn; 1 where it is not so."""
+    groups = threads // WARPGROUP_THREADS
+    if threads % WARPGROUP_THREADS or groups < 2 or len(layout.shape) != 2:
+        return 1
+    below = {layout.register_offset(register)[0] for register in range(layout.register_count)}
+    for thread in range(threads):
+        row = layout.thread_offset(thread)[0]
+        if any((row + more) // PART_ROWS % groups != thread // WARPGROUP_THREADS for more in below):
+            return 1
+    return groups
+
+
+# ---- how many buffers ------------------------------------------------------------------------------------------------
+
+
+def _buffers(laid: Laid, cuts: dict[Buffer, Cut], target: Target) -> dict[Buffer, int]:
+    """For each staged tile, as many as it has chunks if they fit: beside the versions that loops ask for, or beside as
+    many of these as there can be, or else in their place, where that is free by then."""
+    versions, late = _versions(laid.kernel), over_rings(laid.kernel)
+    beside = {tile: cut for tile, cut in cuts.items() if tile.name not in late}
+    staged = {tile.name for tile in cuts}
+    kept = versions_of(laid.kernel)
+
+    def others(names: Collection[str]) -> int:
+        return sum(_aligned(laid.shared[name].bytes) * kept.get(name, 1) for name in names if name not in staged)
+
+    room = target.limit("smem_bytes_per_cta") - SYNC_BYTES - others(laid.shared.keys() - versions.keys() - late)
+    least = sum(_aligned(cut.chunk.bytes) for cut in beside.values())
+
+    def asked(most: int) -> int:
+        return sum(_aligned(laid.shared[name].bytes) * min(n, most) for name, n in versions.items())
+
+    deepest = max(versions.values(), default=1)
+    while deepest > 1 and asked(deepest) + least > room:
+        deepest -= 1
+    counts = _shared_out(beside, room - asked(deepest))
+    room -= sum(_aligned(cut.chunk.bytes) * counts[tile] for tile, cut in beside.items())
+    over = {tile: cut for tile, cut in cuts.items() if tile.name in late}
+    return counts | _shared_out(over, room - others(late))
+
+
+def _shared_out(cuts: dict[Buffer, Cut], room: int) -> dict[Buffer, int]:
+    """How many buffers for a chunk each of the tiles gets: one at least, and more in turn while there is room."""
+    counts = dict.fromkeys(cuts, 1)
+    sizes = {tile: _aligned(cut.chunk.bytes) for tile, cut in cuts.items()}
+    room -= sum(sizes.values())
+    wanting = list(cuts)
+    while wanting:
+        for tile in tuple(wanting):
+            if counts[tile] * cuts[tile].chunk.shape[-1] >= tile.shape[-1] or sizes[tile] > room:
+                wanting.remove(tile)
+            else:
+                counts[tile] += 1
+                room -= sizes[tile]
+    return counts
+
+
+def _versions(kernel: Kernel) -> dict[str, int]:
+    """The shared tiles of which pipelined loops want several versions, and how many."""
+    versions: dict[str, int] = {}
+    for loop in pipelined_loops(kernel.body):
+        for tile in (b.name for ring in rings(kernel, loop) for b in ring.buffers):
+            versions[tile] = max(versions.get(tile, 1), versions_asked(loop) or loop.num_stages or VERSIONS)
+    return versions
+
+
+def _aligned(size: int) -> int:
+    return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
+
+
+# ---- the statements --------------------------------------------------------------------------------------------------
+
+Pair = tuple[TileOp, TileOp]
+
+
+def _pairs(stmts: tuple[Stmt, ...]) -> Iterator[Pair]:
+    for into, out in pairwise(stmts):
+        match into, out:
+            case TileOp(regions=(_, filled)), TileOp(regions=(stored, _)) if (
+                is_staged(into) and is_staged(out) and filled == stored
+            ):
+                yield into, out
+            case _:
+                pass
+
+
+def _rewritten(body: tuple[Stmt, ...], chunks: Callable[[TileOp, TileOp], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
+    new: list[Stmt] = []
+    firsts = {id(into): out for into, out in _pairs(body)}
+    seconds = {id(out) for out in firsts.values()}
+    for stmt in body:
+        match stmt:
+            case For() if not is_pipelined(stmt):
+                new.append(replace(stmt, body=_rewritten(stmt.body, chunks)))
+            case While():
+                new.append(replace(stmt, body=_rewritten(stmt.body, chunks)))
+            case If():
+                then, orelse = _rewritten(stmt.then, chunks), _rewritten(stmt.orelse, chunks)
+                new.append(replace(stmt, then=then, orelse=orelse))
+            case TileOp() if id(stmt) in firsts:
+                new += chunks(stmt, firsts[id(stmt)])
+            case _ if id(stmt) not in seconds:
+                new.append(stmt)
+    return tuple(new)
+
+
+def by_matrix(fragment: Buffer, tile: Buffer, laid: Laid) -> bool:
+    """Whether stmatrix can write the tile: by rows of 16 bytes that eight lanes have, each a pair of halves, or of
+    floats that it makes halves of."""
+    layout, halves = laid.fragments[fragment.name], (FLOAT16, BFLOAT16)
+    lies_so = layout.threads[:2] == ACCUMULATOR_LANES and [(a.dim, a.stride) for a in layout.registers[:3]] == [
+        (1, 1), (0, 8), (1, 8),
+    ]  # fmt: skip
+    return (
+        lies_so
+        and len(layout.registers) == 4
+        and tile.dtype in halves
+        and fragment.dtype in (FLOAT32, tile.dtype)
+        and bool(laid.shared[tile.name].swizzle)
+        and tile.shape[-1] % 16 == 0
+    )
+
+
+def _chunks(
+    laid: Laid,
+    into: TileOp,
+    out: TileOp,
+    cuts: dict[Buffer, Cut],
+    made: dict[Buffer, tuple[Buffer, ...]],
+    target: Target,
+) -> tuple[Stmt, ...]:
+    """One chunk after the other, each to shared memory and on."""
+    staged, source, destination = into.regions[1].buffer, into.regions[0], out.regions[1]
+    if staged not in cuts:
+        return into, out
+    width, parts, buffers = cuts[staged].chunk.shape[-1], cuts[staged].parts, made[staged]
+    if target.has("stmatrix") and by_matrix(source.buffer, staged, laid):
+        into = with_attr(into, "via", "stmatrix")
+    chunks: list[Stmt] = []
+    for k, column in enumerate(range(0, source.buffer.shape[-1], width)):
+        tile = buffers[k % len(buffers)]
+        whole = Region(tile, tuple(integer(0) for _ in tile.shape), tile.shape, into.span)
+        chunks.append(replace(into, regions=(_columns(source, column, width), whole)))
+        stored = replace(out, regions=(whole, _columns(destination, column, width)))
+        chunks.append(with_attr(stored, "parts", parts) if parts > 1 else stored)
+    return tuple(chunks)
+
+
+def _columns(region: Region, first: int, width: int) -> Region:
+    start = (*region.start[:-1], add(region.start[-1], integer(first)))
+    return replace(region, start=start, extent=(*region.extent[:-1], width))

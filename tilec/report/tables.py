@@ -1,0 +1,303 @@
+"""Schedules and targets as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from tilec.report.gantt import gantt, letter, style
+from tilec.sched.problem import UNLIMITED
+from tilec.sched.roles import resolve
+from tilec.sched.roofline import roofline
+from tilec.sched.solution import span
+from tilec.sched.trace import pool_peaks, refutation
+from tilec.support import resources
+from tilec.target import table as target
+
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod, RenderableType
+
+    from tilec.passes.memory.staged_stores import Staging
+    from tilec.sched.decision import Decision
+    from tilec.sched.problem import Pool, Problem
+    from tilec.sched.schedule import Schedule
+    from tilec.sched.solution import Solution
+
+_TIMELINE = 64
+"""Columns that one interval is drawn in, where there is room."""
+
+
+def plain_table(title: str, *columns: str) -> Table:
+    """Numbers to the right; a column whose name starts with < to the left."""
+    table = Table(title=Text(title, "bold"), title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        justify: JustifyMethod = "left" if column.startswith("<") else "right"
+        table.add_column(column.removeprefix("<"), justify=justify, overflow="fold")
+    return table
+
+
+def decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType:
+    """What was decided for the kernel beside the schedules of its loops, by whom and why."""
+    table = plain_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
+    for decision in decisions:
+        table.add_row(decision.what, decision.chosen, decision.by, decision.why)
+    return table
+
+
+def schedule_tables(
+    problem: Problem,
+    solution: Solution,
+    width: int,
+    line: int | None = None,
+    kept: Sequence[tuple[int, str]] = (),
+) -> Iterator[RenderableType]:
+    """Everything that one loop's schedule decides, and what bounds it, in lines of `width` columns. `line` is that of
+    the loop, where it is a kernel's; `kept` are statements that had no choice of a role, and why."""
+    schedule = solution.schedule
+    named, problem = problem, resolve(problem, schedule.role)
+    where = f", line {line}" if line is not None else ""
+    yield Text(f"{problem.name or 'loop'}{where}: II {schedule.ii} cycles, {schedule.status}", "bold")
+    if solution.warning:
+        yield Text(solution.warning, "yellow")
+    yield Text()
+    if solution.bounds.each:
+        yield _bounds(solution)
+        yield Text()
+    if solution.attempts:
+        yield _attempts(solution)
+        yield Text()
+    refuted = refutation(solution)
+    if refuted is not None:
+        yield Text(f"II {refuted['ii']} is impossible because of: {', '.join(refuted['families']) or refuted['why']}")
+        yield Text()
+    if not problem.ops:
+        return
+    yield _ops(problem, schedule)
+    yield from _apart(problem, schedule)
+    yield from _weighed(named, solution)
+    yield from (Text(f"{op} {problem.ops[op].name} is run by {problem.ops[op].role}: {why}") for op, why in kept)
+    yield from _compared(problem, solution)
+    yield Text()
+    if problem.rings:
+        yield _rings(problem, schedule)
+        yield Text()
+    if problem.pools:
+        yield _pools(problem, schedule)
+        if any(pool.name == "named_barriers" for pool in problem.pools):
+            yield Text("named_barriers: the numbers that are taken, however often an iteration stops at one")
+        yield Text()
+    yield _reservations(problem, schedule, width)
+    yield Text()
+    yield gantt(problem, schedule, width)
+
+
+def stores_table(stores: Sequence[Staging]) -> Table:
+    """How accumulators leave through shared memory, and what that takes of it."""
+    table = plain_table("stores through shared memory", "<store", "chunks", "buffers", "bytes each", "bytes", "<by")
+    for store in stores:
+        numbers = (store.chunks, store.buffers, store.buffer_bytes, store.buffers * store.buffer_bytes)
+        by = f"{store.parts} warpgroups, each its rows" if store.parts > 1 else "all together"
+        table.add_row(Text(f"{store.source} → {store.destination}"), *(f"{n:,}" for n in numbers), by)
+    return table
+
+
+def _bounds(solution: Solution) -> Table:
+    table = plain_table("bounds on the interval", "II ≥", "<kind", "<because")
+    bounds = solution.bounds
+    for bound in sorted(bounds.each, key=lambda b: -b.ii):
+        style = "bold" if bound.ii == bounds.mii else ""
+        table.add_row(str(bound.ii), bound.kind, Text(bound.culprit), style=style)
+    return table
+
+
+def _attempts(solution: Solution) -> Table:
+    table = plain_table("intervals tried", "II", "<outcome", "<how", "<why")
+    for first, last in solution.ranges:
+        table.add_row(span(first, last), last.outcome, last.how, Text(last.why))
+    return table
+
+
+def _apart(problem: Problem, schedule: Schedule) -> Iterator[Text]:
+    """How far groups of warps that run the same code are behind the first."""
+    first, *others = problem.copies[0] if problem.copies else (0,)
+    for op in others:
+        lag = schedule.start[op] - schedule.start[first]
+        yield Text(f"{problem.ops[op].role} runs {lag:,} cycles behind {problem.ops[first].role}")
+
+
+def _weighed(problem: Problem, solution: Solution) -> Iterator[Text]:
+    """Who runs the statements about which there was a choice, and why."""
+    schedule, by_rule = solution.schedule, solution.ii_by_rule
+    if by_rule is None:
+        return
+    for op, (spec, role) in enumerate(zip(problem.ops, schedule.role, strict=True)):
+        if len(spec.roles) > 1 and role is not None:
+            others = ", ".join(problem.roles[r].name for r in spec.roles if r != role)
+            because = (
+                f"II {schedule.ii:,}, at least {by_rule:,} with the roles by rule"
+                if schedule.ii < by_rule
+                else f"no smaller II with {others}"
+            )
+            yield Text(f"{op} {spec.name} is run by {problem.roles[role].name}, not {others}: {because}")
+
+
+def _compared(problem: Problem, solution: Solution) -> Iterator[Text]:
+    """What a roofline and list schedulers would have chosen."""
+    found = roofline(problem)
+    if found is not None:
+        stages = max(solution.schedule.stage, default=0) + 1
+        share = f"⌈{found.memory_cycles:,} / {found.compute_cycles:,}⌉"
+        yield Text(f"stages: {stages}; by the roofline {share} = {found.stages}")
+    if solution.trials:
+        reached = (f"{trial.arm} {'–' if trial.ii is None else trial.ii}" for trial in solution.trials)
+        yield Text(f"II by heuristics: {', '.join(reached)}")
+
+
+def _ops(problem: Problem, schedule: Schedule) -> Table:
+    table = plain_table(
+        "statements, as they issue", "#", "<statement", "<role", "line", "stage", "start", "issue", "latency"
+    )
+    for op in schedule.order:
+        spec = problem.ops[op]
+        line = f"{spec.file}:{spec.line}" if spec.file else str(spec.line)
+        numbers = (schedule.stage[op], schedule.start[op], spec.issue, spec.latency)
+        table.add_row(str(op), Text(spec.name), spec.role, line, *map(str, numbers))
+    return table
+
+
+def _rings(problem: Problem, schedule: Schedule) -> Table:
+    table = plain_table("rings", "<ring", "lifetime", "depth", "bytes each", "bytes")
+    for ring, depth in zip(problem.rings, schedule.depth, strict=True):
+        last = max((schedule.start[c] + problem.ops[c].latency for c in ring.consumers), default=0)
+        first = min((schedule.start[p] for p in ring.producers), default=0)
+        numbers = (last - first, depth, ring.bytes, depth * ring.bytes)
+        table.add_row(Text(ring.name), *(f"{n:,}" for n in numbers))
+    return table
+
+
+def _pools(problem: Problem, schedule: Schedule) -> Table:
+    table = plain_table(
+        "pools, at the worst moment", "<pool", "reserved", "rings", "values", "peak", "capacity", "carried"
+    )
+    for index, pool in enumerate(problem.pools):
+        held = pool_peaks(problem, schedule, index)
+        numbers = (f"{held[what]:,}" for what in ("reserved", "rings", "values", "peak"))
+        most = "" if pool.carried is None else f" of {pool.carried:,}"
+        table.add_row(pool.name, *numbers, capacity(pool), f"{held['carried']:,}{most}")
+    return table
+
+
+def capacity(pool: Pool) -> str:
+    return "no limit" if pool.capacity >= UNLIMITED else f"{pool.capacity:,}"
+
+
+def _reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:
+    """One interval, slot by slot: which statement holds it when. `·` is free, `+` held by several statements."""
+    used = sorted({use.slot for op in problem.ops for use in op.uses})
+    width = max((len(problem.slots[slot].name) for slot in used), default=0)
+    cycles = -(-schedule.ii // min(_TIMELINE, max(8, terminal - width - len("  100%"))))
+    lines = [Text(f"reservation table: one interval, {cycles} cycle{'s' * (cycles > 1)} a column", "bold")]
+    is_shared = False
+    for slot in used:
+        holders: list[set[int]] = [set() for _ in range(-(-schedule.ii // cycles))]
+        busy = 0
+        for number, op in enumerate(problem.ops):
+            for use in op.uses:
+                if use.slot == slot and use.cycles:
+                    busy += use.cycles
+                    first = schedule.start[number] + use.offset
+                    for column in _columns(first, use.cycles, schedule.ii, cycles):
+                        holders[column].add(number)
+        is_shared |= any(len(h) > 1 for h in holders)
+        row = Text(f"{problem.slots[slot].name:{width}} ")
+        for held in holders:
+            sign = "·" if not held else letter(min(held)) if len(held) == 1 else "+"
+            row.append(sign, style(schedule.stage[min(held)]) if held else "dim")
+        row.append(f" {busy / (schedule.ii * problem.slots[slot].width):4.0%}")
+        lines.append(row)
+    legend = [f"{letter(i)} {op.name}" for i, op in enumerate(problem.ops)] + ["+ several"] * is_shared
+    stages = Text("colours are stages:", "dim")
+    for stage in range(max(schedule.stage, default=0) + 1):
+        stages.append(f" {stage}", style(stage))
+    lines.append(stages)
+    return Group(*lines, *(Text(line, "dim") for line in _wrapped(legend, terminal)))
+
+
+def _wrapped(entries: Sequence[str], width: int) -> list[str]:
+    """Lines of whole entries."""
+    lines = [entries[0]]
+    for entry in entries[1:]:
+        if len(lines[-1]) + 2 + len(entry) <= width:
+            lines[-1] += f"  {entry}"
+        else:
+            lines.append(entry)
+    return lines
+
+
+def _columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
+    """The columns, of so many cycles each, that cycles first … first + held − 1 fall into, modulo the interval."""
+    columns = -(-ii // cycles)
+    if held >= ii:
+        yield from range(columns)
+        return
+    start = first % ii
+    if start + held <= ii:
+        yield from range(start // cycles, (start + held - 1) // cycles + 1)
+    else:
+        yield from range(start // cycles, columns)
+        yield from range((start + held - 1 - ii) // cycles + 1)
+
+
+# ---- targets ---------------------------------------------------------------------------------------------------------
+
+
+def target_list() -> Table:
+    table = plain_table("", "<target", "<PTX", "shared memory", "<features")
+    table.title = None
+    for name in resources.target_names():
+        machine = target.load(name)
+        smem = f"{machine.limit('smem_bytes_per_cta'):,}"
+        table.add_row(name, f"{machine.ptx_version} {machine.ptx_target}", smem, ", ".join(machine.features))
+    return table
+
+
+def target_details(name: str, calibration: str) -> Group:
+    """Limits, slots, pools and priced kinds of one machine, each with where the number comes from."""
+    machine = target.load(name, calibration)
+    limits = plain_table(f"{name}: limits", "<limit", "value", "<source", "<where")
+    for limit in machine.limits:
+        limits.add_row(limit.name, f"{limit.value:,}", limit.source.kind, Text(limit.source.where))
+    slots = plain_table("slots", "<slot", "width")
+    for slot in machine.slots:
+        slots.add_row(slot.name, str(slot.width))
+    pools = plain_table("pools", "<pool", "capacity")
+    for pool in machine.pools:
+        pools.add_row(pool.name, f"{pool.capacity:,}")
+    shared = plain_table(
+        f"cycles that the kinds share, calibration {calibration}", "<name", "cycles", "<source", "<where"
+    )
+    for what, numbers in (("family", machine.families), ("ceiling", machine.ceilings)):
+        for number in numbers:
+            source = number.source
+            shared.add_row(f"{what} {number.name}", f"{number.value:,}", source.kind, Text(source.where))
+    kinds = plain_table(
+        f"instruction kinds, calibration {calibration}", "<kind", "<uses", "<issue", "<latency", "<source", "<where"
+    )
+    for kind in machine.kinds:
+        uses = "; ".join(
+            f"{slot} for {cycles}" + (f" at {offset}" if offset != "0" else "") for slot, cycles, offset in kind.uses
+        )
+        source = kind.source
+        kinds.add_row(kind.name, Text(uses), Text(kind.issue), Text(kind.latency), source.kind, Text(source.where))
+    weights = machine.weights
+    score = (
+        f"score of a layout: {weights.smem_transactions:g} × shared-memory transactions + {weights.tmem_cycles:g} × "
+        f"tensor-memory cycles (none where shared tiles are compared) + {weights.live_registers:g} × live registers"
+    )
+    first: list[RenderableType] = [Text("features: " + ", ".join(machine.features))]
+    parts: list[RenderableType] = [limits, slots, pools, Text(score), shared, kinds]
+    return Group(*first, *(line for part in parts for line in (Text(""), part)))

@@ -1,0 +1,34 @@
+"""Tells files of other kinds from kernel files, so that one who names the wrong file is told once what it is."""
+
+from __future__ import annotations
+
+import re
+
+from tilec.support.diagnostics import fail
+
+_BINARY = (
+    (b"\x7fELF", "machine code", "tilec inspect shows how a cubin is launched"),
+    (b"\x50\xed\x55\xba", "a fatbin", "it is made of a kernel file: name that"),
+    (b"PK\x03\x04", "an archive", "arrays go behind --inputs of tilec emulate"),
+)
+"""How such files begin."""
+
+_PTX = re.compile(r"\s*(?:(?://[^\n]*|/\*.*?\*/)\s*)*\.version\s", re.DOTALL)
+_C = re.compile(r"\s*(?://|/\*|#\s*(?:include\s*[<\"]|pragma\s+once\b|ifndef\s+\w+\s*\n))")
+
+
+def check_no_binary(path: str, data: bytes) -> None:
+    """Fails with `not-a-kernel` where the first bytes are those of machine code or the like."""
+    for first, what, help_text in _BINARY:
+        if data.startswith(first):
+            fail("not-a-kernel", f"{path} is {what}, not text", help=help_text)
+
+
+def check_kernel(path: str, text: str) -> None:
+    """Fails with `not-a-kernel` where the text is in another language, in which nothing would make sense."""
+    if _PTX.match(text):
+        fail("not-a-kernel", f"{path} is PTX, not a kernel file", help="tilec emulate FILE.ptx runs it")
+    if _C.match(text):
+        fail("not-a-kernel", f"{path} is C, C++ or CUDA, not a kernel file", help="tilec new NAME makes a kernel file")
+    if text.lstrip().startswith("{"):
+        fail("not-a-kernel", f"{path} is JSON, not a kernel file", help="a schedule trace goes behind --schedule")

@@ -1,0 +1,99 @@
+"""Draws diagnostics for a terminal: title, the lines they are about with the text underlined, notes and help.
+
+The user's text goes to the terminal as text: no markup, no control characters, tabs as spaces.
+"""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from tilec.support.diagnostics import Diagnostic, Label, Severity
+from tilec.support.source import SourceFile, Span
+
+_COLOUR: dict[Severity, str] = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+_FRAME = "blue"
+_SECONDARY = "cyan"
+
+_TAB = "    "
+_WIDEST = 160
+"""A longer line is cut to this much around what it is shown for."""
+_BEFORE = 60
+
+
+def render(diagnostic: Diagnostic, source: SourceFile | None = None) -> Text:
+    """The diagnostic as text with styles; without `source`, or where it points nowhere, the lines are left out. A file
+    that it points into stands with its name, the primary label's first."""
+    colour = _COLOUR[diagnostic.severity]
+    out = Text()
+    out.append(f"{diagnostic.severity}[{diagnostic.code}]", colour)
+    out.append(f": {_printable(diagnostic.title)}", "bold")
+    labels = _shown(diagnostic, source)
+    width = max((len(str(label.span.line)) for label, _ in labels), default=0)
+    for name in dict.fromkeys(label.span.file for label, _ in labels):
+        here = [(label, is_primary) for label, is_primary in labels if label.span.file == name]
+        assert source is not None
+        _draw_file(out, source.of(here[0][0].span), here, width, colour)
+    for kind, text in (*(("note", n) for n in diagnostic.notes), ("help", diagnostic.help)):
+        if text is not None:
+            out.append(f"\n{' ' * width} = ", _FRAME)
+            out.append(f"{kind}: ", "bold")
+            out.append(_printable(text))
+    return out
+
+
+def _shown(diagnostic: Diagnostic, source: SourceFile | None) -> list[tuple[Label, bool]]:
+    """The labels that point into the file, each once, with whether it is the primary one."""
+    if source is None:
+        return []
+    primary = [] if diagnostic.primary is None else [(diagnostic.primary, True)]
+    labels = [*primary, *((label, False) for label in dict.fromkeys(diagnostic.secondary))]
+    return [(label, p) for label, p in labels if 1 <= label.span.line <= len(source.of(label.span).lines)]
+
+
+def _draw_file(out: Text, file: SourceFile, labels: list[tuple[Label, bool]], width: int, colour: str) -> None:
+    """The name of the file with the place of its first label, and the lines with labels."""
+    first = labels[0][0].span
+    out.append(f"\n{' ' * width}--> ", _FRAME)
+    out.append(f"{_printable(file.path)}:{first.line}:{first.column}")
+    out.append(f"\n{' ' * width} |", _FRAME)
+    for line in sorted({label.span.line for label, _ in labels}):
+        here = [(label, is_primary) for label, is_primary in labels if label.span.line == line]
+        _draw_line(out, file.lines[line - 1], line, here, width, colour)
+
+
+def _draw_line(out: Text, line: str, number: int, labels: list[tuple[Label, bool]], width: int, colour: str) -> None:
+    line = line.rstrip("\r")
+    left = _cut(line, labels[0][0].span)
+    out.append(f"\n{number:>{width}} | ", _FRAME)
+    out.append(_crop(_printable(line), _cells(line, left)))
+    # From left to right, so that the eye meets them in the order of the text; the primary one comes last in a tie.
+    for label, is_primary in sorted(labels, key=lambda item: (item[0].span.column, item[1])):
+        span = label.span
+        end = span.end_column if span.end_line == span.line else len(line) + 1
+        start = _cells(line, span.column - 1)
+        length = max(_cells(line, end - 1) - start, 1)
+        indent = max(start - _cells(line, left), 0)
+        style = colour if is_primary else _SECONDARY
+        out.append(f"\n{' ' * width} | ", _FRAME)
+        out.append(" " * indent + ("^" if is_primary else "-") * min(length, _WIDEST), style)
+        if label.text:
+            out.append(f" {_printable(label.text)}", style)
+
+
+def _cut(line: str, span: Span) -> int:
+    """How many characters are left out in front."""
+    return max(span.column - 1 - _BEFORE, 0) if len(line) > _WIDEST else 0
+
+
+def _crop(text: str, cells: int) -> str:
+    return text[cells : cells + _WIDEST].rstrip()
+
+
+def _cells(line: str, characters: int) -> int:
+    """How far to the right the text after so many characters begins."""
+    return cell_len(_printable(line[: max(characters, 0)]))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else _TAB if c == "\t" else "�" for c in text)

@@ -1,0 +1,45 @@
+"""Finds the text that ships beside the code: grammars and target files, in a wheel or in a checkout."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+@cache
+def _folder(name: str) -> Path:
+    # A wheel carries the folders inside the package (see pyproject.toml); in a checkout they lie beside it.
+    installed = _PACKAGE / "_data" / name
+    return installed if installed.is_dir() else _PACKAGE.parent / name
+
+
+@cache
+def grammar(name: str) -> str:
+    """The text of a grammar, named with its suffix: `tile.lark`."""
+    return (_folder("grammar") / name).read_text(encoding="utf-8")
+
+
+def tables_folder() -> Path:
+    """Where a wheel keeps parser tables that were made when it was built; a checkout has no such folder."""
+    return _PACKAGE / "_data" / "tables"
+
+
+def target_file(name: str) -> Path:
+    """The target file of `name`: `sm_90a`. `target_names` lists them."""
+    return _folder("targets") / f"{name}.toml"
+
+
+def target_text(name: str) -> str:
+    return target_file(name).read_text(encoding="utf-8")
+
+
+def target_names() -> tuple[str, ...]:
+    """The targets that ship, by name."""
+    return tuple(sorted(path.stem for path in _folder("targets").glob("*.toml")))
+
+
+def cmake_folder() -> Path:
+    """Where `FindTilec.cmake` lies."""
+    return _folder("cmake")

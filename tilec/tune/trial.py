@@ -1,0 +1,101 @@
+"""A trial of the tuner's: one variant of a kernel predicted, or compiled and perhaps measured. Trials run in processes
+of their own, here or on other machines."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tilec.driver import batch, build as driver
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.records import dataclass
+from tilec.support.source import SourceFile
+from tilec.tune.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A kernel file and what to compile it with; whether it is to be measured on the GPU of where it is tried; after
+    how many seconds its process is to end (None: when it is done)."""
+
+    path: str
+    text: str
+    options: CompileOptions
+    is_measured: bool = False
+    seconds: float | None = None
+
+    def source(self) -> SourceFile:
+        """A source of its own, which learns what is imported."""
+        return SourceFile(self.path, self.text)
+
+
+def predicted(variant: Variant) -> int | str:
+    """Cycles by the analytical model, before anything is solved; or the mistake that the compiler finds in it."""
+    from tilec.passes.cost.estimate import estimate
+
+    try:
+        with _limited(variant.seconds):
+            return estimate(*driver.laid(variant.source(), variant.options))
+    except CompileError as error:
+        return said(error)
+    except Exception as bug:  # in one variant of many: the search goes on without it
+        return f"internal error: {type(bug).__name__}: {bug}"
+
+
+def carried_out(variant: Variant) -> Outcome:
+    """What is known of the variant once it has been compiled."""
+    try:
+        with _limited(variant.seconds):
+            return _compiled(variant)
+    except Exception as bug:  # in one variant of many: the search goes on without it
+        return Outcome(refusal=f"internal error: {type(bug).__name__}: {bug}")
+
+
+@contextmanager
+def _limited(seconds: float | None) -> Iterator[None]:
+    """Ends the process where this takes longer: nothing less ends what hangs outside of Python. The engine sees that it
+    has lost the trial."""
+    if seconds is None:
+        yield
+        return
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def _compiled(variant: Variant) -> Outcome:
+    made = batch.carry_out(batch.Job(variant.source(), variant.options, keep=("cubin",), report=True))
+    if made.failed:
+        return Outcome(refusal=said(CompileError(*made.diagnostics)))
+    (report,), (entry,) = made.reports, made.entries
+    milliseconds, gpu = None, ""
+    if variant.is_measured:
+        from tilec.tune.measure import measured
+
+        try:
+            milliseconds, gpu = measured(made.texts["cubin"])
+        except RuntimeError as fault:
+            return Outcome(refusal=f"on the GPU: {fault}")
+    return Outcome(
+        by_levels=report.by_levels.cycles,
+        by_schedule=report.by_schedule.cycles,
+        intervals=tuple(loop.ii for loop in report.loops if loop.ii is not None),
+        registers=entry.registers,
+        spilled_bytes=entry.spill_store_bytes + entry.spill_load_bytes,
+        milliseconds=milliseconds,
+        gpu=gpu,
+    )
+
+
+def said(error: CompileError) -> str:
+    """The first mistake, in one line."""
+    first = error.diagnostics[0]
+    where = "" if first.primary is None else f"{first.primary.span.place}: "
+    return f"{where}{first.title} [{first.code}]"
