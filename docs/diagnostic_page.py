@@ -1,4 +1,4 @@
-"""docs/diagnostics.md: every diagnostic code, from tilec/driver/explanations.txt, with kernels of tests that show it."""
+"""docs/diagnostics.md: every diagnostic code, from tilec/driver/explanations.txt, and kernels that show it."""
 
 from __future__ import annotations
 
