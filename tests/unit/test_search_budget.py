@@ -9,7 +9,7 @@ import pytest
 
 from tilec.driver.build import build
 from tilec.driver.observer import Observer
-from tilec.driver.planning import Plan, plan
+from tilec.driver.build import Plan, plan
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -240,7 +240,7 @@ def not_proven(planned: Planned) -> Diagnostic | None:
 
 def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...]:
     """That schedules were searched for no further, where the budget is spent."""
-    if not budget.is_spent or options.scheduler != "exact":
+    if not budget.is_spent:
         return ()
     from tilec.sched.decision import Decision
 
