@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from tilec.cli import main
-from tilec.driver import build as driver, lints, remarks
+from tilec.driver import build as driver, lints
+from tilec.driver.lints.assembler import assembler_log
+from tilec.driver.lints.registry import is_lint
+from tilec.driver.lints.warp.named_barriers import barriers
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.types import FLOAT16, FLOAT32, DType
@@ -86,15 +89,23 @@ ADVICE = {
 def test_every_line_of_the_log_that_costs_is_a_lint(code: str) -> None:
     log = parse_remarks(f"ptxas info    : ({code}) {ADVICE[code]}", ())
     source = SourceFile("k.tl", "def k():\n")
-    (warning,) = remarks.warnings(log, "", source, SPAN)
-    assert warning.code in lints.CODES and warning.help
+    (warning,) = assembler_log.warnings(log, "", source, SPAN)
+    assert is_lint(warning.code) and warning.help
     with pytest.raises(CompileError, match=warning.code):
-        lints.judge([warning], "error")
+        judged([warning], "error")
+    assert judged([warning], "off") == []
+
+
+def judged(warnings: list[Diagnostic], lint: Lint) -> list[Diagnostic]:
+    observer = driver.Observer(warnings=list(warnings))
+    with lints.judged(CompileOptions(lint=lint), observer):
+        pass
+    return observer.warnings
 
 
 def test_other_warnings_are_no_lints() -> None:
     other = Diagnostic("schedule-not-proven", "so", severity="warning")
-    assert lints.judge([other], "error") == lints.judge([other], "off") == [other]
+    assert judged([other], "error") == judged([other], "off") == [other]
 
 
 # ---- bank conflicts --------------------------------------------------------------------------------------------------
@@ -155,8 +166,11 @@ def with_barriers(ids: range, *, inside: bool) -> warp.Program:
     ],
 )
 def test_barriers(ids: range, inside: bool, says: list[str]) -> None:
-    machine = targets.load("sm_80")
-    warnings = list(lints.barriers(with_barriers(ids, inside=inside), machine, SPAN))
+    program = with_barriers(ids, inside=inside)
+    source = SourceFile("gemm.tl", GEMM.read_text())
+    kernel = driver.check(source, CompileOptions(), driver.Observer())
+    seen = lints.AfterSynchronisation(program, kernel, targets.load("sm_80"))
+    warnings = list(barriers(seen, CompileOptions()))
     assert [w.title for w in warnings] == says
     assert all(w.code == "barriers-exhausted" and w.primary and w.primary.span.line and w.help for w in warnings)
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilec.driver import remarks
 from tilec.driver.front import all_mistakes, apart, check as check, check_all as check_all, legal as legal
 from tilec.driver.observer import SUFFIX as SUFFIX, Observer as Observer, Stopped as Stopped
 from tilec.driver.planning import Plan as Plan, begin, plan as plan, plan_kernel as plan_kernel
@@ -59,10 +58,13 @@ class Library:
 
 def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
     """The whole way for one kernel: `plan` decides, the rest carries it out."""
-    with all_mistakes(source, options):
-        planned = plan(source, options, observer)
-        program, module = _code(planned, source, options, observer)
-    made = _assembled(module, source, planned.kernel, options, observer)
+    from tilec.driver import lints
+
+    with lints.judged(options, observer):
+        with all_mistakes(source, options):
+            planned = plan_kernel(check(source, options, observer), options, observer)
+            program, module = _code(planned, source, options, observer)
+        made = _assembled(module, source, planned.kernel, options, observer)
     (manifest,) = made.manifests
     return Build(
         kernel=planned.kernel,
@@ -79,12 +81,16 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
 
 def build_all(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
     """The whole way for every kernel of the file, or for the one that `options` names: one cubin has them all."""
-    with all_mistakes(source, options):
-        kernels = check_all(source, options, observer)
-        observers = apart(observer, kernels)
-        plans = [plan_kernel(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True)]
-    modules = [_code(p, source, options, seen)[1] for p, seen in zip(plans, observers, strict=True)]
-    return replace(_assembled(_joined(modules), source, kernels[0], options, observer), plans=tuple(plans))
+    from tilec.driver import lints
+
+    with lints.judged(options, observer):
+        with all_mistakes(source, options):
+            kernels = check_all(source, options, observer)
+            observers = apart(observer, kernels)
+            plans = [plan_kernel(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True)]
+        modules = [_code(p, source, options, seen)[1] for p, seen in zip(plans, observers, strict=True)]
+        made = _assembled(_joined(modules), source, kernels[0], options, observer)
+    return replace(made, plans=tuple(plans))
 
 
 def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Program, Module]:
@@ -112,8 +118,7 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
         program = split(program)
     if options.dependent_launch and options.opt_level > 2 and target.has("cluster"):  # what came with clusters
         program = dependent(program)
-    for found in lints.barriers(program, target, planned.kernel.span):
-        observer.warn(found, options)
+    lints.at(lints.WARP, lints.AfterSynchronisation(program, planned.kernel, target), options, observer)
     observer.saw("warp", program, show_program, program_violations)
     module = emit(
         program,
@@ -148,9 +153,7 @@ def _assembled(
     ptx = print_module(module)
     observer.saw("ptx", ptx, str)
     assembled = assemble(ptx, module.target, opt_level=options.opt_level)
-    for remark in remarks.warnings(assembled.remarks, ptx, source, kernel.span):
-        observer.warn(remark, options)
-    observer.warnings[:] = lints.judge(observer.warnings, options.lint)
+    lints.at(lints.ASSEMBLER, lints.AfterAssembly(assembled.remarks, ptx, source, kernel), options, observer)
     observer.saw("cubin", assembled.cubin, bytes)
     return Library(ptx, assembled.cubin, in_module(module), assembled.entries)
 

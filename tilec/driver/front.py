@@ -178,10 +178,11 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
                 kernel, _ = as_asked(with_sums_as_fragments(kernel), options)
             examine(kernel, target, strategy_of(kernel, options), options.switches, mistakes)
     mistakes.end()
-    from tilec.passes.analysis.uninitialised import unset
+    from tilec.driver import lints
 
-    for found in (odd for kernel in kernels for odd in unset(kernel)):
-        observer.warn(found, options)
+    with lints.judged(options, observer):
+        for kernel in kernels:
+            lints.at(lints.TILE, kernel, options, observer)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,14 +12,13 @@ from tilec.driver.scheduling import (
     Planned,
     about_budget,
     in_order,
-    not_proven,
     problem_text,
     problem_violations,
     schedule_loops,
     schedule_violations,
     search_budget,
 )
-from tilec.support.diagnostics import CompileError, Diagnostic, fail, warning
+from tilec.support.diagnostics import CompileError, fail
 from tilec.support.options import LAST_STAGE, CompileOptions, Scheduler, changed
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
@@ -49,7 +47,10 @@ class Plan:
 
 def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
     """The front end and the scheduler: what is to be done, and when."""
-    return plan_kernel(check(source, options, observer), options, observer)
+    from tilec.driver import lints
+
+    with lints.judged(options, observer):
+        return plan_kernel(check(source, options, observer), options, observer)
 
 
 def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> Plan:
@@ -67,7 +68,6 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
         )
 
     from tilec.driver import lints
-    from tilec.passes.analysis.uninitialised import unset
     from tilec.passes.explicit_roles.role_listing import listing
     from tilec.passes.loop.decisions import about_turned
     from tilec.passes.memory.staged_stores import stagings
@@ -77,23 +77,9 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     target = begun.target
     budget = search_budget(options)
     laid, decisions, planned = _scheduled(begun, options, observer, budget)
-    for found in (
-        *unset(kernel),
-        *_unused(kernel, laid),
-        *(w for p in planned if (w := not_proven(p)) is not None),
-        *lints.conversions(laid),
-        *(
-            w
-            for one in laid.kernels
-            for w in lints.bank_conflicts(one, ((p.loop, p.solution.schedule) for p in planned))
-        ),
-        *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
-        *(w for one in laid.kernels for w in (*lints.copies(one), *lints.widths(one))),
-        *lints.tensor_memory(laid, target),
-        *lints.products(laid, target, options),
-    ):
-        observer.warn(found, options)
-    observer.warnings[:] = lints.judge(observer.warnings, options.lint)
+    lints.at(lints.TILE, kernel, options, observer)
+    lints.at(lints.LAYOUT, lints.AfterLayout(kernel, laid, target), options, observer)
+    lints.at(lints.SCHEDULE, lints.AfterSchedule(laid, planned, target), options, observer)
     stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
     solved = [(p.loop.problem, p.solution) for p in planned]
     also = {**_asked(kernel, options), **listing(kernel, laid)}
@@ -272,21 +258,6 @@ def in_place(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[L
         about_dependent_launch(laid, target, options),
         *about_registers,
     )
-
-
-def _unused(kernel: Kernel, laid: Laid) -> Iterator[Diagnostic]:
-    """Schedules that a person gave to loops that are to run serially."""
-    from tilec.ir.tile import For, walk
-
-    for loop in walk(kernel.body) if laid.form == "serial" else ():
-        if isinstance(loop, For) and loop.stage is not None:
-            yield warning(
-                "schedule-not-used",
-                "stage= and order= change nothing here",
-                loop.span,
-                "loops run serially at this optimisation level or with this strategy",
-                help="compile with -O2 or -O3, and without --pipeline-strategy none",
-            )
 
 
 def _laid_text(laid: Laid, target: Target) -> str:

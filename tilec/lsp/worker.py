@@ -109,6 +109,7 @@ def _shown(value: Any) -> str | None:
 
 
 def _schedule(question: Question) -> Answer:
+    from tilec.driver import lints
     from tilec.driver.front import check_all
     from tilec.driver.observer import Observer
     from tilec.driver.planning import plan_kernel
@@ -121,8 +122,9 @@ def _schedule(question: Question) -> Answer:
         if isinstance(value, Buffer):
             tiles[value.span] = span
 
-    observer = Observer(bound=bound)
-    plans = [plan_kernel(k, question.options, observer) for k in check_all(question.source, question.options, observer)]
+    observer, options = Observer(bound=bound), question.options
+    with lints.judged(options, observer):
+        plans = [plan_kernel(kernel, options, observer) for kernel in check_all(question.source, options, observer)]
     schedules = tuple(told for plan in plans for told in _schedules(plan))
     layouts = tuple((tiles.get(span, span), told) for plan in plans for span, told in _layouts(plan))
     return Answer(question.source, tuple(observer.warnings), schedules=schedules, layouts=layouts)

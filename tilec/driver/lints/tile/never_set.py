@@ -1,4 +1,4 @@
-"""Tiles that are read and never given a value: a T.copy that was forgotten, or a T.clear before a T.gemm.
+"""never-set: tiles that are read and never given a value: a T.copy that was forgotten, or a T.clear before a T.gemm.
 
 Whoever is unsure says nothing. A tile counts as set by whatever writes it without needing what it holds, wherever that
 stands; a statement that only adds to it sets nothing. Under an `if`, and where a value is chosen, nothing is known.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.driver.lints.registry import TILE, warns
 from tilec.ir.tile import (
     Buffer,
     Expr,
@@ -27,9 +28,11 @@ from tilec.ir.tile import (
 )
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.diagnostics import Diagnostic, Label, warning
+from tilec.support.options import CompileOptions
 
 
-def unset(kernel: Kernel) -> Iterator[Diagnostic]:
+@warns(TILE)
+def unset(kernel: Kernel, _: CompileOptions) -> Iterator[Diagnostic]:
     """A warning for each."""
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}
     first: dict[Buffer, Stmt] = {}
