@@ -107,9 +107,9 @@ def schedule(
         if html is not None:
             import json
 
-            from tilec.report.html_page import page
+            from tilec.report.viewer import page
 
-            files.write_all({html: page(json.loads(plan.trace)).encode()})
+            files.write_all({html: page([json.loads(plan.trace)["tilec"]]).encode()})
     show_tables([decision_table(plan.kernel.name, plan.decisions)])
     print()
     if not plan.loops:
