@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tilec.cli import main
-from tilec.driver import build as driver, lints
+from tilec.driver import build as driver, engine, lints
 from tilec.driver.lints.assembler import assembler_log
 from tilec.driver.lints.registry import is_lint
 from tilec.driver.lints.warp.named_barriers import barriers
+from tilec.driver.work import Work
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.types import FLOAT16, FLOAT32, DType
@@ -22,7 +23,6 @@ from tilec.ptx.assemble import parse_remarks
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.options import CompileOptions, Lint
 from tilec.support.source import SourceFile, Span
-from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -142,9 +142,11 @@ def test_tiles_that_nobody_wrote_are_not_spoken_of() -> None:
 # ---- barriers --------------------------------------------------------------------------------------------------------
 
 
-def with_barriers(ids: range, *, inside: bool) -> warp.Program:
+def with_barriers(ids: range, *, inside: bool) -> Work:
     source = SourceFile("gemm.tl", GEMM.read_text())
-    program = driver.build(source, CompileOptions(target="sm_80"), driver.Observer()).program
+    file = engine.read(source, CompileOptions(target="sm_80"), driver.Observer(), is_single=True)
+    (work,) = engine.each(file, driver.Observer()).kernels
+    program = work.program
     (role,) = program.roles
     more = tuple(warp.BarSync(id, 256, span=role.body[0].span) for id in ids)
     body = role.body + more
@@ -153,7 +155,7 @@ def with_barriers(ids: range, *, inside: bool) -> warp.Program:
         loop = role.body[at]
         assert isinstance(loop, warp.Loop | warp.Pipeline)
         body = (*role.body[:at], replace(loop, body=loop.body + more), *role.body[at + 1 :])
-    return replace(program, roles=(replace(role, body=body),))
+    return replace(work, warp_program=replace(program, roles=(replace(role, body=body),)))
 
 
 @pytest.mark.parametrize(
@@ -166,11 +168,8 @@ def with_barriers(ids: range, *, inside: bool) -> warp.Program:
     ],
 )
 def test_barriers(ids: range, inside: bool, says: list[str]) -> None:
-    program = with_barriers(ids, inside=inside)
-    source = SourceFile("gemm.tl", GEMM.read_text())
-    kernel = driver.check(source, CompileOptions(), driver.Observer())
-    seen = lints.AfterSynchronisation(program, kernel, targets.load("sm_80"))
-    warnings = list(barriers(seen, CompileOptions()))
+    work = with_barriers(ids, inside=inside)
+    warnings = list(barriers(work))
     assert [w.title for w in warnings] == says
     assert all(w.code == "barriers-exhausted" and w.primary and w.primary.span.line and w.help for w in warnings)
 

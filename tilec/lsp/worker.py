@@ -16,7 +16,7 @@ from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 
 if TYPE_CHECKING:
-    from tilec.driver.planning import Plan
+    from tilec.driver.build import Plan
 
 Told = tuple[tuple[Span, str], ...]
 """What is to be said about places of the text, as Markdown."""
@@ -68,7 +68,7 @@ _MOST_VALUES = 4
 
 
 def _check(question: Question) -> Answer:
-    from tilec.driver.front import legal
+    from tilec.driver.build import legal
     from tilec.driver.observer import Observer
     from tilec.ops.values import Poisoned, Value
 
@@ -109,10 +109,8 @@ def _shown(value: Any) -> str | None:
 
 
 def _schedule(question: Question) -> Answer:
-    from tilec.driver import lints
-    from tilec.driver.front import check_all
+    from tilec.driver.build import plan_all
     from tilec.driver.observer import Observer
-    from tilec.driver.planning import plan_kernel
     from tilec.ir.tile import Buffer
     from tilec.ops.values import Value
 
@@ -122,9 +120,8 @@ def _schedule(question: Question) -> Answer:
         if isinstance(value, Buffer):
             tiles[value.span] = span
 
-    observer, options = Observer(bound=bound), question.options
-    with lints.judged(options, observer):
-        plans = [plan_kernel(kernel, options, observer) for kernel in check_all(question.source, options, observer)]
+    observer = Observer(bound=bound)
+    plans = plan_all(question.source, question.options, observer)
     schedules = tuple(told for plan in plans for told in _schedules(plan))
     layouts = tuple((tiles.get(span, span), told) for plan in plans for span, told in _layouts(plan))
     return Answer(question.source, tuple(observer.warnings), schedules=schedules, layouts=layouts)

@@ -8,28 +8,18 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
+from tilec.driver.work import File, Work
 from tilec.support.diagnostics import Diagnostic, InternalError
-from tilec.support.options import CompileOptions
-from tilec.support.records import dataclass
-
-if TYPE_CHECKING:
-    from tilec.driver.scheduling import Planned
-    from tilec.ir.tile import Kernel
-    from tilec.ir.warp import Program
-    from tilec.passes.layout.assign_layouts import Laid
-    from tilec.ptx.assemble import Remark
-    from tilec.support.source import SourceFile
-    from tilec.target.table import Target
 
 Seen = TypeVar("Seen")
-Look: TypeAlias = Callable[[Seen, CompileOptions], Iterator[Diagnostic]]
+Look: TypeAlias = Callable[[Seen], Iterator[Diagnostic]]
 """What looks at the value of a stage, and yields a warning for each flaw."""
 
 
 class Stage(Generic[Seen]):
-    """A place of the pipeline where lints look at what has been made so far, a `Seen`."""
+    """A place of the pipeline where lints look at what is known by then, a `Seen`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,51 +42,20 @@ class Stage(Generic[Seen]):
         return tuple(self._looks)
 
 
-# ---- what there is to see --------------------------------------------------------------------------------------------
+TILE: Stage[Work] = Stage("tile")
+"""The kernel as its text says, `source_kernel`."""
 
+LAYOUT: Stage[Work] = Stage("layout")
+"""And with the layouts and the grid that it keeps, `laid`, for `target`."""
 
-@dataclass(frozen=True, slots=True)
-class AfterLayout:
-    """The kernel as it was written, and with its layouts and the grid that is launched."""
+SCHEDULE: Stage[Work] = Stage("schedule")
+"""And its `loops` with their schedules."""
 
-    kernel: Kernel
-    laid: Laid
-    target: Target
+WARP: Stage[Work] = Stage("warp")
+"""And its warp program with waits and barriers, `program`."""
 
-
-@dataclass(frozen=True, slots=True)
-class AfterSchedule:
-    """The kernel with its layouts, and its loops with their schedules."""
-
-    laid: Laid
-    loops: tuple[Planned, ...]
-    target: Target
-
-
-@dataclass(frozen=True, slots=True)
-class AfterSynchronisation:
-    """The warp program with its waits and barriers, and the kernel that it comes from."""
-
-    program: Program
-    kernel: Kernel
-    target: Target
-
-
-@dataclass(frozen=True, slots=True)
-class AfterAssembly:
-    """What the assembler said of the PTX. `kernel` is the first of `source` that is in it."""
-
-    remarks: tuple[Remark, ...]
-    ptx: str
-    source: SourceFile
-    kernel: Kernel
-
-
-TILE: Stage[Kernel] = Stage("tile")
-LAYOUT: Stage[AfterLayout] = Stage("layout")
-SCHEDULE: Stage[AfterSchedule] = Stage("schedule")
-WARP: Stage[AfterSynchronisation] = Stage("warp")
-ASSEMBLER: Stage[AfterAssembly] = Stage("assembler")
+ASSEMBLER: Stage[File] = Stage("assembler")
+"""The file with all its kernels, its `ptx`, and what the assembler said, `cubin.remarks`."""
 
 # ---- to add one ------------------------------------------------------------------------------------------------------
 

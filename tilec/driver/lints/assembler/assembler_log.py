@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tilec.driver.lints.registry import ASSEMBLER, AfterAssembly, lint
+from tilec.driver.lints.registry import ASSEMBLER, lint
+from tilec.driver.work import File
 from tilec.support.diagnostics import Diagnostic, Label
-from tilec.support.options import CompileOptions
 from tilec.support.source import NOWHERE, SourceFile, Span
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ _MOST_NOTES = 3
 
 
 @lint(ASSEMBLER, "register-spill", "wgmma-serialised", "injected-wait", "setmaxnreg-ignored")
-def remarks(seen: AfterAssembly, _: CompileOptions) -> Iterator[Diagnostic]:
-    yield from warnings(seen.remarks, seen.ptx, seen.source, seen.kernel.span)
+def remarks(file: File) -> Iterator[Diagnostic]:
+    yield from warnings(file.cubin.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span)
 
 
 def warnings(remarks: Iterable[Remark], ptx: str, source: SourceFile, kernel: Span) -> list[Diagnostic]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import LAYOUT, AfterLayout, warns
+from tilec.driver.lints.registry import LAYOUT, warns
+from tilec.driver.work import Work
 from tilec.ir.tile import For, walk
 from tilec.support.diagnostics import Diagnostic, warning
-from tilec.support.options import CompileOptions
 
 
 @warns(LAYOUT)
-def unused(seen: AfterLayout, _: CompileOptions) -> Iterator[Diagnostic]:
-    for loop in walk(seen.kernel.body) if seen.laid.form == "serial" else ():
+def unused(work: Work) -> Iterator[Diagnostic]:
+    for loop in walk(work.source_kernel.body) if work.laid.form == "serial" else ():
         if isinstance(loop, For) and loop.stage is not None:
             yield warning(
                 "schedule-not-used",

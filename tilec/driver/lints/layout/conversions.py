@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import LAYOUT, AfterLayout, lint
+from tilec.driver.lints.registry import LAYOUT, lint
+from tilec.driver.work import Work
 from tilec.support.diagnostics import Diagnostic, Label
-from tilec.support.options import CompileOptions
 
 
 @lint(LAYOUT, "layout-conversion")
-def conversions(seen: AfterLayout, _: CompileOptions) -> Iterator[Diagnostic]:
+def conversions(work: Work) -> Iterator[Diagnostic]:
     """Every place where a fragment changes its layout; in the order in which they were found."""
-    for made in seen.laid.conversions:
+    for made in work.laid.conversions:
         origin = () if made.origin == made.span else (Label(made.origin, "its layout comes from here"),)
         yield Diagnostic(
             "layout-conversion",

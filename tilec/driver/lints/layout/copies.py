@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import LAYOUT, AfterLayout, warns
+from tilec.driver.lints.registry import LAYOUT, warns
+from tilec.driver.work import Work
 from tilec.ir.tile import TileOp, walk
 from tilec.passes.analysis.ordering import is_asynchronous_copy
 from tilec.support.diagnostics import Diagnostic, warning
-from tilec.support.options import CompileOptions
 
 
 @warns(LAYOUT)
-def copies(seen: AfterLayout, _: CompileOptions) -> Iterator[Diagnostic]:
-    for stmt in (stmt for laid in seen.laid.kernels for stmt in walk(laid.kernel.body)):
+def copies(work: Work) -> Iterator[Diagnostic]:
+    for stmt in (stmt for laid in work.laid.kernels for stmt in walk(laid.kernel.body)):
         if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.attr("via") == "registers":
             source, tile = stmt.regions
             why = "its rows are not aligned to 4 bytes"

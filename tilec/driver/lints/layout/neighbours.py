@@ -8,17 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import LAYOUT, AfterLayout, warns
+from tilec.driver.lints.registry import LAYOUT, warns
+from tilec.driver.work import Work
 from tilec.ir.tile import Parallel, walk
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.layout.vector_widths import streams
 from tilec.support.diagnostics import Diagnostic, warning
-from tilec.support.options import CompileOptions
 
 
 @warns(LAYOUT)
-def widths(seen: AfterLayout, _: CompileOptions) -> Iterator[Diagnostic]:
-    for laid in seen.laid.kernels:
+def widths(work: Work) -> Iterator[Diagnostic]:
+    for laid in work.laid.kernels:
         yield from _not_kept(laid)
 
 

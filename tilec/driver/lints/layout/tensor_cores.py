@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import LAYOUT, AfterLayout, lint
+from tilec.driver.lints.registry import LAYOUT, lint
+from tilec.driver.work import Work
 from tilec.passes.layout.tensor_memory import columns, crowded_out
 from tilec.passes.layout.tensor_products import left_to_threads
 from tilec.support.diagnostics import Diagnostic, Label
-from tilec.support.options import CompileOptions
 
 
 @lint(LAYOUT, "tensor-memory-full")
-def tensor_memory(seen: AfterLayout, _: CompileOptions) -> Iterator[Diagnostic]:
+def tensor_memory(work: Work) -> Iterator[Diagnostic]:
     """Sums that stay in registers since an SM has no columns left for them."""
-    laid, target = seen.laid, seen.target
+    laid, target = work.laid, work.target
     left = crowded_out(laid.kernel) if target.has("tcgen05") and laid.form == "warp_specialised" else ()
     if not left:
         return
@@ -33,9 +33,9 @@ def tensor_memory(seen: AfterLayout, _: CompileOptions) -> Iterator[Diagnostic]:
 
 
 @lint(LAYOUT, "product-by-threads")
-def products(seen: AfterLayout, options: CompileOptions) -> Iterator[Diagnostic]:
+def products(work: Work) -> Iterator[Diagnostic]:
     """Products that go by mma.sync though the machine could do them by itself, unless that was asked for."""
-    laid, target = seen.laid, seen.target
+    laid, target, options = work.laid, work.target, work.options
     if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in laid.kernel.asks:
         return
     crowded = {tile.span for tile in crowded_out(laid.kernel)}  # about which there is another warning

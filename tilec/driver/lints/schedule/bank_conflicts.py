@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tilec.driver.lints.registry import SCHEDULE, AfterSchedule, lint
-from tilec.driver.scheduling import Planned
+from tilec.driver.lints.registry import SCHEDULE, lint
+from tilec.driver.work import Planned, Work
 from tilec.ir.tile import Parallel, TileOp, walk
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.layout.atoms import Sweep, conflicts, shared_accesses
@@ -15,15 +15,14 @@ from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.support.diagnostics import Diagnostic, Label
-from tilec.support.options import CompileOptions
 from tilec.support.source import Span
 
 
 @lint(SCHEDULE, "bank-conflict")
-def bank_conflicts(seen: AfterSchedule, _: CompileOptions) -> Iterator[Diagnostic]:
+def bank_conflicts(work: Work) -> Iterator[Diagnostic]:
     """In each role of its own, for a kernel that has such."""
-    for laid in seen.laid.kernels:
-        yield from _met(laid, seen.loops)
+    for laid in work.laid.kernels:
+        yield from _met(laid, work.loops)
 
 
 def _met(laid: Laid, loops: Iterable[Planned]) -> Iterator[Diagnostic]:

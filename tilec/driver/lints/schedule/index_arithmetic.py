@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from tilec.driver.lints.registry import SCHEDULE, AfterSchedule, lint
+from tilec.driver.lints.registry import SCHEDULE, lint
+from tilec.driver.work import Work
 from tilec.ir.tile import Binary, Const, Expr, Load, Parallel, Stmt, Store, TileOp, walk, walk_expr
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.usage import expressions
@@ -14,7 +15,6 @@ from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.nest_price import is_of_each
 from tilec.passes.loop.statement_price import is_asynchronous
 from tilec.support.diagnostics import Diagnostic, Label
-from tilec.support.options import CompileOptions
 from tilec.target.table import Target
 
 # Instructions of an integer operation, as compilers expand it: a multiplication by a reciprocal, a whole division.
@@ -22,10 +22,10 @@ _BY_CONSTANT, _BY_VALUE = 6, 20
 
 
 @lint(SCHEDULE, "address-latency")
-def addresses(seen: AfterSchedule, _: CompileOptions) -> Iterator[Diagnostic]:
+def addresses(work: Work) -> Iterator[Diagnostic]:
     """Of each loop by itself."""
-    for planned in seen.loops:
-        yield from _inflating(planned.loop, seen.laid, seen.target)
+    for planned in work.loops:
+        yield from _inflating(planned.loop, work.laid, work.target)
 
 
 def _inflating(loop: LoopProblem, laid: Laid, target: Target) -> Iterator[Diagnostic]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import SCHEDULE, AfterSchedule, warns
+from tilec.driver.lints.registry import SCHEDULE, warns
+from tilec.driver.work import Work
 from tilec.support.diagnostics import Diagnostic, Label
-from tilec.support.options import CompileOptions
 
 
 @warns(SCHEDULE)
-def not_proven(seen: AfterSchedule, _: CompileOptions) -> Iterator[Diagnostic]:
-    for planned in seen.loops:
+def not_proven(work: Work) -> Iterator[Diagnostic]:
+    for planned in work.loops:
         if planned.solution.warning is not None:
             label = Label(planned.loop.loop.span)
             helped = "search longer, with a larger --search-budget" if planned.solution.is_cut else None

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import TILE, warns
+from tilec.driver.work import Work
 from tilec.ir.tile import (
     Buffer,
     Expr,
     For,
     If,
-    Kernel,
     Load,
     Parallel,
     Select,
@@ -28,12 +28,12 @@ from tilec.ir.tile import (
 )
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.diagnostics import Diagnostic, Label, warning
-from tilec.support.options import CompileOptions
 
 
 @warns(TILE)
-def unset(kernel: Kernel, _: CompileOptions) -> Iterator[Diagnostic]:
+def unset(work: Work) -> Iterator[Diagnostic]:
     """A warning for each."""
+    kernel = work.source_kernel
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}
     first: dict[Buffer, Stmt] = {}
     for stmt in _leaves(kernel.body):

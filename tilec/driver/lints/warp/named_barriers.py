@@ -6,18 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import WARP, AfterSynchronisation, lint
+from tilec.driver.lints.registry import WARP, lint
+from tilec.driver.work import Work
 from tilec.ir import warp
 from tilec.support.diagnostics import Diagnostic, Label
-from tilec.support.options import CompileOptions
 
 
 @lint(WARP, "barriers-exhausted")
-def barriers(seen: AfterSynchronisation, _: CompileOptions) -> Iterator[Diagnostic]:
+def barriers(work: Work) -> Iterator[Diagnostic]:
     """Named barriers of the whole block, and those that stand in a loop and are so carried across its iterations (not
     those of turns: a warpgroup has one each, whatever it carries); and how often an iteration of a pipelined loop meets
     at one, since all hand-overs of a role share its barrier."""
-    program, target = seen.program, seen.target
+    program, target = work.program, work.target
     met = [(op, inside) for role in program.roles for op, inside in _barriers(role.body, False)]
     turns = {number for role in program.roles for number in role.turn_barriers}
     carried = {op.id for op, inside in met if inside}
@@ -26,7 +26,7 @@ def barriers(seen: AfterSynchronisation, _: CompileOptions) -> Iterator[Diagnost
         ("carries across iterations", carried, target.limit("named_barriers_carried")),
     ):
         if len(ids) > limit:
-            where = next((op.span for op, _ in met if op.id == max(ids) and op.span.line), seen.kernel.span)
+            where = next((op.span for op, _ in met if op.id == max(ids) and op.span.line), work.source_kernel.span)
             yield Diagnostic(
                 "barriers-exhausted",
                 f"the kernel {what} {len(ids)} named barriers, {target.name} allows {limit}",
