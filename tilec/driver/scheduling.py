@@ -232,7 +232,7 @@ def schedule_violations(planned: tuple[Planned, ...]) -> Iterator[str]:
 
 def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...]:
     """That schedules were searched for no further, where the budget is spent."""
-    if not budget.is_spent or options.scheduler != "exact":
+    if not budget.is_spent:
         return ()
     from tilec.sched.decision import Decision
 
