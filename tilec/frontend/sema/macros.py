@@ -7,8 +7,10 @@ that do nothing else; where there is none, each side does what it does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+from tilec.frontend.sema import evaluate, per_thread
+from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Bind, Expr, If
 from tilec.ops import arithmetic
@@ -17,31 +19,28 @@ from tilec.ops.values import EXPR_TYPES, Value
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
-if TYPE_CHECKING:
-    from tilec.frontend.sema.statements import Body
 
-
-def returned(body: Body, statements: tuple[ast.Stmt, ...]) -> Value:
+def returned(context: Context, statements: tuple[ast.Stmt, ...]) -> Value:
     """Carry out the statements of a macro up to where it returns, and what it returns."""
     for place, statement in enumerate(statements):
         match statement:
             case ast.Return(value=value):
-                body.block(statements[:place])
-                return None if value is None else body.operand(value).value
+                context.block(statements[:place])
+                return None if value is None else evaluate.operand(context, value).value
             case ast.If(condition=node, then=then, orelse=orelse) if _returns(statement):
-                body.block(statements[:place])
+                context.block(statements[:place])
                 rest = statements[place + 1 :]
-                argument = body.operand(node)
+                argument = evaluate.operand(context, node)
                 condition = arithmetic.condition(argument)
                 if isinstance(condition, bool):
-                    return returned(body, (*(then if condition else orelse), *rest))
+                    return returned(context, (*(then if condition else orelse), *rest))
                 assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
-                return _either(body, argument, condition, (*then, *rest), (*orelse, *rest), statement)
+                return _either(context, argument, condition, (*then, *rest), (*orelse, *rest), statement)
             case ast.For() | ast.While() | ast.With() if _returns(statement):
                 _refuse_inside(statement)
             case _:
                 pass
-    body.block(statements)
+    context.block(statements)
     return None
 
 
@@ -68,7 +67,7 @@ def _refuse_inside(statement: ast.For | ast.While | ast.With) -> NoReturn:
 
 
 def _either(
-    body: Body,
+    context: Context,
     argument: Argument,
     condition: Expr,
     then: tuple[ast.Stmt, ...],
@@ -77,15 +76,15 @@ def _either(
 ) -> Value:
     """What one of two sides returns, each with all that follows on it."""
     where = node.condition.span
-    with body.guarded(), body.ledger.parting(where) as paths:
-        with paths.path("holds", where), body.region("the branch", is_loop=False) as done:
-            first = returned(body, then)
-        with paths.path("does not hold", where), body.region("the branch", is_loop=False) as otherwise:
-            second = returned(body, orelse)
+    with context.guarded(), context.ledger.parting(where) as paths:
+        with paths.path("holds", where), context.region("the branch", is_loop=False) as done:
+            first = returned(context, then)
+        with paths.path("does not hold", where), context.region("the branch", is_loop=False) as otherwise:
+            second = returned(context, orelse)
     acts = [s for s in (*done, *otherwise) if not isinstance(s, Bind)]
-    if first is None and second is None and not (not body.is_parallel and body.is_varying(condition)):
+    if first is None and second is None and not (not context.is_parallel and per_thread.is_varying(context, condition)):
         if acts:
-            body.out.append(If(condition, tuple(done), tuple(otherwise), node.span))
+            context.out.append(If(condition, tuple(done), tuple(otherwise), node.span))
         return None
     if acts:
         fail(
@@ -96,7 +95,7 @@ def _either(
             secondary=(Label(acts[0].span, "done on one side"),),
             help="let the macro write its result to a tile, or return a value that T.if_then_else chooses",
         )
-    body.out += (*done, *otherwise)  # names of values, which do no harm on the other side
+    context.out += (*done, *otherwise)  # names of values, which do no harm on the other side
     return _chosen(argument, first, second, node.span)
 
 

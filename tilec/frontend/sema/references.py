@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.frontend.sema.loop_statements import Loops
+from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Bind, Expr, Load, Var, walk_expr
 from tilec.ops.signature import Argument
@@ -14,27 +14,27 @@ _REFERENCES = (Member("T.Ref"), Member("T.Var"))
 
 
 def references(
-    body: Loops, macro: ast.Function, positional: list[Argument], keywords: dict[str, Argument]
+    context: Context, macro: ast.Function, positional: list[Argument], keywords: dict[str, Argument]
 ) -> tuple[list[Argument], dict[str, Argument]]:
     """The arguments of a macro, with places for the parameters of type T.Ref."""
-    names = {p.name for p in macro.params if _is_reference(body, p.annotation)}
+    names = {p.name for p in macro.params if _is_reference(context, p.annotation)}
     count = len(macro.params)
     placed = [
-        reference(body, argument, p.name) if p.name in names else argument
+        reference(context, argument, p.name) if p.name in names else argument
         for p, argument in zip(macro.params, positional, strict=False)
     ]
-    named = {name: reference(body, a, name) if name in names else a for name, a in keywords.items()}
+    named = {name: reference(context, a, name) if name in names else a for name, a in keywords.items()}
     return placed + positional[count:], named
 
 
-def _is_reference(body: Loops, annotation: ast.Expr | None) -> bool:
-    return isinstance(annotation, ast.Attribute | ast.Name) and body.value(annotation) in _REFERENCES
+def _is_reference(context: Context, annotation: ast.Expr | None) -> bool:
+    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) in _REFERENCES
 
 
-def reference(body: Loops, argument: Argument, name: str) -> Argument:
+def reference(context: Context, argument: Argument, name: str) -> Argument:
     """A variable itself, or an element of a buffer; its indices are those of now."""
     value = argument.value
-    if isinstance(value, Load) and value.buffer.name in body.mutable:
+    if isinstance(value, Load) and value.buffer.name in context.mutable:
         return Argument(value.buffer, argument.span)
     if not isinstance(value, Access) or value.has_extent:
         fail(
@@ -44,13 +44,13 @@ def reference(body: Loops, argument: Argument, name: str) -> Argument:
             f"this is {describe(value)}",
             help="give it what T.alloc_var made, or an element of a buffer",
         )
-    now = tuple(_now(body, index, argument.span) for index in value.indices if isinstance(index, EXPR_TYPES))
+    now = tuple(_now(context, index, argument.span) for index in value.indices if isinstance(index, EXPR_TYPES))
     return Argument(Reference(Access(value.buffer, now)), argument.span)
 
 
-def _now(body: Loops, index: Expr, span: Span) -> Expr:
+def _now(context: Context, index: Expr, span: Span) -> Expr:
     if not any(isinstance(part, Load) for part in walk_expr(index)):
         return index
-    now = Var(body.unique.take("index"), index.dtype)
-    body.out.append(Bind(now, index, span))
+    now = Var(context.unique.take("index"), index.dtype)
+    context.out.append(Bind(now, index, span))
     return now
