@@ -12,30 +12,11 @@ from tilec.frontend.sema.stores import put, set_variable
 from tilec.frontend.sema.vectors import kept, stored
 from tilec.frontend.sema.vocabulary import ALLOCATIONS
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import (
-    Bind,
-    Buffer,
-    Const,
-    Var,
-)
+from tilec.ir.tile import Bind, Buffer, Const, Var
 from tilec.ir.types import DType
 from tilec.ops import arithmetic
-from tilec.ops.signature import (
-    Argument,
-    as_dtype,
-    as_expr,
-)
-from tilec.ops.values import (
-    EXPR_TYPES,
-    Access,
-    Lanes,
-    Member,
-    Reference,
-    Stage,
-    StageTile,
-    Value,
-    describe,
-)
+from tilec.ops.signature import Argument, as_dtype, as_expr
+from tilec.ops.values import EXPR_TYPES, Access, Lanes, Member, Reference, Stage, StageTile, Value, describe
 from tilec.support.diagnostics import Label, fail, warning
 from tilec.support.source import Span
 

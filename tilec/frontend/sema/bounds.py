@@ -7,7 +7,7 @@ from typing import Literal
 
 from tilec.frontend.sema.context import Context
 from tilec.ir.affine import Affine, affine
-from tilec.ir.tile import Buffer, Expr, Region, Var
+from tilec.ir.tile import Buffer, Expr, Load, Region, Var, walk_expr
 from tilec.ops.values import Access, Range, show_shape
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
@@ -40,6 +40,13 @@ def check_access(context: Context, access: Access, span: Span, what: Literal["re
     if buffer.scope == "global" or context.guards:
         return
     check_element(buffer, access.indices, span, context.ranges)
+
+
+def check_loads(context: Context, expr: Expr, span: Span) -> None:
+    """The same of all elements that an expression reads."""
+    for part in walk_expr(expr):
+        if isinstance(part, Load):
+            check_access(context, Access(part.buffer, part.indices), span, "read")
 
 
 def check_element(buffer: Buffer, indices: tuple[Expr | Range, ...], span: Span, ranges: Ranges) -> None:

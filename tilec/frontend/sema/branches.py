@@ -7,20 +7,10 @@ from functools import partial
 from tilec.frontend.sema import evaluate, explicit_roles as roles, per_thread
 from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import (
-    THREAD,
-    Const,
-    Expr,
-    If,
-    Unary,
-    integer,
-    substitute,
-)
+from tilec.ir.tile import THREAD, Const, Expr, If, Unary, integer, substitute
 from tilec.ir.types import BOOL
 from tilec.ops import arithmetic
-from tilec.ops.values import (
-    EXPR_TYPES,
-)
+from tilec.ops.values import EXPR_TYPES
 from tilec.passes.analysis.fold_constants import fold_expr
 
 

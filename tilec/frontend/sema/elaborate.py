@@ -183,11 +183,11 @@ def _made(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
 
 def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn) -> Kernel:
     def attempt(differing: set[Span], warn: Warn) -> Kernel:
-        body = Context(Scope(scope, "the function"), KERNEL, warn=warn, differing=differing, **_anew(constants))
-        params = header(body, function)
-        built = kernel(function, body, lambda: params)
-        constants.context.mistakes.join(body.asides)
-        return configs.following(built, (*_asks(function, constants, warn), *body.hints.asks))
+        context = Context(Scope(scope, "the function"), KERNEL, warn=warn, differing=differing, **_anew(constants))
+        params = header(context, function)
+        built = kernel(function, context, lambda: params)
+        constants.context.mistakes.join(context.asides)
+        return configs.following(built, (*_asks(function, constants, warn), *context.hints.asks))
 
     return settled(attempt, warn)
 
@@ -205,14 +205,14 @@ def _anew(constants: Constants) -> _Anew:
 def _eager(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
     def attempt(differing: set[Span], warn: Warn) -> Kernel:
         scope = Scope(constants.scope, function.name, is_function=True)
-        body = Context(scope, KERNEL, warn=warn, differing=differing, **_anew(constants))
-        eager = Eager(body, constants.defines)
+        context = Context(scope, KERNEL, warn=warn, differing=differing, **_anew(constants))
+        eager = Eager(context, constants.defines)
         eager.header(function)
-        built = kernel(function, body, eager.params)
-        constants.context.mistakes.join(body.asides)
+        built = kernel(function, context, eager.params)
+        constants.context.mistakes.join(context.asides)
         eager.check_returned(function)
         built = replace(built, outputs=eager.returned or ())
-        return configs.following(built, (*_asks(function, constants, warn), *body.hints.asks))
+        return configs.following(built, (*_asks(function, constants, warn), *context.hints.asks))
 
     if (out := _keyword(function, "out_idx", constants)) is not None:
         fail(

@@ -12,14 +12,7 @@ from tilec.ir.tile import Binary, Buffer, Expr, extent_expr, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import arithmetic, python
 from tilec.ops.signature import Argument, as_expr
-from tilec.ops.values import (
-    Access,
-    Dictionary,
-    Member,
-    Range,
-    describe,
-    show_shape,
-)
+from tilec.ops.values import Access, Dictionary, Member, Range, describe, show_shape
 from tilec.support.diagnostics import Label, fail
 
 

@@ -1,7 +1,7 @@
 """Warpgroups to which a kernel gives work of their own: `with T.ws(0):`, and in a kernel with barriers `if tx < 128:`.
 
-What stands there is run by a *team*, neighbouring warpgroups of the block. It becomes an `If` on the thread's warpgroup
-(`ir.groups`), in which the team is all the threads there are: tiles are spread over them. The thread's index stays the
+What stands there is run by a *role*, neighbouring warpgroups of the block. It becomes an `If` on the thread's warpgroup
+(`ir.groups`), in which the role is all the threads there are: tiles are spread over them. The thread's index stays the
 one that it has in the block.
 """
 
@@ -123,7 +123,7 @@ def run(context: Context, groups: range, work: Callable[[], None], span: Span) -
     """What `work` finds, by these warpgroups."""
     ending = Path(span, "its role's work ends with it")
     with (
-        _team(context, groups),
+        _as_role(context, groups),
         context.ledger.region(ending),
         context.region("the `with T.ws` block", is_loop=False) as out,
     ):
@@ -134,7 +134,7 @@ def run(context: Context, groups: range, work: Callable[[], None], span: Span) -
 
 
 @contextmanager
-def _team(context: Context, groups: range) -> Iterator[None]:
+def _as_role(context: Context, groups: range) -> Iterator[None]:
     outer, before = context.role, context.ranges[THREAD.name]
     context.role = groups
     context.ranges[THREAD.name] = (threads_of(groups.start).start, threads_of(groups.stop - 1).stop - 1)

@@ -10,9 +10,7 @@ from tilec.frontend.sema.calls import call
 from tilec.frontend.sema.context import Context, ReadsExpression
 from tilec.frontend.sema.functions import bind_target
 from tilec.frontend.sema.scope import Scope
-from tilec.frontend.sema.vocabulary import (
-    DIALECT,
-)
+from tilec.frontend.sema.vocabulary import DIALECT
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Bind, Buffer, Load, LoopLayout, Var, integer
 from tilec.ir.types import BY_NAME

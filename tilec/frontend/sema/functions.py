@@ -12,7 +12,6 @@ from typing import Literal, NoReturn
 from tilec.frontend.sema import evaluate, macros
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.recover import poison
-from tilec.frontend.sema.references import references
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
 from tilec.ops import arithmetic, python
@@ -251,7 +250,7 @@ def called(
     """What a function of the file gives for these arguments. A macro's statements become the kernel's."""
     node = function.node
     if isinstance(node, ast.Function) and function.kind == "macro" and context.dispatch.statements:
-        positional, keywords = references(context, node, positional, keywords)
+        positional, keywords = macros.references(context, node, positional, keywords)
         with _inside(context, function, positional, keywords, span):
             context.calls.append(span)
             try:

@@ -22,14 +22,7 @@ from tilec.frontend.sema.manual_schedules import asked, manual_schedule
 from tilec.frontend.sema.nests import parallel
 from tilec.frontend.syntax import ast
 from tilec.ir.expr import constant
-from tilec.ir.tile import (
-    Bind,
-    For,
-    If,
-    Var,
-    While,
-    integer,
-)
+from tilec.ir.tile import Bind, For, If, Var, While, integer
 from tilec.ir.types import BOOL
 from tilec.ops import arithmetic
 from tilec.ops.python import is_iterable, items

@@ -1,8 +1,8 @@
-"""What a macro returns: the statements up to a `return` become the kernel's, and a branch that returns has the rest of
-the body as its other side.
+"""Macros: what they are given, and what they return.
 
-Where a condition is known only at run time, both sides are there. A value is then chosen by the condition, of sides
-that do nothing else; where there is none, each side does what it does.
+The statements up to a `return` become the kernel's, and a branch that returns has the rest of the body as its other
+side. Where a condition is known only at run time, both sides are there. A value is then chosen by the condition, of
+sides that do nothing else; where there is none, each side does what it does.
 """
 
 from __future__ import annotations
@@ -12,12 +12,63 @@ from typing import NoReturn
 from tilec.frontend.sema import evaluate, per_thread
 from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Bind, Expr, If
+from tilec.ir.tile import Bind, Expr, If, Load, Var, walk_expr
 from tilec.ops import arithmetic
 from tilec.ops.signature import Argument
-from tilec.ops.values import EXPR_TYPES, Value
+from tilec.ops.values import EXPR_TYPES, Access, Member, Reference, Value, describe
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
+
+_REFERENCES = (Member("T.Ref"), Member("T.Var"))
+
+
+# ---- parameters that the macro sets: given the place, not what it holds ----------------------------------------------
+
+
+def references(
+    context: Context, macro: ast.Function, positional: list[Argument], keywords: dict[str, Argument]
+) -> tuple[list[Argument], dict[str, Argument]]:
+    """The arguments of a macro, with places for the parameters of type T.Ref."""
+    names = {p.name for p in macro.params if _is_reference(context, p.annotation)}
+    count = len(macro.params)
+    placed = [
+        _reference(context, argument, p.name) if p.name in names else argument
+        for p, argument in zip(macro.params, positional, strict=False)
+    ]
+    named = {name: _reference(context, a, name) if name in names else a for name, a in keywords.items()}
+    return placed + positional[count:], named
+
+
+def _is_reference(context: Context, annotation: ast.Expr | None) -> bool:
+    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) in _REFERENCES
+
+
+def _reference(context: Context, argument: Argument, name: str) -> Argument:
+    """A variable itself, or an element of a buffer; its indices are those of now."""
+    value = argument.value
+    if isinstance(value, Load) and value.buffer.name in context.mutable:
+        return Argument(value.buffer, argument.span)
+    if not isinstance(value, Access) or value.has_extent:
+        fail(
+            "wrong-argument",
+            f"`{name}` is set by the macro",
+            argument.span,
+            f"this is {describe(value)}",
+            help="give it what T.alloc_var made, or an element of a buffer",
+        )
+    now = tuple(_now(context, index, argument.span) for index in value.indices if isinstance(index, EXPR_TYPES))
+    return Argument(Reference(Access(value.buffer, now)), argument.span)
+
+
+def _now(context: Context, index: Expr, span: Span) -> Expr:
+    if not any(isinstance(part, Load) for part in walk_expr(index)):
+        return index
+    now = Var(context.unique.take("index"), index.dtype)
+    context.out.append(Bind(now, index, span))
+    return now
+
+
+# ---- what it returns -------------------------------------------------------------------------------------------------
 
 
 def returned(context: Context, statements: tuple[ast.Stmt, ...]) -> Value:

@@ -6,25 +6,9 @@ from dataclasses import dataclass, replace
 
 from tilec.frontend.sema import evaluate, jumps, per_thread, thread_loops
 from tilec.frontend.sema.context import Context
-from tilec.frontend.sema.loops import (
-    NESTS,
-    nest_header,
-    target_names,
-)
+from tilec.frontend.sema.loops import NESTS, nest_header, target_names
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Expr,
-    For,
-    If,
-    Load,
-    LoopLayout,
-    Parallel,
-    Var,
-    integer,
-    walk_expr,
-)
+from tilec.ir.tile import Binary, Bind, Expr, For, If, Load, LoopLayout, Parallel, Var, integer, walk_expr
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.atomic import merged
 from tilec.ops.signature import bind

@@ -5,41 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.frontend.sema import evaluate, explicit_roles as roles, per_thread, pipelines
-from tilec.frontend.sema.bounds import check_access, check_box
+from tilec.frontend.sema.bounds import check_access, check_box, check_loads
 from tilec.frontend.sema.calls import unknown
 from tilec.frontend.sema.context import Context
-from tilec.frontend.sema.stores import put
+from tilec.frontend.sema.stores import place, put
 from tilec.frontend.syntax import ast
 from tilec.ir.affine import add
 from tilec.ir.expr import cast
-from tilec.ir.tile import (
-    Buffer,
-    Expr,
-    Load,
-    Parallel,
-    Region,
-    Store,
-    TileOp,
-    Var,
-    integer,
-    walk_expr,
-)
+from tilec.ir.tile import Buffer, Expr, Load, Region, Store, TileOp, Var, integer
 from tilec.ops import registry
 from tilec.ops.barriers import TAKING_BARRIERS
 from tilec.ops.dp4a import dp4a
 from tilec.ops.fill import fill_value
 from tilec.ops.reducer import contribution, update
-from tilec.ops.signature import (
-    Argument,
-    Call,
-    as_expr,
-    bind,
-    ignored,
-)
-from tilec.ops.values import (
-    Access,
-    Value,
-)
+from tilec.ops.signature import Argument, Call, as_expr, bind, ignored
+from tilec.ops.values import Access, Value
 from tilec.passes.analysis.usage import expressions
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
@@ -59,14 +39,18 @@ def spelling_of(path: str | None) -> registry.Spelling | None:
 
 def operation(context: Context, spelling: registry.Spelling, path: str, node: ast.Call) -> None:
     """The statements of an operation of `ops.registry`."""
-    if context.is_parallel and spelling.element is not None:
-        _elements(context, spelling, node)
-        return
     arguments = evaluate.arguments(context, node)
+    if context.is_parallel and spelling.element is not None:
+        stores, _ = _checked(context, spelling.element(bind(spelling.signature, *arguments, node.span)), node.span)
+        context.out += stores
+        return
     if path == "T.copy" and _copy_element(context, arguments, node.span):
         return
-    if spelling.element is not None and _elements_of_threads(context, spelling, arguments, node.span):
-        return
+    if spelling.element is not None and _is_of_elements(arguments):
+        stores, given = _checked(context, spelling.element(bind(spelling.signature, *arguments, node.span)), node.span)
+        if any(per_thread.is_own(context, store) for store in stores):
+            _previous(context, stores, given, node.span)
+            return
     if context.is_parallel:
         fail(
             "tile-op-in-parallel",
@@ -95,25 +79,25 @@ def operation(context: Context, spelling: registry.Spelling, path: str, node: as
         per_thread.together(context, node.span, path)
     for expr in expressions(op):
         per_thread.alike(context, expr, node.span, f"where {path} is done")
-        for part in walk_expr(expr):
-            if isinstance(part, Load):
-                check_access(context, Access(part.buffer, part.indices), node.span, "read")
+        check_loads(context, expr, node.span)
     context.out.append(own or op)
 
 
 def element_value(context: Context, path: str, node: ast.Call) -> Value:
     """The value of an operation on single elements that gives one; any other name has no value."""
     spelling = spelling_of(path)
-    if spelling is not None and spelling.element is not None and not context.is_parallel:
-        stores, given = _checked(context, spelling, evaluate.arguments(context, node), node.span)
-        if given is not None and any(per_thread.is_own(context, store) for store in stores):
-            return _previous(context, stores, given, node.span)
-    if spelling is not None and spelling.element is not None and context.is_parallel:
-        value = _elements(context, spelling, node)
-        if value is not None:
-            return value
+    if spelling is None or spelling.element is None:
+        return unknown(context, path, node)
+    call = bind(spelling.signature, *evaluate.arguments(context, node), node.span)
+    stores, given = _checked(context, spelling.element(call), node.span)
+    if context.is_parallel:
+        context.out += stores
+        if given is not None:
+            return given
         if "return_prev" in (p.name for p in spelling.signature.parameters):
             fail("not-a-value", f"{path} gives no value", node.span, help="pass return_prev=True")
+    elif given is not None and any(per_thread.is_own(context, store) for store in stores):
+        return _previous(context, stores, given, node.span)
     return unknown(context, path, node)
 
 
@@ -121,15 +105,8 @@ def dot(context: Context, call: Call) -> None:
     """T.dp4a, as the store that it makes."""
     store = dp4a(call)
     check_access(context, Access(store.buffer, store.indices), call.span, "written")
-    for part in walk_expr(store.value):
-        if isinstance(part, Load):
-            check_access(context, Access(part.buffer, part.indices), call.span, "read")
-    if context.is_parallel:
-        context.out.append(store)
-    elif per_thread.is_own(context, store):
-        per_thread.each_thread(context, (store,), call.span)
-    else:
-        context.out.append(Parallel((Var(context.unique.take("once")),), (1,), (store,), call.span))
+    check_loads(context, store.value, call.span)
+    place(context, (store,), per_thread.is_own(context, store), call.span)
 
 
 def contribute(context: Context, call: Call) -> None:
@@ -149,9 +126,7 @@ def contribute(context: Context, call: Call) -> None:
         )
     check_access(context, access, call.span, "written")
     store = contribution(reducer, access, value, call)
-    for part in walk_expr(store.value):
-        if isinstance(part, Load):
-            check_access(context, Access(part.buffer, part.indices), call.span, "read")
+    check_loads(context, store.value, call.span)
     context.out.append(store)
 
 
@@ -171,50 +146,33 @@ def _copy_element(context: Context, arguments: tuple[list[Argument], dict[str, A
     return True
 
 
-def _elements(context: Context, spelling: registry.Spelling, node: ast.Call) -> Value:
-    """An operation on single elements; its value where it gives one."""
-    stores, given = _checked(context, spelling, evaluate.arguments(context, node), node.span)
-    context.out += stores
-    return given
-
-
-def _checked(
-    context: Context, spelling: registry.Spelling, arguments: tuple[list[Argument], dict[str, Argument]], span: Span
-) -> tuple[list[Store], Var | None]:
+def _checked(context: Context, made: tuple[Store, ...], span: Span) -> tuple[tuple[Store, ...], Var | None]:
+    """The stores of an operation on single elements, and the variable that gets what was there before."""
     given: Var | None = None
     stores: list[Store] = []
-    for store in spelling.element(bind(spelling.signature, *arguments, span)):  # type: ignore[misc]
+    for store in made:
         if store.previous is not None:
             given = Var(context.unique.take("previous"), store.previous.dtype)
             store = replace(store, previous=given)
         check_access(context, Access(store.buffer, store.indices), span, "written")
-        for part in (p for expr in (*store.indices, store.value) for p in walk_expr(expr)):
-            if isinstance(part, Load):
-                check_access(context, Access(part.buffer, part.indices), span, "read")
+        for expr in (*store.indices, store.value):
+            check_loads(context, expr, span)
         stores.append(store)
-    return stores, given
+    return tuple(stores), given
 
 
-def _elements_of_threads(
-    context: Context, spelling: registry.Spelling, arguments: tuple[list[Argument], dict[str, Argument]], span: Span
-) -> bool:
-    """An operation on elements outside T.Parallel, where each thread has one of its own."""
+def _is_of_elements(arguments: tuple[list[Argument], dict[str, Argument]]) -> bool:
+    """Whether an operation is given single elements, of which each thread may have one of its own."""
     parts = [a.value for a in (*arguments[0], *arguments[1].values())]
     if not parts or not isinstance(parts[0], Access):
         return False
-    if any(isinstance(v, Buffer) or (isinstance(v, Access) and v.has_extent) for v in parts):
-        return False
-    stores, given = _checked(context, spelling, arguments, span)
-    if not any(per_thread.is_own(context, store) for store in stores):
-        return False
-    _previous(context, stores, given, span)
-    return True
+    return not any(isinstance(v, Buffer) or (isinstance(v, Access) and v.has_extent) for v in parts)
 
 
-def _previous(context: Context, stores: list[Store], given: Var | None, span: Span) -> Value:
+def _previous(context: Context, stores: tuple[Store, ...], given: Var | None, span: Span) -> Value:
     """What the threads get back, kept where the statements after this one find it."""
     if given is None:
-        per_thread.each_thread(context, tuple(stores), span)
+        per_thread.each_thread(context, stores, span)
         return None
     held = per_thread.local(context, "previous", (1,), given.dtype, span)
     per_thread.each_thread(context, (*stores, Store(held, (integer(0),), given, span)), span)

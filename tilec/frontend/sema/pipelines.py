@@ -22,19 +22,7 @@ from tilec.ir.tile import Buffer, Expr, Load, TileOp, integer, walk, with_attr
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops.barriers import allocation
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind, nearest
-from tilec.ops.values import (
-    SIDES,
-    Dictionary,
-    End,
-    Handle,
-    Method,
-    Pipeline,
-    Range,
-    Stage,
-    StageTile,
-    Value,
-    describe,
-)
+from tilec.ops.values import SIDES, Dictionary, End, Handle, Method, Pipeline, Range, Stage, StageTile, Value, describe
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.diagnostics import Label, fail, instead
 from tilec.support.source import Span

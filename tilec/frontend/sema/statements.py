@@ -20,24 +20,11 @@ from tilec.frontend.sema.hints import HINTS, PIPELINE, staged
 from tilec.frontend.sema.loops import LOOP_BREAK
 from tilec.frontend.sema.vocabulary import refuse_name, supported_names
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import (
-    Buffer,
-)
+from tilec.ir.tile import Buffer
 from tilec.ops import arithmetic
 from tilec.ops.device_assert import DEVICE_ASSERT
-from tilec.ops.signature import (
-    Argument,
-    Parameter,
-    Signature,
-    bind,
-)
-from tilec.ops.values import (
-    Function,
-    Member,
-    Method,
-    TileScheduler,
-    describe,
-)
+from tilec.ops.signature import Argument, Parameter, Signature, bind
+from tilec.ops.values import Function, Member, Method, TileScheduler, describe
 from tilec.support.diagnostics import Fix, fail
 
 EVALUATE = Signature("T.evaluate", (Parameter("value"),))

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from tilec.frontend.sema import per_thread
 from tilec.frontend.sema.context import Context
-from tilec.ir.tile import (
-    Buffer,
-    Parallel,
-    Store,
-    Var,
-    integer,
-)
-from tilec.ops.signature import (
-    Argument,
-    as_expr,
-)
-from tilec.ops.values import (
-    EXPR_TYPES,
-    Access,
-)
+from tilec.ir.tile import Buffer, Parallel, Stmt, Store, Var, integer
+from tilec.ops.signature import Argument, as_expr
+from tilec.ops.values import EXPR_TYPES, Access
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
@@ -46,12 +34,18 @@ def set_variable(context: Context, buffer: Buffer, argument: Argument, span: Spa
 
 
 def put(context: Context, access: Access, argument: Argument, span: Span) -> None:
-    """A store. Outside T.Parallel, where all threads would make it, one of them does: in a nest of one element."""
+    """An element gets a value."""
     indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
     store = Store(access.buffer, indices, as_expr(argument, access.buffer.dtype), span)
+    place(context, (store,), per_thread.is_own(context, store), span)
+
+
+def place(context: Context, statements: tuple[Stmt, ...], is_own: bool, span: Span) -> None:
+    """Statements on elements: inside T.Parallel by whoever has the element, elsewhere by each thread where they are its
+    own, or else by one of them."""
     if context.is_parallel:
-        context.out.append(store)
-    elif per_thread.is_own(context, store):
-        per_thread.each_thread(context, (store,), span)
+        context.out += statements
+    elif is_own:
+        per_thread.each_thread(context, statements, span)
     else:
-        context.out.append(Parallel((Var(context.unique.take("once")),), (1,), (store,), span))
+        context.out.append(Parallel((Var(context.unique.take("once")),), (1,), statements, span))

@@ -7,16 +7,7 @@ import math
 from tilec.frontend.sema import per_thread
 from tilec.frontend.sema.context import Context
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_WARPS
-from tilec.ir.tile import (
-    ONCE,
-    RANK,
-    THREAD,
-    Binary,
-    Bind,
-    Expr,
-    Var,
-    integer,
-)
+from tilec.ir.tile import ONCE, RANK, THREAD, Binary, Bind, Expr, Var, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import Value

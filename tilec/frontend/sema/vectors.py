@@ -11,9 +11,10 @@ from typing import Literal
 from tilec.frontend.sema import per_thread
 from tilec.frontend.sema.bounds import check_access
 from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.stores import place
 from tilec.ir.affine import add
 from tilec.ir.expr import cast, constant
-from tilec.ir.tile import Bind, Buffer, Expr, If, Load, Parallel, Select, Stmt, Store, Var, integer, walk_expr
+from tilec.ir.tile import Bind, Buffer, Expr, If, Load, Select, Stmt, Store, Var, integer, walk_expr
 from tilec.ir.types import BOOL, UINT32
 from tilec.ops import arithmetic
 from tilec.ops.signature import Argument, Call, as_expr
@@ -88,14 +89,8 @@ def stored(context: Context, access: Access, argument: Argument, span: Span, hol
         Store(access.buffer, place, cast(part, dtype), span) for place, part in zip(places, value.parts, strict=True)
     )
     statements: tuple[Stmt, ...] = stores if holds is None else (If(holds, stores, (), span),)
-    if context.is_parallel:
-        context.out += statements
-    elif any(per_thread.is_own(context, store) for store in stores) or (
-        holds is not None and per_thread.is_varying(context, holds)
-    ):
-        per_thread.each_thread(context, statements, span)
-    else:
-        context.out.append(Parallel((Var(context.unique.take("once")),), (1,), statements, span))
+    is_own = any(per_thread.is_own(context, store) for store in stores)
+    place(context, statements, is_own or (holds is not None and per_thread.is_varying(context, holds)), span)
 
 
 def kept(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
