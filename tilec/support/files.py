@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -170,6 +170,22 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def keep(path: Path, write: Callable[[Path], None]) -> None:
+    """Leave a file for later runs. It is written beside its destination and renamed: another process may be reading or
+    writing the same one. Where that cannot be done, nothing is said: it costs later runs time, nothing else."""
+    import tempfile  # which takes as long to import as the tables of the grammar to load
+
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        os.close(handle)
+        try:
+            write(Path(name))
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)
 
 
 def make_folder(path: str) -> None:

@@ -21,6 +21,7 @@ from tilec.frontend.syntax.explain import explain_character, explain_token
 from tilec.frontend.syntax.lalr import Rule, Tables
 from tilec.frontend.syntax.lines import Lines
 from tilec.support.diagnostics import CompileError, InternalError
+from tilec.support.files import keep
 from tilec.support.resources import grammar
 
 _made: dict[str, lark.Lark] = {}
@@ -76,8 +77,6 @@ def _load(text: str, cache_dir: Path | None) -> lark.Lark:
         TypeError,
         ValueError,
     ):  # absent, or not whole
-        from tilec.frontend.syntax.tables import keep
-
         parser = _build(text)
 
         def save(place: Path) -> None:

@@ -7,18 +7,14 @@ Loading them takes two milliseconds. Importing Lark takes thirty, so that only a
 from __future__ import annotations
 
 import marshal
-import os
 import sys
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tilec.frontend.syntax.lalr import Rule, Tables, tree
 from tilec.frontend.syntax.tree import Branch
+from tilec.support.files import keep
 from tilec.support.resources import grammar, tables_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _FORMAT = 1  # of the tables: what they mean to `syntax.lalr`
 
@@ -92,21 +88,3 @@ def _build(text: str) -> Tables:
     from tilec.frontend.syntax.mistakes import tables_of
 
     return tables_of(text)
-
-
-def keep(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the destination and rename: another process may be reading or writing the same file."""
-    import tempfile  # which takes as long to import as the tables to load
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        os.close(handle)
-        try:
-            write(Path(name))
-            Path(name).replace(path)
-        finally:
-            Path(name).unlink(missing_ok=True)
-    except OSError:
-        # A cache that cannot be written costs time, nothing else.
-        return
