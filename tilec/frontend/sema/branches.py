@@ -34,7 +34,7 @@ def branch(context: Context, node: ast.If, condition: Expr) -> None:
             with context.region("the branch", is_loop=False) as out, per_thread.masked(context, mask):
                 context.block(body)
             context.out += out
-        context.wholes.append((node.span, tuple(context.out[begin:])))
+        context.converted_ifs.append((node.span, tuple(context.out[begin:])))
         return
     where = node.condition.span
     with context.guarded(), context.ledger.parting(where) as paths:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tilec.frontend.sema.budget import Budget
 from tilec.frontend.sema.hints import Hints
-from tilec.frontend.sema.if_conversion import Whole
+from tilec.frontend.sema.if_conversion import ConvertedIf
 from tilec.frontend.sema.linear_resources import Ledger
 from tilec.frontend.sema.listed_statements import Named
 from tilec.frontend.sema.pipeline_records import Pipelines
@@ -72,7 +72,7 @@ class Context:
     warn: Warn = unheard
     mistakes: Mistakes = field(default_factory=Mistakes)
     """Those found on the way."""
-    asides: Mistakes = field(default_factory=Mistakes)
+    schedule_mistakes: Mistakes = field(default_factory=Mistakes)
     """What is wrong with how loops are to be scheduled, without which the kernel is whole."""
     budget: Budget = field(default_factory=Budget)
     calls: list[Span] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Context:
 
     multiprocessors: Callable[[], int] = lambda: 1
     """How many the GPU has."""
-    usual_cluster: tuple[int, int, int] = (1, 1, 1)
+    default_cluster: tuple[int, int, int] = (1, 1, 1)
     """That of kernels that do not say."""
 
     # ---- the launch --------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class Context:
     """Where the next statement goes."""
     names: list[Named] = field(default_factory=list)
     """Those that were given a value and made no statement."""
-    wholes: list[Whole] = field(default_factory=list)
+    converted_ifs: list[ConvertedIf] = field(default_factory=list)
     """The `if`s on which threads do not agree."""
     hints: Hints = field(default_factory=Hints)
     """What annotations said of tiles."""

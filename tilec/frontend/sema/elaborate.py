@@ -31,7 +31,7 @@ class _Anew(TypedDict):
 
     mistakes: Mistakes
     multiprocessors: Callable[[], int]
-    usual_cluster: tuple[int, int, int]
+    default_cluster: tuple[int, int, int]
 
 
 _NO_FILES: Mapping[str, ast.Module] = {}
@@ -50,13 +50,13 @@ def elaborate(
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
     multiprocessors: Callable[[], int] = lambda: 1,
-    usual_cluster: tuple[int, int, int] = (1, 1, 1),
+    default_cluster: tuple[int, int, int] = (1, 1, 1),
 ) -> Kernel:
     """The kernel `entry`, or the only one, as tile IR. `defines` replace constants of the file; `warn` is told what is
     odd but not wrong; `files` are those that it imports; `multiprocessors` says how many the GPU has, and
-    `usual_cluster` in what clusters of blocks a kernel runs that does not say."""
+    `default_cluster` in what clusters of blocks a kernel runs that does not say."""
     functions = (_choose(module, source, entry),)
-    (only,) = _elaborated(module, functions, defines, warn, files, multiprocessors, usual_cluster)
+    (only,) = _elaborated(module, functions, defines, warn, files, multiprocessors, default_cluster)
     return only
 
 
@@ -68,7 +68,7 @@ def elaborate_all(
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
     multiprocessors: Callable[[], int] = lambda: 1,
-    usual_cluster: tuple[int, int, int] = (1, 1, 1),
+    default_cluster: tuple[int, int, int] = (1, 1, 1),
     mistakes: Mistakes | None = None,
     bound: Bound | None = None,
 ) -> tuple[Kernel, ...]:
@@ -76,7 +76,7 @@ def elaborate_all(
     what that leaves of it. `bound` is told what each name is given."""
     functions = _kernels(module) if entry is None else ()
     functions = functions or [_choose(module, source, entry)]
-    return _elaborated(module, functions, defines, warn, files, multiprocessors, usual_cluster, mistakes, bound)
+    return _elaborated(module, functions, defines, warn, files, multiprocessors, default_cluster, mistakes, bound)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def _elaborated(
     warn: Warn,
     files: Mapping[str, ast.Module],
     multiprocessors: Callable[[], int],
-    usual_cluster: tuple[int, int, int],
+    default_cluster: tuple[int, int, int],
     known: Mistakes | None = None,
     bound: Bound | None = None,
 ) -> tuple[Kernel, ...]:
@@ -152,7 +152,7 @@ def _elaborated(
     defines = Defines(given or {}, parameters=arguments)
     constants = Constants(defines, files, mistakes=mistakes, bound=bound)
     constants.context.multiprocessors = multiprocessors
-    constants.context.usual_cluster = usual_cluster
+    constants.context.default_cluster = default_cluster
     constants.run(module)
     made: list[Kernel] = []
     for function in functions:
@@ -186,7 +186,7 @@ def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn
         context = Context(Scope(scope, "the function"), KERNEL, warn=warn, differing=differing, **_anew(constants))
         params = header(context, function)
         built = kernel(function, context, lambda: params)
-        constants.context.mistakes.join(context.asides)
+        constants.context.mistakes.join(context.schedule_mistakes)
         return configs.following(built, (*_asks(function, constants, warn), *context.hints.asks))
 
     return settled(attempt, warn)
@@ -198,7 +198,7 @@ def _anew(constants: Constants) -> _Anew:
     return {
         "mistakes": Mistakes(),
         "multiprocessors": context.multiprocessors,
-        "usual_cluster": context.usual_cluster,
+        "default_cluster": context.default_cluster,
     }
 
 
@@ -209,7 +209,7 @@ def _eager(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
         eager = Eager(context, constants.defines)
         eager.header(function)
         built = kernel(function, context, eager.params)
-        constants.context.mistakes.join(context.asides)
+        constants.context.mistakes.join(context.schedule_mistakes)
         eager.check_returned(function)
         built = replace(built, outputs=eager.returned or ())
         return configs.following(built, (*_asks(function, constants, warn), *context.hints.asks))

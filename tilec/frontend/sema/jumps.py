@@ -75,9 +75,9 @@ def _may_jump(stmt: ast.Stmt) -> bool:
 
 @contextmanager
 def loop(context: Context, kind: str, span: Span) -> Iterator[None]:
-    """Inside is a trip of a loop of this kind, which `break` leaves."""
+    """Inside is an iteration of a loop of this kind, which `break` leaves."""
     context.loops.append(kind)
-    context.pipelines.looked.clear()  # in the next trip it would be about another stage
+    context.pipelines.looked.clear()  # in the next iteration it would be about another stage
     outer, context.withs = context.withs, 0
     try:
         with context.ledger.loop(Path(span, "the next trip begins with it")):
@@ -88,7 +88,7 @@ def loop(context: Context, kind: str, span: Span) -> Iterator[None]:
         context.withs = outer
 
 
-def trip(context: Context, body: tuple[ast.Stmt, ...]) -> tuple[ast.Stmt, ...]:
+def without_jumps(context: Context, body: tuple[ast.Stmt, ...]) -> tuple[ast.Stmt, ...]:
     """The body of a loop, of which no statement jumps."""
     return _structured(_spelled_body(body, partial(_is_break, context)))
 

@@ -73,13 +73,13 @@ def kernel(function: ast.Function, context: Context, params: Callable[[], tuple[
     if launch is None or context.mistakes.met:
         if launch is not None:
             context.block(launch.body)
-        context.mistakes.join(context.asides)
+        context.mistakes.join(context.schedule_mistakes)
         context.mistakes.end()
     assert launch is not None
     context.block(launch.body)
     made = _made(function, context, shape, params)
     if context.mistakes.met:
-        context.mistakes.join(context.asides)
+        context.mistakes.join(context.schedule_mistakes)
         try:
             context.mistakes.end()
         except CompileError as error:
@@ -118,9 +118,9 @@ def _made(function: ast.Function, context: Context, shape: _Launch, params: Call
     )
     without_effect(made, context.has_explicit_roles, context.warn)
     if not context.mistakes.met:  # what is missing may have been a load
-        made = with_stages(made, context.hints.stages, context.asides)
-        made = with_register_stages(made, context.hints.stages, context.asides)
-    return dynamic.with_sizes(with_awaited(made, context.warn, context.asides))
+        made = with_stages(made, context.hints.stages, context.schedule_mistakes)
+        made = with_register_stages(made, context.hints.stages, context.schedule_mistakes)
+    return dynamic.with_sizes(with_awaited(made, context.warn, context.schedule_mistakes))
 
 
 # ---- the launch ------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def _launched(context: Context, launch: ast.With) -> _Launch:
             context.has_threads = True
         grid = _grid(call)
         with context.mistakes.caught():
-            context.cluster = cluster_of(call, grid, context.usual_cluster)
+            context.cluster = cluster_of(call, grid, context.default_cluster)
         block_vars = _block_vars(context, launch, len(grid))
     except CompileError as error:
         context.mistakes.add(error)

@@ -61,7 +61,7 @@ def _unrolled(context: Context, node: ast.For, given: Argument) -> None:
 
 
 def _threads(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Each thread makes one trip, that of its index."""
+    """Each thread makes one iteration, that of its index."""
     (name,) = target_names(node.target, 1)
     index = thread_values.place(context, bind(BINDING, *evaluate.operands(context, iterable), iterable.span))
     with context.region("the loop", is_loop=False) as out:
@@ -104,7 +104,7 @@ def while_(context: Context, node: ast.While) -> None:
         if isinstance(condition, EXPR_TYPES):
             per_thread.alike(context, condition, node.condition.span, "the condition of a while")
         with context.guarded(), jumps.loop(context, "while", node.condition.span):
-            context.block(jumps.trip(context, node.body))
+            context.block(jumps.without_jumps(context, node.body))
     test = constant(condition, BOOL) if isinstance(condition, bool) else condition
     assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
     context.out.append(While(test, tuple(out), node.span))
@@ -124,9 +124,9 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
     with context.region("the loop", is_loop=True) as out:
         if bounds.values is not None:
             context.ranges[var.name] = bounds.values
-        with jumps.loop(context, path, iterable.span), thread_loops.own_trips(context, own, bounds, var) as value:
+        with jumps.loop(context, path, iterable.span), thread_loops.own_iterations(context, own, bounds, var) as value:
             context.scope.bind(name.id, value, name.span)
-            context.block(jumps.trip(context, node.body))
+            context.block(jumps.without_jumps(context, node.body))
     body = tuple(out)
     loop = thread_loops.over_registers(
         context, For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
@@ -140,7 +140,7 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
         loop = unrolled(loop, factor, iterable.span)
     if wanted.arguments or kind == "pipelined":
         names = tuple(named for named in context.names if named.out is out)
-        manual = manual_schedule(wanted, body, context.warn, context.wholes, names, context.asides)
+        manual = manual_schedule(wanted, body, context.warn, context.converted_ifs, names, context.schedule_mistakes)
         pipelined = kind == "pipelined" or manual.num_stages is not None or manual.stage is not None
         loop = replace(
             loop,
@@ -175,7 +175,7 @@ def _persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) 
                 context.ranges[var.name] = (0, size - 1)
         coordinates = tuple(s.var for s in context.out if isinstance(s, Bind))
         with context.region("the loop", is_loop=False) as inner, jumps.loop(context, PERSISTENT.name, iterable.span):
-            context.block(jumps.trip(context, node.body))
+            context.block(jumps.without_jumps(context, node.body))
         exists = walk.exists(wave, coordinates[-1])
         context.out += inner if exists is None else [If(exists, tuple(inner), (), node.span)]
     apart = tuple(var.name for var in coordinates)

@@ -412,8 +412,8 @@ def target_names(target: ast.Expr, count: int, form: str = "for {} in …") -> t
 
 def _named(names: tuple[ast.Name, ...], count: int) -> list[str]:
     """So many names: those given first."""
-    usual = ("bx", "by", "bz") if names and names[0].id.startswith("b") else tuple("ijklmnop")
-    more = (name for name in usual if name not in {n.id for n in names})
+    common = ("bx", "by", "bz") if names and names[0].id.startswith("b") else tuple("ijklmnop")
+    more = (name for name in common if name not in {n.id for n in names})
     return [*(n.id for n in names), *more][:count]
 
 

@@ -76,7 +76,7 @@ def _iterations(
         context.is_parallel = True
         try:
             with jumps.loop(context, path, iterable.span):
-                context.block(jumps.trip(context, nest.body))
+                context.block(jumps.without_jumps(context, nest.body))
         finally:
             context.is_parallel = False
     if not out:

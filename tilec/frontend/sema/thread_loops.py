@@ -35,7 +35,7 @@ from tilec.passes.analysis.usage import expressions
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
-MOST_WRITTEN_OUT = 64  # trips of a loop over the registers of an array
+MOST_WRITTEN_OUT = 64  # iterations of a loop over the registers of an array
 
 
 def nest(context: Context, made: Parallel, path: str) -> None:
@@ -125,7 +125,7 @@ def own(context: Context, bounds: Header, span: Span) -> Header:
 
 
 def common(context: Context, bounds: Header, span: Span) -> Header:
-    """The trips that some thread makes, where the bounds differ from thread to thread."""
+    """The iterations that some thread makes, where the bounds differ from thread to thread."""
     ranges = {Var(name): (float(low), float(high)) for name, (low, high) in context.ranges.items()}
     start, stop = bounds.start, bounds.stop
     if per_thread.is_varying(context, start):
@@ -148,8 +148,8 @@ def end(context: Context, bound: float, span: Span) -> Expr:
 
 
 @contextmanager
-def own_trips(context: Context, bounds: Header, common: Header, var: Var) -> Iterator[Expr]:
-    """The body of the common loop: what a thread calls the variable. Only those that have this trip run it."""
+def own_iterations(context: Context, bounds: Header, common: Header, var: Var) -> Iterator[Expr]:
+    """The body of the common loop: what a thread calls the variable. Only those that have this iteration run it."""
     if bounds == common:
         yield common.value(var)
         return
@@ -161,7 +161,7 @@ def own_trips(context: Context, bounds: Header, common: Header, var: Var) -> Ite
 
 
 def over_registers(context: Context, loop: For) -> For:
-    """A loop that walks through the registers of an array has its trips written out: registers have no index."""
+    """A loop that walks through the registers of an array has its iterations written out: registers have no index."""
     stmts = list(walk(loop.body))
     trips = (
         len(range(int(loop.start.value), int(loop.stop.value), loop.step))
