@@ -10,7 +10,7 @@ from tilec.driver.observer import Observer
 from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
 from tilec.driver.stages import SUFFIX, text_of, violations
 from tilec.driver.work import File, Work
-from tilec.support.diagnostics import InternalError, Mistakes, fail
+from tilec.support.diagnostics import CompileError, InternalError, Mistakes, fail
 from tilec.support.options import LAST_STAGE, CompileOptions, Stage
 from tilec.support.source import SourceFile
 
@@ -31,8 +31,11 @@ def checked(source: SourceFile, options: CompileOptions, observer: Observer) -> 
     file = File(source, options, mistakes=mistakes, is_checked_only=True)
     file = _through_file(file, observer, is_front=True)
     for work, seen in zip(file.kernels, _observers(file, observer), strict=True):
-        with mistakes.caught():
+        try:
             advance(work, seen)
+        except CompileError as last:  # nothing could be looked at behind it
+            if not mistakes.met:  # else it may follow from what is wrong before
+                mistakes.add(last)
     mistakes.end()
     return file
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tilec.frontend.syntax.lalr import Rule, Tables, tree
 from tilec.frontend.syntax.tree import Branch
-from tilec.support.files import keep
+from tilec.support.kept_files import keep, kept, sealed
 from tilec.support.resources import grammar, tables_folder
 
-_FORMAT = 1  # of the tables: what they mean to `syntax.lalr`
+_FORMAT = 2  # of the tables: what they mean to `syntax.lalr`
 
 _made: dict[str, Tables] = {}
 """The tables of this process, by their grammar."""
@@ -63,24 +63,24 @@ def _load(text: str, name: str, cache_dir: Path | None) -> Tables:
             continue  # absent, or not whole
     tables = _build(text)
     if cache_dir is not None:
-        keep(cache_dir / name, lambda path: _write(tables, path))
+        keep(cache_dir / name, _dumped(tables))
     return tables
 
 
 def _read(path: Path) -> Tables:
-    states, rules, *rest = marshal.loads(path.read_bytes())
+    states, rules, *rest = marshal.loads(kept(path))
     return Tables(states, tuple(Rule(*rule) for rule in rules), *rest)
 
 
-def _write(tables: Tables, path: Path) -> None:
-    path.write_bytes(marshal.dumps((tables.states, tuple(map(tuple, tables.rules)), *tables[2:])))
+def _dumped(tables: Tables) -> bytes:
+    return marshal.dumps((tables.states, tuple(map(tuple, tables.rules)), *tables[2:]))
 
 
 def write_tables(folder: Path) -> Path:
     """Make the tables and save them in `folder`, as the build of the wheel does."""
     text = grammar("tile.lark")
     path = folder / tables_name(text)
-    _write(_build(text), path)
+    path.write_bytes(sealed(_dumped(_build(text))))
     return path
 
 
