@@ -313,11 +313,12 @@ class CompileOptions:
     )
     """By TMA loads with a mask of the blocks of the cluster."""
 
-    pairs: bool = option(
+    cta_pairs: bool = option(
         True,
-        "--pairs",
+        "--cta-pairs",
         "Whether the tensor cores of a cluster of two blocks may multiply together (tcgen05, .cta_group::2).",
         usual="yes",
+        former={"--pairs": "--cta-pairs", "--no-pairs": "--no-cta-pairs"},
     )
     """Where one block alone multiplies with .cta_group::1."""
 
