@@ -62,7 +62,7 @@ def schedule_loops(
             unlimited_smem=options.switches.unlimited_smem,
             ping_pong=options.ping_pong,
             overlap=options.overlap,
-            store_role=options.store_role,
+            store_role=options.epilogue_warp,
             most=options.rrt_size_threshold,
         )
         if len(planned) + len(ready) == len(place):

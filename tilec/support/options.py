@@ -322,12 +322,13 @@ class CompileOptions:
     )
     """Where one block alone multiplies with .cta_group::1."""
 
-    store_role: bool = option(
+    epilogue_warp: bool = option(
         True,
-        "--store-role",
+        "--epilogue-warp",
         "Whether a thread of its own may begin copies to global memory, and wait for them.",
         usual="yes, where it pays",
         tuned=True,
+        former={"--store-role": "--epilogue-warp", "--no-store-role": "--no-epilogue-warp"},
     )
     """A role of a warp-specialised kernel beside producer and consumers."""
 
