@@ -62,7 +62,7 @@ class Rung:
 
 _NARROW = {"block_N": 128}
 _PLAIN: dict[str, Any] = {
-    "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "dependent_launch": False, "stmatrix": False,
+    "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "pdl": False, "stmatrix": False,
     "arrivals": "thread", "switches": Switches(delay_tma_store_wait=False),
 }  # fmt: skip
 _WALKING = {**_PLAIN, "persistent": True}

@@ -110,7 +110,7 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
     program = synchronise(program)
     if options.split_loops and options.opt_level > 2:
         program = split(program)
-    if options.dependent_launch and options.opt_level > 2 and target.has("cluster"):  # what came with clusters
+    if options.pdl and options.opt_level > 2 and target.has("cluster"):  # what came with clusters
         program = dependent(program)
     for found in lints.barriers(program, target, planned.kernel.span):
         observer.warn(found, options)

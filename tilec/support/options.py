@@ -359,14 +359,15 @@ class CompileOptions:
     )
     """At the barriers of rings; blocks that share a ring hear from one thread of each warp in any case."""
 
-    dependent_launch: bool = option(
+    pdl: bool = option(
         True,
-        "--dependent-launch",
+        "--pdl",
         "Whether a kernel may begin while the one before it in the stream ends, and let the next one do so.",
         usual="yes, at -O3, unless it says itself",
         tuned=True,
         decides="whether a kernel begins while the one before it ends",
         undecided=False,
+        former={"--dependent-launch": "--pdl", "--no-dependent-launch": "--no-pdl"},
     )
     """By griddepcontrol, for kernels that do not say themselves what they wait for."""
 

@@ -148,8 +148,8 @@ def about_dependent_launch(laid: Laid, target: Target, options: CompileOptions) 
     decided = partial(Decision, "dependent launch")
     if meetings & {"pdl_sync", "pdl_trigger"}:
         return decided("yes", "the kernel", "T.pdl_sync, T.pdl_trigger")
-    if not options.dependent_launch:
-        return decided("no", "the command line", "--no-dependent-launch")
+    if not options.pdl:
+        return decided("no", "the command line", "--no-pdl")
     if not target.has("cluster"):
         return decided("no", "the compiler", f"{target.name} has no dependent launch")
     if "sync_grid" in meetings:
