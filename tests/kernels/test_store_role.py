@@ -209,7 +209,7 @@ def test_where_it_gains_nothing_the_consumers_store() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"epilogue_warp": False}, {"rrt_size_threshold": 0}, {"overlap": False}, {"pipeline_strategy": "unspecialize"}],
+    [{"epilogue_warp": False}, {"max_scheduled_ii": 0}, {"overlap": False}, {"pipeline_strategy": "unspecialize"}],
     ids=str,
 )
 def test_what_switches_it_off(options: dict[str, object]) -> None:

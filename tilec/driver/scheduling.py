@@ -63,7 +63,7 @@ def schedule_loops(
             ping_pong=options.ping_pong,
             overlap=options.overlap,
             store_role=options.epilogue_warp,
-            most=options.rrt_size_threshold,
+            most=options.max_scheduled_ii,
         )
         if len(planned) + len(ready) == len(place):
             loops = sorted((*(p.loop for p in planned), *ready), key=lambda loop: place[id(loop.loop)])
@@ -133,7 +133,7 @@ def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Soluti
     from tilec.sched.solve import solve
 
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
-    problem, most = loop.problem, options.rrt_size_threshold
+    problem, most = loop.problem, options.max_scheduled_ii
     try:
         is_light = most is not None and len({*loop.roles}) > 1 and bounds(problem).mii > most
         if is_light:

@@ -371,13 +371,14 @@ class CompileOptions:
     )
     """By griddepcontrol, for kernels that do not say themselves what they wait for."""
 
-    rrt_size_threshold: int | None = option(
+    max_scheduled_ii: int | None = option(
         None,
-        "--rrt-size-threshold",
+        "--max-scheduled-ii",
         "Warp-specialised loops whose II must be larger get boundaries and barriers only, with roles by rule (0: all "
         "of them).",
         bounds=(0, None),
         metavar="CYCLES",
+        former={"--rrt-size-threshold": "--max-scheduled-ii"},
     )
     """A warp-specialised loop whose initiation interval (cycles) must be larger is divided among its roles but not
     scheduled (None: every loop is)."""

@@ -20,7 +20,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "consumers": (None, 1, 2),
     "subtile": (None, 1, 2),
     "cluster": (None, (1, 1, 1), (2, 1, 1)),
-    "rrt_size_threshold": (None, 0, 100),
+    "max_scheduled_ii": (None, 0, 100),
 }
 """Of what is no switch."""
 

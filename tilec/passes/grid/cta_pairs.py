@@ -124,6 +124,6 @@ def _interval(laid: Laid, target: Target, options: CompileOptions) -> int:
         ping_pong=options.ping_pong,
         overlap=options.overlap,
         store_role=options.epilogue_warp,
-        most=options.rrt_size_threshold,
+        most=options.max_scheduled_ii,
     )
     return sum(bounds(loop.problem).mii for loop in given)
