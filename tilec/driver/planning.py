@@ -165,7 +165,12 @@ def _scheduled(
     decisions, asked = begun.decisions, begun.asked
     if not asked and (ways := candidates(kernel, laid, options)):
         return _cut_as_pays(kernel, (laid, decisions), ways, target, options, observer, budget)
-    if laid.form == "unspecialised" and options.fewer_stages and options.opt_level > 2 and options.schedule is None:
+    if (
+        laid.form == "unspecialised"
+        and options.stages_by_occupancy
+        and options.opt_level > 2
+        and options.schedule is None
+    ):
         laid, planned, about_stages = _with_residence(laid, target, options, budget)
         observer.saw("layout", laid, partial(_laid_text, target=target))
         observer.saw("problem", tuple(p.loop for p in planned), problem_text, problem_violations)

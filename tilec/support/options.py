@@ -153,14 +153,15 @@ class CompileOptions:
     )
     """Of `T.serial` loops; `T.Pipelined` ones are in any case."""
 
-    fewer_stages: bool = option(
+    stages_by_occupancy: bool = option(
         True,
-        "--fewer-stages",
+        "--stages-by-occupancy",
         "Whether loops may have fewer stages than a block alone would use, where more blocks then share a "
         "multiprocessor.",
         usual="yes, at -O3",
         decides="which stages are given up for another block of a multiprocessor",
         undecided=False,
+        former={"--fewer-stages": "--stages-by-occupancy", "--no-fewer-stages": "--no-stages-by-occupancy"},
     )
     """Versions of tiles are given up where the model says that the occupancy gained is worth more."""
 
