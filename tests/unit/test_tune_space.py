@@ -45,7 +45,7 @@ def test_a_file() -> None:
         ("[constants]\nblock_M = [[64]]\n", "tries block_M = [64]", "numbers, true, false or strings"),
         ("[options]\nclusters = [1]\n", "`clusters`, which is no option", "did you mean cluster?"),
         ("[options]\nwarps = [1]\n", "`warps`, which is no option", "these can be: arrivals, auto-pipeline"),
-        ("[options]\nconsumers = [8]\n", "tries consumers = 8", "a number from 1 to 7"),
+        ("[options]\nconsumer-warpgroups = [8]\n", "tries consumer-warpgroups = 8", "a number from 1 to 7"),
         ("[options]\nstmatrix = [1]\n", "tries stmatrix = 1", "true or false"),
         ("[options]\narrivals = ['block']\n", "tries arrivals = 'block'", "one of warp, thread"),
     ],
@@ -60,22 +60,22 @@ def test_a_file_that_says_nothing(text: str, title: str, help: str) -> None:
 
 
 def test_every_knob_is_a_field_of_the_options() -> None:
-    fields = set(CompileOptions.__dataclass_fields__)
-    assert {name.replace("-", "_") for name in knobs.KNOBS} <= fields
+    assert set(knobs.KNOBS.values()) <= set(CompileOptions.__dataclass_fields__)
+    assert all(name.replace("-", "_") == field for name, field in knobs.KNOBS.items())
 
 
 def test_a_point_becomes_options() -> None:
     base = CompileOptions(defines=(("M", 64), ("block_M", 32)))
     point = (
         ("--cluster", "2x1"),
-        ("--consumers", "auto"),
+        ("--consumer-warpgroups", "auto"),
         ("--rasterisation", 8),
         ("--stmatrix", False),
         ("block_M", 128),
     )
     made = knobs.applied(point, base)
     assert dict(made.defines) == {"M": 64, "block_M": 128}
-    assert (made.cluster, made.consumers, made.rasterisation, made.stmatrix) == ((2, 1, 1), None, 8, False)
+    assert (made.cluster, made.consumer_warpgroups, made.rasterisation, made.stmatrix) == ((2, 1, 1), None, 8, False)
 
 
 # ---- auto ------------------------------------------------------------------------------------------------------------

@@ -115,10 +115,10 @@ def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kern
         from tilec.passes.analysis.clusters import without_cluster
 
         kernel = without_cluster(kernel)
-    if options.consumers is not None:
+    if options.consumer_warpgroups is not None:
         from tilec.passes.grid.consumer_warpgroups import with_consumers
 
-        kernel = with_consumers(kernel, options.consumers)
+        kernel = with_consumers(kernel, options.consumer_warpgroups)
     return observer.saw("tile", fold(kernel), print_kernel, _verified if options.opt_level else _reads_back)
 
 

@@ -246,15 +246,16 @@ class CompileOptions:
     )
     """Of a persistent grid."""
 
-    consumers: int | None = option(
+    consumer_warpgroups: int | None = option(
         None,
-        "--consumers",
+        "--consumer-warpgroups",
         "Warpgroups that compute, as if the kernel said threads=128*N.",
         usual="as the kernel says",
         words={AUTO: None},
         bounds=(1, 7),
         metavar="N",
         tuned=True,
+        former={"--consumers": "--consumer-warpgroups"},
     )
     """Warpgroups of 128 threads that a block computes with, whatever the kernel says (None: as it says)."""
 

@@ -1,4 +1,4 @@
-"""Another number of warpgroups to compute with than the kernel asks for (`--consumers`).
+"""Another number of warpgroups to compute with than the kernel asks for (`--consumer-warpgroups`).
 
 Operations on tiles are shared out among the threads that there are, so that their number is one of the many ways to run
 a kernel. It is not where the kernel itself says which thread does what.
@@ -25,7 +25,7 @@ def with_consumers(kernel: Kernel, groups: int) -> Kernel:
     for span, reason in _by_hand(kernel):
         fail(
             "bad-consumers",
-            f"--consumers {groups} does not fit this kernel, which depends on its {kernel.threads} threads",
+            f"--consumer-warpgroups {groups} does not fit this kernel, which depends on its {kernel.threads} threads",
             span,
             reason,
             secondary=(Label(kernel.span, "the kernel"),),
@@ -39,7 +39,7 @@ def with_consumers(kernel: Kernel, groups: int) -> Kernel:
                 f"{groups} warpgroups cannot share a {rows} × {columns} accumulator",
                 stmt.span,
                 f"{rows / 64:g} times 64 rows, {columns / 64:g} times 64 columns",
-                help=f"choose a tile of {64 * groups} rows, or another number for --consumers",
+                help=f"choose a tile of {64 * groups} rows, or another number for --consumer-warpgroups",
             )
     return replace(kernel, threads=threads)
 

@@ -32,9 +32,11 @@ def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
         groups = max(laid.kernel.threads // WARPGROUP_THREADS, 1)
         yield Decision("roles", "producer, consumer", "the compiler", "a warp of its own loads ahead by TMA")
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
-        given = Decision("consumers", chosen, "the command line", f"--consumers {options.consumers}")
+        given = Decision(
+            "consumers", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
+        )
         said = Decision("consumers", chosen, "the kernel", f"threads={laid.kernel.threads}")
-        yield said if options.consumers is None else given
+        yield said if options.consumer_warpgroups is None else given
         return
     loops = pipelined_loops(laid.kernel.body)
     chosen = "all warps alike, loops one trip after the other" if loops and laid.form == "serial" else "all warps alike"
