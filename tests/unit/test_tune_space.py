@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilec.frontend.syntax.parse import parse
-from tilec.support.diagnostics import CompileError
+from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 from tilec.tune import auto, knobs, space_file, tuned
@@ -57,6 +57,13 @@ def test_a_file_that_says_nothing(text: str, title: str, help: str) -> None:
     assert diagnostic.code == "bad-space"
     assert title in diagnostic.title
     assert help in (diagnostic.help or "")
+
+
+def test_an_option_by_the_name_that_it_had() -> None:
+    heard: list[Diagnostic] = []
+    found = space_file.read("[options]\nstore-role = [true, false]\n", "s.toml", [], heard.append)
+    assert [(axis.name, axis.values) for axis in found.axes] == [("--epilogue-warp", (True, False))]
+    assert [(d.code, d.help) for d in heard] == [("deprecated-spelling", "write epilogue-warp")]
 
 
 def test_every_knob_is_a_field_of_the_options() -> None:

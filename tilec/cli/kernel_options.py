@@ -14,8 +14,8 @@ from tilec.cli.diagnostics import FORMATS
 from tilec.cli.former import FormerSpellings, former_spellings
 from tilec.cli.words import several_of
 from tilec.support import files, options, resources
-from tilec.support.diagnostics import Diagnostic, fail
-from tilec.support.option_fields import Option, value_of, word_for
+from tilec.support.diagnostics import fail
+from tilec.support.option_fields import Option, deprecated, value_of, word_for
 from tilec.support.options import DECIDED, OPTIONS, CompileOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -137,10 +137,7 @@ def _warn_of_former(asked: CompileOptions) -> None:
 
     observer = Observer()
     for old, new in former.items():
-        found = Diagnostic(
-            "deprecated-spelling", f"{old} is an older spelling", help=f"write {new}", severity="warning"
-        )
-        observer.warn(found, asked)
+        observer.warn(deprecated(old, new), asked)
     show(observer.warnings, None)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import Diagnostic, fail
 from tilec.support.records import dataclass
 
 AUTO = "auto"
@@ -121,6 +121,11 @@ def check_value(name: str, option: Option, default: object, value: object) -> No
             _number(option, value)
         except ValueError as reason:
             raise ValueError(f"{name} {reason}, not {value!r}") from None
+
+
+def deprecated(old: str, new: str) -> Diagnostic:
+    """The warning for what is written as in an earlier version."""
+    return Diagnostic("deprecated-spelling", f"{old} is an older spelling", help=f"write {new}", severity="warning")
 
 
 def said(value: object) -> str:

@@ -427,6 +427,15 @@ DECIDED = {field: stated for field, stated in OPTIONS.items() if stated.decides}
 """What -O3 adds to -O2. With what `without` says of all of these both levels have the same schedules and grid."""
 
 
+FORMER_NAMES = {
+    old.removeprefix("--"): field
+    for field, stated in OPTIONS.items()
+    for old, new in stated.former.items()
+    if new == stated.switch
+}
+"""By the names that options had in spaces, files of `tilec tune` and from Python: their fields now."""
+
+
 def check_fields(given: Mapping[str, object]) -> None:
     """Raises `ValueError` where there is no such field of `CompileOptions`, or it has no such value."""
     usual = CompileOptions()

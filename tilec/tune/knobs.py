@@ -9,7 +9,7 @@ from typing import Any
 
 from tilec.support import option_fields
 from tilec.support.diagnostics import CompileError, fail
-from tilec.support.options import OPTIONS, CompileOptions
+from tilec.support.options import FORMER_NAMES, OPTIONS, CompileOptions
 from tilec.tune.space import Point, Space, Value
 
 DASHES = "--"
@@ -20,6 +20,11 @@ _USUAL = CompileOptions()
 
 KNOBS: dict[str, str] = {stated.name: field for field, stated in OPTIONS.items() if stated.tuned}
 """The field of `CompileOptions` that each turns."""
+
+
+def current(name: str) -> str:
+    """The name now of a knob that may be called as it once was."""
+    return OPTIONS[FORMER_NAMES[name]].name if name in FORMER_NAMES else name
 
 
 def value_of(name: str, value: Value) -> Any:

@@ -7,15 +7,16 @@ from difflib import get_close_matches
 from typing import Any
 
 from tilec.support import readers
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import Warn, fail, unheard
+from tilec.support.option_fields import deprecated
 from tilec.tune import knobs
 from tilec.tune.space import Space, SpaceError, Value, space
 
 TABLES = ("constants", "options")
 
 
-def read(text: str, path: str, constants: Collection[str]) -> Space:
-    """The space of a file, for a kernel with these constants."""
+def read(text: str, path: str, constants: Collection[str], warn: Warn = unheard) -> Space:
+    """The space of a file, for a kernel with these constants. `warn` hears of options by names that they once had."""
     try:
         tables = readers.toml_table(text)
     except ValueError as error:
@@ -36,9 +37,11 @@ def read(text: str, path: str, constants: Collection[str]) -> Space:
             )
         axes.append((name, _values(name, values, path)))
     for name, values in tables.get("options", {}).items():
-        listed = _values(name, values, path)
-        knobs.check(name, listed, path)
-        axes.append((f"{knobs.DASHES}{name}", listed))
+        listed, now = _values(name, values, path), knobs.current(name)
+        if now != name:
+            warn(deprecated(f"{name} in {path}", now))
+        knobs.check(now, listed, path)
+        axes.append((f"{knobs.DASHES}{now}", listed))
     if not axes:
         fail("bad-space", f"{path} has nothing to try", help="write name = [value, …] lines under [constants]")
     try:

@@ -46,7 +46,8 @@ def write(tuned: Tuned) -> str:
 def read(text: str, path: str) -> Tuned:
     try:
         record = readers.json_value(text)
-        constants, options = record["constants"], record["options"]
+        constants = record["constants"]
+        options = {knobs.current(name): value for name, value in record["options"].items()}
         point = (*constants.items(), *((f"{knobs.DASHES}{name}", value) for name, value in options.items()))
         for name, value in options.items():
             knobs.check(name, [value], path)
