@@ -10,11 +10,22 @@ from command import tilec
 
 from tilec.cli.commands import command_of
 from tilec.cli.former import FormerSpellings
+from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 from tilec.support.option_fields import Option, value_of
 from tilec.support.options import OPTIONS, CompileOptions
 
 KERNEL = str(Path(__file__).parents[2] / "samples" / "gemm.tl")
 USUAL = CompileOptions()
+UNSET = """
+import tilelang.language as T
+
+
+@T.prim_func
+def unset(C: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128):
+        tile = T.alloc_fragment((64, 64), "float32")
+        T.copy(tile, C)
+"""
 
 
 def command() -> click.Command:
@@ -68,6 +79,25 @@ def test_an_older_spelling_is_told_of(capfd: pytest.CaptureFixture[str]) -> None
     assert tilec("check", "--no-cluster", "-Wno-deprecated-spelling", KERNEL) == 0
     assert capfd.readouterr().err == ""
     assert tilec("check", "--no-cluster", "-Werror", KERNEL) == 1
+
+
+@pytest.mark.parametrize(("old", "new"), FORMER_CODES.items(), ids=FORMER_CODES)
+def test_an_older_code_is_explained_as_the_new_one(old: str, new: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("explain", old) == 0
+    shown = capfd.readouterr().out
+    assert shown.startswith(f"{old} is called {new} now:\n\n{new}\n") and EXPLANATIONS[new] in shown
+
+
+def test_an_older_code_silences_and_is_told_of(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kernel = tmp_path / "k.tl"
+    kernel.write_text(UNSET, encoding="utf-8")
+    assert tilec("check", str(kernel)) == 0
+    assert "warning[uninitialised-read]" in capfd.readouterr().err
+    assert tilec("check", "-Wno-never-set", str(kernel)) == 0
+    said = capfd.readouterr().err
+    assert "[uninitialised-read]" not in said
+    assert "warning[deprecated-spelling]: -Wno-never-set is an older spelling" in said
+    assert "write -Wno-uninitialised-read" in said
 
 
 def test_of_two_spellings_the_new_one_counts() -> None:

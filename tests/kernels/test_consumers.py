@@ -92,7 +92,7 @@ def refusal(path: Path, consumers: int, **defines: Value) -> str:
     with pytest.raises(CompileError) as caught:
         made(path, consumers, **defines)
     (found,) = caught.value.diagnostics
-    assert found.code == "bad-consumers" and found.primary is not None and found.help
+    assert found.code == "bad-consumer-warpgroups" and found.primary is not None and found.help
     return f"{found.title}: {found.primary.text}"
 
 

@@ -30,7 +30,7 @@ class FormerSpellings(click.Option):
         value, source = super().consume_value(ctx, opts)
         for old, new in self.former.items():
             if old in opts:
-                ctx.meta.setdefault(_META, {})[old] = new
+                remember_former(old, new, ctx)
                 if source is not ParameterSource.COMMANDLINE:
                     value, source = opts[old], ParameterSource.COMMANDLINE
         return value, source
@@ -38,6 +38,13 @@ class FormerSpellings(click.Option):
 
 _META = "tilec.former"
 """Under it, a command knows which old spellings it was given, and what is written now."""
+
+
+def remember_former(old: str, new: str, context: click.Context | None = None) -> None:
+    """That the command in hand was given an old spelling."""
+    context = context or click.get_current_context(silent=True)
+    if context is not None:
+        context.meta.setdefault(_META, {})[old] = new
 
 
 def former_spellings() -> Mapping[str, str]:

@@ -11,7 +11,7 @@ import click
 from tilec.cli.arguments import response_files
 from tilec.cli.console import set_format, show, usage
 from tilec.cli.diagnostics import FORMATS
-from tilec.cli.former import FormerSpellings, former_spellings
+from tilec.cli.former import FormerSpellings, former_spellings, remember_former
 from tilec.cli.words import several_of
 from tilec.support import files, options, resources
 from tilec.support.diagnostics import fail
@@ -102,8 +102,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
     target, *others = target_names(given)
     if others:
         usage(f"--target {given['target']}: this is about one machine at a time, so name one")
-    for word in given["warn"]:
-        _check_warn(word)
+    silenced = [_silenced(word) for word in given["warn"] if word != "error"]
     tuned = given["tuned"]
     if given["schedule"] is not None and tuned is not None:
         usage("--schedule and --tuned exclude each other: both have a schedule")
@@ -111,7 +110,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         **{field: _value(field, stated, given[field]) for field, stated in OPTIONS.items()} | {"target": target},
         cache_dir=options.cache_folder(),
         switches=options.switches(),
-        silenced=tuple(w.removeprefix("no-") for w in given["warn"] if w != "error"),
+        silenced=tuple(silenced),
         warnings_are_errors="error" in given["warn"],
     )
     _warn_of_former(asked)
@@ -141,12 +140,17 @@ def _warn_of_former(asked: CompileOptions) -> None:
     show(observer.warnings, None)
 
 
-def _check_warn(word: str) -> None:
-    from tilec.driver.explanations import EXPLANATIONS
+def _silenced(word: str) -> str:
+    """The code that `-Wno-CODE` names."""
+    from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
-    if word in ("error", "no-all") or (word.startswith("no-") and word.removeprefix("no-") in EXPLANATIONS):
-        return
-    fail("unknown-code", f"-W{word} is no warning option", help="write -Wno-CODE, -Wno-all or -Werror")
+    code = word.removeprefix("no-")
+    if code in FORMER_CODES and code != word:
+        remember_former(f"-Wno-{code}", f"-Wno-{FORMER_CODES[code]}")
+        return FORMER_CODES[code]
+    if word != "no-all" and (code not in EXPLANATIONS or code == word):
+        fail("unknown-code", f"-W{word} is no warning option", help="write -Wno-CODE, -Wno-all or -Werror")
+    return code
 
 
 def target_names(given: dict[str, Any]) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ def apart(observer: Observer, kernels: Sequence[Kernel]) -> list[Observer]:
         return [observer]
     if single := [s for s in STAGES[1:-2] if s in observer.keep or s == observer.stop_after]:
         fail(
-            "which-entry",
+            "ambiguous-entry",
             f"the file has {len(kernels)} kernels, each with its own {single[0]}",
             kernels[0].span,
             "one of them",

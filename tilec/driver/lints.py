@@ -1,13 +1,13 @@
 """Lints: what makes a correct kernel slower than it looks, each with the line and the remedy.
 
-register-spill, wgmma-serialised, injected-wait, setmaxnreg-ignored   what the assembler did (`remarks` words them)
+register-spill, wgmma-serialised, inserted-wait, setmaxnreg-ignored   what the assembler did (`remarks` words them)
 bank-conflict         two alias groups reach shared memory at once, each by a pattern that its layout cannot serve
 layout-conversion     a fragment goes through shared memory, since statements need it in different registers
 barriers-exhausted    more named barriers than the machine has, or more meetings at them than may be carried from one
                       iteration to the next
 address-latency       address arithmetic makes the compute side look long, and so hides that loads need more stages
-tensor-memory-full    accumulators need more columns of tensor memory than an SM has
-product-by-threads    a product that tcgen05.mma could do goes by mma.sync, for what stands around it
+tensor-memory-exhausted  accumulators need more columns of tensor memory than an SM has
+mma-sync-fallback     a product that tcgen05.mma could do goes by mma.sync, for what stands around it
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from tilec.target.table import Target
 
 CODES = frozenset(
     {
-        "register-spill", "wgmma-serialised", "injected-wait", "setmaxnreg-ignored",
-        "bank-conflict", "layout-conversion", "barriers-exhausted", "address-latency", "tensor-memory-full",
-        "product-by-threads",
+        "register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored",
+        "bank-conflict", "layout-conversion", "barriers-exhausted", "address-latency", "tensor-memory-exhausted",
+        "mma-sync-fallback",
     }
 )  # fmt: skip
 
@@ -349,7 +349,7 @@ def products(laid: Laid, target: Target, options: CompileOptions) -> Iterator[Di
     for left in left_to_threads(laid, target):
         if left.is_able and left.op.regions[2].buffer.span not in crowded:
             yield Diagnostic(
-                "product-by-threads",
+                "mma-sync-fallback",
                 "this product goes by mma.sync, not by tcgen05.mma",
                 Label(left.op.span, left.why),
                 help=left.help,
@@ -365,7 +365,7 @@ def tensor_memory(laid: Laid, target: Target) -> Iterator[Diagnostic]:
     there = [b for b in laid.kernel.buffers if b.scope == "tmem"]
     total, limit = sum(map(columns, (*there, *left))), target.limit("tmem_columns")
     yield Diagnostic(
-        "tensor-memory-full",
+        "tensor-memory-exhausted",
         f"the accumulators need {total} columns of tensor memory, an SM of {target.name} has {limit}",
         Label(left[0].span, f"{left[0].name} needs {columns(left[0])}, and stays in registers"),
         tuple(Label(b.span, f"{columns(b)} are taken here") for b in there),

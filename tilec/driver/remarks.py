@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 _TITLES: dict[RemarkKind, str] = {
     "register-spill": "registers spill to local memory",
     "wgmma-serialised": "the assembler serialises the wgmma instructions",
-    "injected-wait": "the assembler injects waits between wgmma instructions",
+    "inserted-wait": "the assembler injects waits between wgmma instructions",
     "setmaxnreg-ignored": "the assembler ignores setmaxnreg",
     "assembler-warning": "the assembler warns",
 }
 _HELP: dict[RemarkKind, str] = {
     "register-spill": "use a smaller tile, or more threads to share it",
     "wgmma-serialised": "touch accumulators and operand registers only after the loop, or use a smaller tile",
-    "injected-wait": "keep what touches the accumulator out of the loop, or let it stand right behind the product",
+    "inserted-wait": "keep what touches the accumulator out of the loop, or let it stand right behind the product",
     "setmaxnreg-ignored": "use more threads, or --pipeline-strategy unspecialize",
 }
 

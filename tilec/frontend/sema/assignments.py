@@ -145,7 +145,7 @@ class Assignments(Loops):
         if isinstance(tensor, Buffer) and isinstance(given, Buffer) and tensor.scope == "global" != given.scope:
             self.warn(
                 warning(
-                    "nothing-copied",
+                    "rebound-tensor",
                     f"`{name}` gets another meaning, and nothing is copied",
                     span,
                     f"from here on this is {describe(given)}",

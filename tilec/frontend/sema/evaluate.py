@@ -222,7 +222,7 @@ class Evaluator:
         condition = arithmetic.condition(self.operand(node))
         if not isinstance(condition, bool):
             fail(
-                "runtime-argument",
+                "not-a-constant",
                 "this condition must be decidable at compile time",
                 node.span,
                 "known only at run time",
@@ -560,7 +560,7 @@ class Evaluator:
         stop = extent_expr(buffer.extents[dim]) if node.upper is None else self.index(node.upper)
         form = affine(Binary("sub", stop, start, INT32))
         if form.terms:
-            fail("runtime-shape", "the extent of a slice must be known at compile time", node.span)
+            fail("dynamic-shape", "the extent of a slice must be known at compile time", node.span)
         if form.constant <= 0:
             fail("wrong-shape", "the slice is empty", node.span, f"its extent is {form.constant}")
         return Range(start, form.constant)

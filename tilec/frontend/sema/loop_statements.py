@@ -164,7 +164,7 @@ class Loops(PerThread):
                 )
             if isinstance(condition, bool) and not has_break(spelled(node.body, self.is_break)):
                 fail(
-                    "endless-loop",
+                    "infinite-loop",
                     "the condition of this loop never changes",
                     node.condition.span,
                     f"always {condition}",

@@ -88,7 +88,7 @@ def draw(body: PerThread, call: Arguments) -> Expr:
     generator = body.generator
     if generator is None:
         fail(
-            "generator-not-set",
+            "uninitialised-generator",
             f"{call.name} before T.rng_init",
             call.span,
             help="write T.rng_init(seed) before it, where every thread runs it",

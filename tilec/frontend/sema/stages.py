@@ -84,7 +84,7 @@ def _set(body: Assignments, variable: Buffer, value: Expr, span: Span) -> None:
 
 def acquire(body: Body, handle: Handle, span: Span, returns: bool = False, ready: Expr | None = None) -> Stage:
     """Wait until the next stage is this side's, unless `ready` says of this one that it is, and take it. Errors:
-    `pipeline-role`, `pipeline-order`."""
+    `pipeline-role`, `pipeline-deadlock`."""
     made, side, role = handle.pipeline, handle.side, _role(body, handle, span)
     held = body.ledger.held()
     _check_room(handle, held, span)
@@ -149,7 +149,7 @@ def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
     if len(mine) >= handle.pipeline.stages:
         stages = handle.pipeline.stages
         fail(
-            "pipeline-order",
+            "pipeline-deadlock",
             f"the {handle.side} acquires one stage of {handle.pipeline.name} more than there are",
             span,
             "waits for ever",
@@ -190,7 +190,7 @@ def _other(parity: Expr) -> Expr:
 def release_by_hand(body: Body, stage: Stage, span: Span) -> None:
     if stage.taken.returns:
         fail(
-            "stage-released-twice",
+            "double-release",
             f"{stage.taken.what} is released twice",
             span,
             "once here",

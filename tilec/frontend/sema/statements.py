@@ -184,7 +184,7 @@ class Body(Assignments):
         if not isinstance(node, ast.Call):
             value = self.value(node)
             called = f"write `{value.path}(…)`" if isinstance(value, Member) else None
-            fail("no-effect", "this statement does nothing", node.span, f"this is {describe(value)}", help=called)
+            fail("unused-value", "this statement does nothing", node.span, f"this is {describe(value)}", help=called)
         if isinstance(function := self.value(node.function), Function):
             self.called(function, *self.arguments(node), node.span)
             return
@@ -226,9 +226,9 @@ class Body(Assignments):
             name = node.function.id if isinstance(node.function, ast.Name) else ""
             if f"T.{name}" in supported_names():
                 title = f"`{name}` does nothing in a kernel"
-                fail("no-effect", title, node.span, help=f"did you mean T.{name}?", fix=Fix(name, f"T.{name}"))
+                fail("unused-value", title, node.span, help=f"did you mean T.{name}?", fix=Fix(name, f"T.{name}"))
             self.value(node)
-            fail("no-effect", "the value of this call is not used", node.span)
+            fail("unused-value", "the value of this call is not used", node.span)
         if self.is_parallel and spelling.element is not None:
             self._elements(spelling, node)
             return

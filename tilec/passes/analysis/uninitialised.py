@@ -43,7 +43,7 @@ def unset(kernel: Kernel) -> Iterator[Diagnostic]:
         if tile in first:
             adds = tile in writes(first[tile])
             yield warning(
-                "never-set",
+                "uninitialised-read",
                 f"nothing gives {tile.name} a value",
                 tile.span,
                 "allocated here",

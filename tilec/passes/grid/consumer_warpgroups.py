@@ -24,7 +24,7 @@ def with_consumers(kernel: Kernel, groups: int) -> Kernel:
         return kernel
     for span, reason in _by_hand(kernel):
         fail(
-            "bad-consumers",
+            "bad-consumer-warpgroups",
             f"--consumer-warpgroups {groups} does not fit this kernel, which depends on its {kernel.threads} threads",
             span,
             reason,
@@ -35,7 +35,7 @@ def with_consumers(kernel: Kernel, groups: int) -> Kernel:
         if isinstance(stmt, TileOp) and stmt.name == "gemm" and not _is_shared_by(stmt, groups):
             rows, columns = stmt.regions[2].shape
             fail(
-                "bad-consumers",
+                "bad-consumer-warpgroups",
                 f"{groups} warpgroups cannot share a {rows} × {columns} accumulator",
                 stmt.span,
                 f"{rows / 64:g} times 64 rows, {columns / 64:g} times 64 columns",
