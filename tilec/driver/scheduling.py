@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilec.driver.front import strategy_of
 from tilec.driver.work import Planned, Work
-from tilec.support.diagnostics import Diagnostic, Label, fail
+from tilec.support.diagnostics import Label, fail
 from tilec.support.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -230,17 +230,9 @@ def schedule_violations(planned: tuple[Planned, ...]) -> Iterator[str]:
         yield from violations(p.loop.problem, p.solution.schedule)
 
 
-def not_proven(planned: Planned) -> Diagnostic | None:
-    if planned.solution.warning is None:
-        return None
-    label = Label(planned.loop.loop.span)
-    helped = "search longer, with a larger --search-budget" if planned.solution.is_cut else None
-    return Diagnostic("schedule-not-proven", planned.solution.warning, label, help=helped, severity="warning")
-
-
 def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...]:
     """That schedules were searched for no further, where the budget is spent."""
-    if not budget.is_spent or options.scheduler != "exact":
+    if not budget.is_spent:
         return ()
     from tilec.sched.decision import Decision
 

@@ -201,7 +201,8 @@ class CompileOptions:
         5000,
         "--search-budget",
         "How much a kernel's schedules may be searched for, all of its candidates together, in units of one to five "
-        "milliseconds that do not depend on the machine; then heuristics answer.",
+        "milliseconds that do not depend on the machine; then heuristics answer, and where they are asked the first "
+        "answer that they have.",
         bounds=(0, None),
         metavar="N",
     )
