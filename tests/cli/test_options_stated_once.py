@@ -103,3 +103,10 @@ def test_an_older_code_silences_and_is_told_of(tmp_path: Path, capfd: pytest.Cap
 def test_of_two_spellings_the_new_one_counts() -> None:
     params = command().make_context("tilec", ["--cluster", "2x1", "--no-cluster", KERNEL]).params
     assert params["cluster"] == "2x1"
+
+
+def test_the_option_of_the_guide_is_as_it_is_stated() -> None:
+    root = Path(__file__).parents[2]
+    guide = (root / "docs" / "extending.md").read_text(encoding="utf-8")
+    (shown,) = (block for block in guide.split("\n\n") if block.startswith("    stmatrix: bool = option("))
+    assert shown in (root / "tilec" / "support" / "options.py").read_text(encoding="utf-8")
