@@ -307,9 +307,9 @@ def test_accumulators_that_do_not_fit(capfd: pytest.CaptureFixture[str]) -> None
     wide = [str(GEMM), "--target", "sm_100a", "-D", "block_M=256", "-D", "block_N=512", "-o", "a.cubin"]
     assert main(wide) == 0
     said = capfd.readouterr().err
-    assert "warning[tensor-memory-full]: the accumulators need 1024 columns of tensor memory" in said
+    assert "warning[tensor-memory-exhausted]: the accumulators need 1024 columns of tensor memory" in said
     assert "gemm.tl:22:" in said and "use a smaller tile" in said
     assert main([*wide, "--lint=error"]) == 1
-    assert "error[tensor-memory-full]" in capfd.readouterr().err
+    assert "error[tensor-memory-exhausted]" in capfd.readouterr().err
     assert main([str(GEMM), "--target", "sm_100a", "-o", "b.cubin"]) == 0
-    assert "tensor-memory-full" not in capfd.readouterr().err
+    assert "tensor-memory-exhausted" not in capfd.readouterr().err

@@ -95,7 +95,7 @@ def _cluster(laid: Laid, target: Target, options: CompileOptions, against: Decis
         by = Decision("cluster", show_cluster(kernel.cluster), "the command line" if is_given else "the kernel", why)
         return kernel.cluster, by
     if options.cluster is not None:
-        return ALONE, Decision("cluster", "none", "the command line", "--no-cluster")
+        return ALONE, Decision("cluster", "none", "the command line", "--cluster none")
     if options.opt_level < MAY_DECIDE:
         return none(f"decided from -O{MAY_DECIDE} on")
     if against is not None:

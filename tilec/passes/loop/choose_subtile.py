@@ -86,7 +86,7 @@ def _carried_out(kernel: Kernel, cut: Subtile) -> Kernel:
 def candidates(kernel: Kernel, laid: Laid, options: CompileOptions) -> tuple[Subtile, ...]:
     """The ways to cut the tiles of a kernel's only pipelined loop that hold a product of one trip, with which something
     is computed; none where there is nothing to decide."""
-    if options.schedule is not None or options.rrt_size_threshold is not None:
+    if options.schedule is not None or options.max_scheduled_ii is not None:
         return ()
     if options.subtile is None and options.opt_level < MAY_DECIDE:
         return ()

@@ -32,9 +32,11 @@ def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
         groups = max(laid.kernel.threads // WARPGROUP_THREADS, 1)
         yield Decision("roles", "producer, consumer", "the compiler", "a warp of its own loads ahead by TMA")
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
-        given = Decision("consumers", chosen, "the command line", f"--consumers {options.consumers}")
+        given = Decision(
+            "consumers", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
+        )
         said = Decision("consumers", chosen, "the kernel", f"threads={laid.kernel.threads}")
-        yield said if options.consumers is None else given
+        yield said if options.consumer_warpgroups is None else given
         return
     loops = pipelined_loops(laid.kernel.body)
     chosen = "all warps alike, loops one trip after the other" if loops and laid.form == "serial" else "all warps alike"
@@ -178,8 +180,8 @@ def about_dependent_launch(laid: Laid, target: Target, options: CompileOptions) 
     decided = partial(Decision, "dependent launch")
     if meetings & {"pdl_sync", "pdl_trigger"}:
         return decided("yes", "the kernel", "T.pdl_sync, T.pdl_trigger")
-    if not options.dependent_launch:
-        return decided("no", "the command line", "--no-dependent-launch")
+    if not options.pdl:
+        return decided("no", "the command line", "--no-pdl")
     if not target.has("cluster"):
         return decided("no", "the compiler", f"{target.name} has no dependent launch")
     if "sync_grid" in meetings:
