@@ -413,19 +413,19 @@ LOOPS = (
     Name(
         ("range", "T.serial", "T.Serial"),
         loops.SEQUENTIAL["T.serial"][1],
-        "One trip after another. Bounds may be known at run time only, the step not; it may be negative.",
+        "One iteration after another. Bounds may be known at run time only, the step not; it may be negative.",
         _LOOP,
     ),
     Name(
         ("T.unroll", "T.Unroll"),
         loops.SEQUENTIAL["T.unroll"][1],
-        "The same, several trips at once: `unroll_factor` many, all with `explicit`, else as pays.",
+        "The same, several iterations at once: `unroll_factor` many, all with `explicit`, else as pays.",
         (*_LOOP, loops.unroll_factor),
     ),
     Name(
         ("T.Pipelined",),
         loops.SEQUENTIAL["T.Pipelined"][1],
-        """The same, with the statements of several trips in flight: as a solved schedule says, or as `stage` and
+        """The same, with the statements of several iterations in flight: as a solved schedule says, or as `stage` and
         `order` do. `num_stages` is the most versions of a tile there may be.""",
         (*_LOOP, manual.asked, manual.manual_schedule),
     ),
@@ -474,7 +474,7 @@ STATEMENTS: dict[str, str] = {
     "repeated for each item.",
     "While": "`while condition:`, known at run time only, or left by `break`.",
     "Break": "`break` leaves the innermost serial loop.",
-    "Continue": "`continue` goes on with the next trip.",
+    "Continue": "`continue` goes on with the next iteration.",
     "Assert": "`assert condition, message`: known at compile time, or in a kernel as T.device_assert.",
     "Evaluate": "a call of an operation or of a macro. A string is a comment.",
     "Pass": "`pass` does nothing.",

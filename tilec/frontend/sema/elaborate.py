@@ -121,7 +121,7 @@ def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> ast.Fu
     if len(kernels) > 1:
         first, *others = kernels.values()
         fail(
-            "which-entry",
+            "ambiguous-entry",
             f"{source.path} has {len(kernels)} kernels",
             first.name_span,
             "one of them",

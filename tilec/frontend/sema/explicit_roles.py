@@ -92,7 +92,7 @@ def neighbours(groups: list[int], span: Span) -> range:
     found = range(groups[0], groups[-1] + 1)
     if list(found) != groups:
         fail(
-            "team-apart",
+            "noncontiguous-warpgroups",
             "warpgroups that work together must be neighbours, each named once",
             span,
             f"these are {', '.join(map(str, groups))}",

@@ -182,7 +182,7 @@ def check_assert(context: Context, node: ast.Assert) -> None:
     """`assert condition, message` on values known at compile time."""
     condition = arithmetic.condition(evaluate.argument(context, node.condition))
     if not isinstance(condition, bool):
-        fail("runtime-argument", "an assertion must be decidable at compile time", node.condition.span)
+        fail("not-a-constant", "an assertion must be decidable at compile time", node.condition.span)
     if not condition:
         message = None if node.message is None else context.value(node.message)
         note = (str(message),) if isinstance(message, str) else ()

@@ -325,7 +325,7 @@ def _grid_extent(argument: Argument, limit: int) -> Extent:
     if isinstance(value, EXPR_TYPES):
         if as_size(value) is None:
             fail(
-                "runtime-grid",
+                "dynamic-grid",
                 "the grid must be known at launch",
                 argument.span,
                 f"depends on {describe(value)}",

@@ -157,7 +157,7 @@ def unroll_factor(call: Call, bounds: Header) -> int | None:
         return None
     if bounds.trips is None:
         fail(
-            "runtime-argument",
+            "not-a-constant",
             f"{call.name}: a loop is written out only if its trips can be counted at compile time",
             explicit.span,
             help="give an `unroll_factor` instead",
@@ -220,7 +220,7 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
         start, stop = header(call).start, header(call).stop
         for name, bound in (("start", start), ("stop", stop)):
             if not isinstance(bound, Const):
-                fail("runtime-shape", f"{call.name}: the bounds must be known at compile time", call[name].span)
+                fail("dynamic-shape", f"{call.name}: the bounds must be known at compile time", call[name].span)
         first, end = int(getattr(start, "value", 0)), int(getattr(stop, "value", 0))
         if end <= first:
             fail("wrong-shape", f"{call.name}: the loop is empty", call.span, f"from {first} to {end}")

@@ -393,14 +393,14 @@ def with_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]
 def on_stages(context: Context, op: TileOp, arguments: tuple[list[Argument], dict[str, Argument]]) -> TileOp:
     """The operation, if it does with the stages' tiles among its arguments what their sides may. A T.copy from a tensor
     by which a producer fills its stage may signal the stage's barrier, where the target can do that. Errors:
-    `stage-side`."""
+    `stage-access`."""
     given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
     loads = op.name in ("copy", "gather4") and op.regions[0].buffer.scope == "global"
     for tile, span in given:
         stage = tile.stage
         if loads and stage.side == "consumer":
             fail(
-                "stage-side",
+                "stage-access",
                 "a consumer fills the stage that it has been handed",
                 span,
                 "nobody waits for this copy",

@@ -73,7 +73,7 @@ def draw(context: Context, call: Arguments) -> Expr:
     generator = context.generator
     if generator is None:
         fail(
-            "generator-not-set",
+            "uninitialised-generator",
             f"{call.name} before T.rng_init",
             call.span,
             help="write T.rng_init(seed) before it, where every thread runs it",

@@ -119,7 +119,7 @@ def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
     if len(mine) >= handle.pipeline.stages:
         stages = handle.pipeline.stages
         fail(
-            "pipeline-order",
+            "pipeline-deadlock",
             f"the {handle.side} acquires one stage of {handle.pipeline.name} more than there are",
             span,
             "waits for ever",
@@ -160,7 +160,7 @@ def _other(parity: Expr) -> Expr:
 def release_by_hand(context: Context, stage: Stage, span: Span) -> None:
     if stage.taken.returns:
         fail(
-            "stage-released-twice",
+            "double-release",
             f"{stage.taken.what} is released twice",
             span,
             "once here",

@@ -79,7 +79,7 @@ def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
     assert isinstance(source, Buffer)
     if source.is_dynamic:
         fail(
-            "runtime-shape",
+            "dynamic-shape",
             f"{call.name} of a tensor whose shape is known at launch",
             call["src"].span,
             f"this is {describe(source)}",
