@@ -83,7 +83,7 @@ def _warn_of_name(context: Context, name: str, argument: Argument, span: Span) -
     if isinstance(tensor, Buffer) and isinstance(given, Buffer) and tensor.scope == "global" != given.scope:
         context.warn(
             warning(
-                "nothing-copied",
+                "rebound-tensor",
                 f"`{name}` gets another meaning, and nothing is copied",
                 span,
                 f"from here on this is {describe(given)}",

@@ -86,7 +86,7 @@ def decided(context: Context, node: ast.Expr) -> bool:
     condition = arithmetic.condition(operand(context, node))
     if not isinstance(condition, bool):
         fail(
-            "runtime-argument",
+            "not-a-constant",
             "this condition must be decidable at compile time",
             node.span,
             "known only at run time",
@@ -124,7 +124,7 @@ def _index(context: Context, node: ast.Expr | ast.Slice, buffer: Buffer, dim: in
     stop = extent_expr(buffer.extents[dim]) if node.upper is None else index(context, node.upper)
     form = affine(Binary("sub", stop, start, INT32))
     if form.terms:
-        fail("runtime-shape", "the extent of a slice must be known at compile time", node.span)
+        fail("dynamic-shape", "the extent of a slice must be known at compile time", node.span)
     if form.constant <= 0:
         fail("wrong-shape", "the slice is empty", node.span, f"its extent is {form.constant}")
     return Range(start, form.constant)

@@ -95,7 +95,7 @@ def while_(context: Context, node: ast.While) -> None:
             )
         if isinstance(condition, bool) and not jumps.leaves(context, node.body):
             fail(
-                "endless-loop",
+                "infinite-loop",
                 "the condition of this loop never changes",
                 node.condition.span,
                 f"always {condition}",

@@ -54,7 +54,7 @@ def _set(context: Context, variable: Buffer, value: Expr, span: Span) -> None:
 
 def acquire(context: Context, handle: Handle, span: Span, returns: bool = False, ready: Expr | None = None) -> Stage:
     """Wait until the next stage is this side's, unless `ready` says of this one that it is, and take it. Errors:
-    `pipeline-role`, `pipeline-order`."""
+    `pipeline-role`, `pipeline-deadlock`."""
     made, side, role = handle.pipeline, handle.side, _role(context, handle, span)
     held = context.ledger.held()
     _check_room(handle, held, span)

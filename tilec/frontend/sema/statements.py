@@ -43,7 +43,7 @@ def _carry_out(context: Context, node: ast.Expr) -> None:
     if not isinstance(node, ast.Call):
         value = context.value(node)
         called = f"write `{value.path}(…)`" if isinstance(value, Member) else None
-        fail("no-effect", "this statement does nothing", node.span, f"this is {describe(value)}", help=called)
+        fail("unused-value", "this statement does nothing", node.span, f"this is {describe(value)}", help=called)
     function = context.value(node.function)
     if isinstance(function, Function):
         functions.called(context, function, *evaluate.arguments(context, node), node.span)
@@ -72,9 +72,9 @@ def _named(context: Context, path: str, node: ast.Call) -> None:
         name = node.function.id if isinstance(node.function, ast.Name) else ""
         if f"T.{name}" in supported_names():
             title = f"`{name}` does nothing in a kernel"
-            fail("no-effect", title, node.span, help=f"did you mean T.{name}?", fix=Fix(name, f"T.{name}"))
+            fail("unused-value", title, node.span, help=f"did you mean T.{name}?", fix=Fix(name, f"T.{name}"))
         context.value(node)
-        fail("no-effect", "the value of this call is not used", node.span)
+        fail("unused-value", "the value of this call is not used", node.span)
 
 
 def evaluated(context: Context, path: str, node: ast.Call) -> None:

@@ -93,8 +93,8 @@ def _in_pairs(laid: Laid, axis: str) -> Laid:
 
 
 def _that_multiply(laid: Laid, target: Target, options: CompileOptions) -> Best:
-    if not options.pairs:
-        return ALONE, "with --no-pairs blocks gain nothing by it", ()
+    if not options.cta_pairs:
+        return ALONE, "with --no-cta-pairs blocks gain nothing by it", ()
     reasons: list[str] = []
     for axis in PAIRS:
         if not _is_even(laid, axis):
