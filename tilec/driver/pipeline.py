@@ -103,7 +103,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("build-problems", scheduling.build_problems, gives="problem", checks=True),
     Pass("solve", scheduling.solve),
     Pass("order-roles", scheduling.order_roles),
-    Pass("explain-loops", explaining.explain_loops, decides=("copies", "search")),
+    Pass("explain-loops", explaining.explain_loops, decides=("ping-pong", "epilogue warp", "copies", "search")),
     Pass("lint-tile", lints.lint_tile, checks=True),
     Pass("lint-layout", lints.lint_layout),
     Pass("lint-schedule", lints.lint_schedule),

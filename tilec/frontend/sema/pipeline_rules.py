@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
+from tilec.frontend.sema.pipeline_records import Nested, Pipelines
 from tilec.frontend.sema.stage_arrivals import Arriving, arriving, with_arrivals
 from tilec.frontend.sema.stage_contents import check_contents
-from tilec.frontend.sema.stages import Nested, Pipelines, payload_bytes
+from tilec.frontend.sema.stages import payload_bytes
 from tilec.ir.tile import Attr, Cluster, Stmt, TileOp, with_attr
 from tilec.ops.barriers import allocation, barrier_of
 from tilec.ops.values import SIDES, Pipeline, Side

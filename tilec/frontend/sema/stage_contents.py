@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from tilec.frontend.sema.stages import Pipelines
+from tilec.frontend.sema.pipeline_records import Pipelines
 from tilec.ir.tile import Buffer, Expr, Load, Stmt, Store, TileOp, walk, walk_expr
 from tilec.ops.values import Stage
 from tilec.passes.analysis.usage import expressions, reads, writes
