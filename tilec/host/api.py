@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -110,9 +110,19 @@ def _checked(switches: Mapping[str, Any]) -> Mapping[str, Any]:
         now = options.FORMER_NAMES.get(name.replace("_", "-"), name)
         if now != name:
             warnings.warn(f"the switch {name} is called {now} now", DeprecationWarning, stacklevel=3)
-        current[now] = value
+        current[now] = _codes(value) if now in ("silenced", "errors") else value
     options.check_fields(current)
     return current
+
+
+def _codes(given: Iterable[str]) -> tuple[str, ...]:
+    """Codes of diagnostics as they are called now."""
+    from tilec.driver.explanations import FORMER_CODES
+
+    for code in given:
+        if code in FORMER_CODES:
+            warnings.warn(f"the code {code} is called {FORMER_CODES[code]} now", DeprecationWarning, stacklevel=4)
+    return tuple(FORMER_CODES.get(code, code) for code in given)
 
 
 def _source(source: str | os.PathLike[str]) -> SourceFile:

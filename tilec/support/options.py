@@ -415,6 +415,9 @@ class CompileOptions:
     silenced: tuple[str, ...] = ()
     """Codes of warnings that nobody wants to see ("all": none of them)."""
 
+    errors: tuple[str, ...] = ()
+    """Codes of warnings that end the compilation, where they are not silenced."""
+
     warnings_are_errors: bool = False
     """A warning that is not silenced ends the compilation."""
 
