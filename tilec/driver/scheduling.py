@@ -242,6 +242,7 @@ def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...
 
 
 def problem_violations(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
+    """What is wrong with the problems themselves, in a sentence each."""
     from tilec.sched.check import faults
 
     for loop in loops:
@@ -249,6 +250,7 @@ def problem_violations(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
 
 
 def problem_text(loops: tuple[LoopProblem, ...]) -> str:
+    """The problems as the JSON that `tilec schedule --problem` reads."""
     import json
 
     from tilec.sched.text import to_json

@@ -9,6 +9,7 @@ from tilec.support.diagnostics import InternalError
 
 
 def name_of(op: Operation) -> str:
+    """The kind of an operation, for messages."""
     return type(op).__name__
 
 

@@ -77,6 +77,7 @@ MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pi
 
 
 def program_violations(program: Program) -> Iterator[str]:
+    """Every rule of warp IR that a program breaks, in a sentence each; none where it may become code."""
     if program.common is not None:
         yield from program_violations(replace(program, roles=(program.common,), common=None, begins_early=False))
     yield from partition(program)

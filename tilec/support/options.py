@@ -92,9 +92,10 @@ NO_SWITCHES = Switches()
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What a compilation is asked to do; `option_fields.Option` says what each field's statement has.
+    """What a compilation is asked to do. Each field is documented beneath it, and docs/options.md lists those that have
+    a spelling on the command line; `option_fields.Option` says what their statements have.
 
-    `docs/options.md` lists those that have a spelling on the command line.
+    Nothing is checked when one is made: `check_fields` refuses values from Python, the command line those of people.
     """
 
     target: str = option("sm_90a", "--target", "Machine to compile for.", metavar="NAME,…", is_code=False)
@@ -413,6 +414,9 @@ class CompileOptions:
 
     silenced: tuple[str, ...] = ()
     """Codes of warnings that nobody wants to see ("all": none of them)."""
+
+    errors: tuple[str, ...] = ()
+    """Codes of warnings that end the compilation, where they are not silenced."""
 
     warnings_are_errors: bool = False
     """A warning that is not silenced ends the compilation."""

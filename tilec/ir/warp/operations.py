@@ -253,6 +253,8 @@ class Reduce(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Let(Operation):
+    """Gives a scalar its value; nothing changes it afterwards."""
+
     var: Var
     value: Expr
 
