@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,21 +13,26 @@ from tilec.driver.build import Observer, Stopped
 from tilec.ptx.assemble import Remark
 from tilec.support import files
 from tilec.support.diagnostics import InternalError
-from tilec.support.options import STAGES, CompileOptions
+from tilec.support.options import STAGES, CompileOptions, Stage
 from tilec.support.source import SourceFile, Span
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 
 
-def _broken(_: object) -> Iterator[str]:
-    yield "first promise"
-    yield "second promise"
+def _broken(stage: Stage, value: Any, *, everything: bool) -> Iterator[str]:
+    if stage == "tile":
+        yield "first promise"
+        yield "second promise"
+
+
+def _whole(stage: Stage, value: Any, *, everything: bool) -> Iterator[str]:
+    yield from ()
 
 
 def test_a_value_that_does_not_verify_leaves_its_dump(tmp_path: Path) -> None:
-    observer = Observer(dump_dir=str(tmp_path))
+    observer = Observer(dump_dir=str(tmp_path), verify=_broken)
     with pytest.raises(InternalError, match="the tile does not verify:\n  first promise\n  second promise"):
-        observer.saw("tile", "value", str, _broken)
+        observer.saw("tile", "value", str)
     assert (tmp_path / "02-tile.tile").read_text() == "value"
 
 
@@ -34,17 +40,18 @@ def test_texts_are_made_only_where_they_are_wanted() -> None:
     def never(_: object) -> str:
         raise AssertionError("not wanted")
 
-    observer = Observer(keep={"ptx"})
+    observer = Observer(keep={"ptx"}, verify=_whole)
     assert observer.saw("tile", 3, never) == 3
     assert observer.saw("ptx", 4, str) == 4
     assert observer.texts == {"ptx": b"4"}
 
 
 def test_stops_after_the_stage_has_been_verified() -> None:
-    observer = Observer(stop_after="tile")
+    observer = Observer(stop_after="tile", verify=_broken)
     observer.saw("ast", 1, str)
     with pytest.raises(InternalError):
-        observer.saw("tile", 1, str, _broken)
+        observer.saw("tile", 1, str)
+    observer.verify = _whole
     with pytest.raises(Stopped):
         observer.saw("tile", 1, str)
     assert [stage for stage, _ in observer.seconds] == ["ast", "tile"]

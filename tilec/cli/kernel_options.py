@@ -219,6 +219,11 @@ def kernel_options(command: Command) -> Command:
             help="How errors and warnings are written: for people, as JSON lines, as one SARIF log, or for GitHub to "
             "show beside the lines of a change.",
         ),
+        click.option(
+            "--verify",
+            is_flag=True,
+            help="Verify thoroughly what every pass makes, also where that takes longer than the pass.",
+        ),
         click.option("--verbose", "-v", is_flag=True, help="Also say what the assembler reports; tracebacks for bugs."),
     ]
     for decorate in reversed(decorators):
@@ -279,6 +284,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         switches=options.switches(),
         silenced=tuple(w.removeprefix("no-") for w in given["warn"] if w != "error"),
         warnings_are_errors="error" in given["warn"],
+        verify=given["verify"],
     )
     if tuned is None:
         return asked

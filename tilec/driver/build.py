@@ -92,7 +92,6 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
     from tilec.codegen.emit import emit
     from tilec.driver import lints
     from tilec.ir.warp_text import show_program
-    from tilec.ir.warp_verify import program_violations
     from tilec.passes.analysis.usage import usage
     from tilec.passes.layout.register_limits import check_work
     from tilec.passes.loop.build_problem import Scheduled
@@ -114,7 +113,7 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
         program = dependent(program)
     for found in lints.barriers(program, target, planned.kernel.span):
         observer.warn(found, options)
-    observer.saw("warp", program, show_program, program_violations)
+    observer.saw("warp", program, show_program)
     module = emit(
         program,
         target,

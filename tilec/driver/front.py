@@ -22,6 +22,7 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
     """The front end: kernel text to tile IR, every mistake in the kernel found."""
     from tilec.ir.text import print_kernel
 
+    _insist(observer, options)
     if source.path.endswith(".tile"):
         return observer.saw("tile", _stored(source, options), print_kernel)
 
@@ -50,6 +51,8 @@ def read(source: SourceFile, options: CompileOptions, observer: Observer, mistak
     from tilec.frontend.sema.elaborate import elaborate_all
     from tilec.passes.analysis.fold_constants import fold
 
+    _insist(observer, options)
+
     module, imported = _parsed(source, options, observer)
     warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
     cluster, defines = options.cluster or (1, 1, 1), dict(options.defines)
@@ -60,6 +63,11 @@ def read(source: SourceFile, options: CompileOptions, observer: Observer, mistak
         return tuple(fold(kernel) for kernel in kernels)
     observers = apart(observer, kernels)
     return tuple(_folded(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True))
+
+
+def _insist(observer: Observer, options: CompileOptions) -> None:
+    """Verify thoroughly where that is asked for; a level that makes no code is there for it."""
+    observer.everything |= options.verify or not options.opt_level
 
 
 def apart(observer: Observer, kernels: tuple[Kernel, ...]) -> list[Observer]:
@@ -119,7 +127,7 @@ def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kern
         from tilec.passes.grid.consumer_warpgroups import with_consumers
 
         kernel = with_consumers(kernel, options.consumers)
-    return observer.saw("tile", fold(kernel), print_kernel, _verified if options.opt_level else _reads_back)
+    return observer.saw("tile", fold(kernel), print_kernel)
 
 
 def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
@@ -139,26 +147,6 @@ def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
             mistakes.add(CompileError(Diagnostic("bad-tile-ir", f"this tile IR does not verify: {said}", Label(span))))
         mistakes.end()
     return kernel
-
-
-def _verified(kernel: Kernel) -> Iterator[str]:
-    """The promises of tile IR, and of its operations."""
-    from tilec.ir.verify import verify_tile
-    from tilec.ops.form import show_violations
-
-    broken = list(verify_tile(kernel))
-    yield from broken or show_violations(kernel)
-
-
-def _reads_back(kernel: Kernel) -> Iterator[str]:
-    """The same, and that its text is all of it."""
-    from tilec.ir.read import read_kernel
-    from tilec.ir.text import print_kernel
-
-    yield from _verified(kernel)
-    text = print_kernel(kernel)
-    if print_kernel(read_kernel(text)) != text:
-        yield "its text does not read back identically"
 
 
 def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> None:

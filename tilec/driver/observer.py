@@ -6,11 +6,12 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tilec.driver.verifiers import verified
 from tilec.support import files, progress
 from tilec.support.diagnostics import CompileError, Diagnostic, InternalError
-from tilec.support.options import STAGES, CompileOptions, Stage
+from tilec.support.options import STAGES, CompileOptions, Stage, verifies_everything
 from tilec.support.source import Span
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ SUFFIX: dict[Stage, str] = {
 """How each stage's text is named."""
 
 
+class Verify(Protocol):
+    """What a stage's value breaks of its promises: all that is found, or what is quick to see."""
+
+    def __call__(self, stage: Stage, value: Any, *, everything: bool) -> Iterable[str]: ...
+
+
 class Stopped(Exception):
     """The stage that was asked for has been reached. Not an error."""
 
@@ -43,7 +50,8 @@ class Observer:
 
     Writes the dump first, so that a value that does not verify leaves its evidence; then verifies, keeps the text where
     it is wanted, and stops the pipeline where it is told to. `bound` is told what the names of the text are given. Who
-    listens hears which stage `of` what comes next.
+    listens hears which stage `of` what comes next. With `everything` values are verified as in tests, whatever that
+    costs.
     """
 
     keep: Collection[Stage] = ()
@@ -54,6 +62,8 @@ class Observer:
     warnings: list[Diagnostic] = dataclasses.field(default_factory=list)
     bound: Callable[[Span, Value], None] | None = None
     of: str = ""
+    everything: bool = dataclasses.field(default_factory=verifies_everything)
+    verify: Verify = verified
     _since: float = dataclasses.field(default_factory=time.perf_counter)
 
     def warn(self, warning: Diagnostic, options: CompileOptions) -> None:
@@ -70,20 +80,19 @@ class Observer:
         if folder is not None:
             files.make_folder(str(folder))
         return Observer(
-            dump_dir=None if folder is None else str(folder), seconds=self.seconds, warnings=self.warnings, of=self.of
+            dump_dir=None if folder is None else str(folder),
+            seconds=self.seconds,
+            warnings=self.warnings,
+            of=self.of,
+            everything=self.everything,
+            verify=self.verify,
         )
 
     def wants(self, stage: Stage) -> bool:
         """Whether a stage that nothing else needs is to be made."""
         return self.dump_dir is not None or stage in self.keep or stage == self.stop_after
 
-    def saw(
-        self,
-        stage: Stage,
-        value: T,
-        write: Callable[[T], str | bytes],
-        violations: Callable[[T], Iterable[str]] | None = None,
-    ) -> T:
+    def saw(self, stage: Stage, value: T, write: Callable[[T], str | bytes]) -> T:
         if self.dump_dir is not None or stage in self.keep:
             text = write(value)
             data = text.encode() if isinstance(text, str) else text
@@ -92,7 +101,7 @@ class Observer:
                 files.write_all({str(Path(self.dump_dir) / name): data})
             if stage in self.keep:
                 self.texts[stage] = data
-        if violations is not None and (broken := list(violations(value))):
+        if broken := list(self.verify(stage, value, everything=self.everything)):
             raise InternalError("\n  ".join([f"the {stage} does not verify:", *broken]))
         now = time.perf_counter()
         self.seconds.append((stage, now - self._since))

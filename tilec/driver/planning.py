@@ -15,9 +15,7 @@ from tilec.driver.scheduling import (
     in_order,
     not_proven,
     problem_text,
-    problem_violations,
     schedule_loops,
-    schedule_violations,
     search_budget,
 )
 from tilec.support.diagnostics import CompileError, Diagnostic, fail, warning
@@ -100,7 +98,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     decisions = (*decisions, *about_turned(laid, [p.loop for p in planned], options), *begun.about_masks)
     decisions = (*decisions, *about_budget(budget, options))
     trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores, also))
-    observer.saw("schedule", planned, lambda _: trace, schedule_violations)
+    observer.saw("schedule", planned, lambda _: trace)
     return Plan(kernel, laid, target, planned, decisions, trace)
 
 
@@ -168,7 +166,7 @@ def _scheduled(
     if laid.form == "unspecialised" and options.fewer_stages and options.opt_level > 2 and options.schedule is None:
         laid, planned, about_stages = _with_residence(laid, target, options, budget)
         observer.saw("layout", laid, partial(_laid_text, target=target))
-        observer.saw("problem", tuple(p.loop for p in planned), problem_text, problem_violations)
+        observer.saw("problem", tuple(p.loop for p in planned), problem_text)
         return laid, (*decisions, *asked, *about_stages), planned
     observer.saw("layout", laid, partial(_laid_text, target=target))
     planned = schedule_loops(laid, target, options, observer, budget)
@@ -220,7 +218,7 @@ def _cut_as_pays(
     best, decision = as_pays(kernel, loop.solution, options, ways, price)
     laid, decisions, loops = plans[id(best)]
     observer.saw("layout", laid, partial(_laid_text, target=target))
-    observer.saw("problem", tuple(p.loop for p in loops), problem_text, problem_violations)
+    observer.saw("problem", tuple(p.loop for p in loops), problem_text)
     return laid, (*decisions, decision), loops
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -67,7 +66,7 @@ def schedule_loops(
         )
         if len(planned) + len(ready) == len(place):
             loops = sorted((*(p.loop for p in planned), *ready), key=lambda loop: place[id(loop.loop)])
-            observer.saw("problem", tuple(loops), problem_text, problem_violations)
+            observer.saw("problem", tuple(loops), problem_text)
         for loop in ready if target.ceilings else ():
             check_ceilings(loop, target)
         for loop in ready:
@@ -88,7 +87,7 @@ def _schedule_roles(
     from tilec.passes.loop.role_loops import problems
 
     loops = problems(laid, target)
-    observer.saw("problem", loops, problem_text, problem_violations)
+    observer.saw("problem", loops, problem_text)
     if options.schedule is None:
         return tuple(_decide(loop, options, budget) for loop in loops)
     read = _read_schedules(options.schedule, len(loops))
@@ -192,14 +191,6 @@ def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
     return Planned(loop, given(loop.problem, schedule))
 
 
-def schedule_violations(planned: tuple[Planned, ...]) -> Iterator[str]:
-    """The verifier's word on every schedule, wherever it came from."""
-    from tilec.sched.verify import violations
-
-    for p in planned:
-        yield from violations(p.loop.problem, p.solution.schedule)
-
-
 def not_proven(planned: Planned) -> Diagnostic | None:
     if planned.solution.warning is None:
         return None
@@ -217,13 +208,6 @@ def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...
     is_usual = options.search_budget == CompileOptions().search_budget
     why = f"the search took all of its {options.search_budget} units: a larger --search-budget may find more"
     return (Decision("search", "budget spent", "the compiler" if is_usual else "the command line", why),)
-
-
-def problem_violations(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
-    from tilec.sched.check import faults
-
-    for loop in loops:
-        yield from faults(loop.problem)
 
 
 def problem_text(loops: tuple[LoopProblem, ...]) -> str:

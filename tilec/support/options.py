@@ -110,7 +110,8 @@ class CompileOptions:
     approximate functions and fused products and sums. `lint` says what becomes of lints; with "error" they end the
     compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of them). `search_budget` is how
     much all of the solver's runs for a kernel may take together, in thousandths of CP-SAT's deterministic time, of one
-    to five milliseconds each (0: nothing is searched)."""
+    to five milliseconds each (0: nothing is searched). `verify` lets every value that a pass makes be verified
+    thoroughly, whatever that costs."""
 
     target: str = "sm_90a"
     calibration: str = "silicon"
@@ -149,6 +150,7 @@ class CompileOptions:
     subtile: int | None = None
     tuned_for: str | None = None
     warnings_are_errors: bool = False
+    verify: bool = False
 
 
 _VALUES: dict[str, tuple[object, ...]] = {
@@ -179,7 +181,7 @@ def check_fields(given: Mapping[str, object]) -> None:
 
 _NOT_ABOUT_CODE = {
     "target", "calibration", "defines", "entry", "schedule", "cache_dir", "solve_afresh", "lint", "switches",
-    "silenced", "tuned_for", "warnings_are_errors",
+    "silenced", "tuned_for", "warnings_are_errors", "verify",
 }  # fmt: skip
 """Of these some have members of their own in a trace; no code depends on the others."""
 
@@ -256,6 +258,11 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
         return chosen
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return str(Path(base) / "tilec")
+
+
+def verifies_everything(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether every compilation is to verify all that it makes: where $TILEC_VERIFY is 1, as in tests."""
+    return environment.get("TILEC_VERIFY") == "1"
 
 
 def switches(environment: Mapping[str, str] = os.environ) -> Switches:
