@@ -68,9 +68,14 @@ def _kernel(kernel: Kernel, everything: bool) -> Iterator[str]:
 
 
 def _laid(laid: Laid) -> Iterator[str]:
+    """The layouts of the roles, where a kernel makes these, else of all of it."""
+    from tilec.ir.verify_layout import layout_violations
+
     yield from rewritten_violations(laid.kernel)
     for part in laid.parts:
         yield from (f"role {part.name}: {said}" for said in rewritten_violations(part.laid.kernel))
+    for one in laid.kernels:
+        yield from layout_violations(one.kernel, one.fragments, one.shared, one.nest_layout)
 
 
 def _problems(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
