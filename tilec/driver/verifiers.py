@@ -29,11 +29,17 @@ def verified(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[s
             yield from _problems(value)
         case "schedule":
             yield from _schedules(value)
+        case "expand":
+            from tilec.ir.warp_declarations import declaration_violations
+
+            yield from declaration_violations(value)
         case "warp":
+            from tilec.ir.warp_declarations import declaration_violations
             from tilec.ir.warp_verify import program_violations
 
+            yield from declaration_violations(value)
             yield from program_violations(value)
-        case "ast" | "alias" | "expand" | "ptx" | "cubin":
+        case "ast" | "alias" | "ptx" | "cubin":
             return
 
 

@@ -97,15 +97,16 @@ def laid_out(
             check_protocol(kernel, roles)
             check_races(kernel, roles)
     body = tuple(on_versions(stmt, versions) for stmt in kernel.body)
-    buffers = tuple(dict.fromkeys(b for one in laid for b in one.kernel.buffers))
+    used = dict.fromkeys(b for one in laid for b in one.kernel.buffers)
+    barriers = dict.fromkeys(b for b in kernel.buffers if b.scope == "barrier")  # allocated, even if no role has one
     return Laid(
-        with_unique_names(replace(kernel, body=body, buffers=buffers)),
+        with_unique_names(replace(kernel, body=body, buffers=(*(used | barriers),))),
         "serial",
         {name: layout for one in laid for name, layout in one.fragments.items()},
         shared,
         tuple(made for one in laid for made in one.conversions),
         made,
-        tuple((b.name, b.shape[0]) for b in versions),
+        tuple((tile.name, tile.shape[0]) for tile, each in versions.items() if each in used),
     )
 
 
