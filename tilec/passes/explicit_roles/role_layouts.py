@@ -98,9 +98,9 @@ def laid_out(
             check_races(kernel, roles)
     body = tuple(on_versions(stmt, versions) for stmt in kernel.body)
     used = dict.fromkeys(b for one in laid for b in one.kernel.buffers)
-    barriers = dict.fromkeys(b for b in kernel.buffers if b.scope == "barrier")  # allocated, even if no role has one
+    allocated = dict.fromkeys(b for b in kernel.buffers if b.scope == "barrier")  # even if no role has anything to do
     return Laid(
-        with_unique_names(replace(kernel, body=body, buffers=(*(used | barriers),))),
+        with_unique_names(replace(kernel, body=body, buffers=(*(used | allocated),))),
         "serial",
         {name: layout for one in laid for name, layout in one.fragments.items()},
         shared,
