@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Annotated, Any, Literal
 
-from tilec.ir.tile import Kernel, Stmt, TileOp, walk, with_bodies
+from tilec.ir.tile import Kernel, Region, Stmt, TileOp, walk, with_bodies
+from tilec.ir.types import FLOAT4_E2M1, UINT8
 from tilec.ops import registry
 from tilec.ops.form import Index, Positive, Yes, show_violations
 from tilec.support import schema
@@ -66,6 +67,10 @@ def violations(kernel: Kernel) -> Iterator[str]:
     yield from show_violations(replace(kernel, body=tuple(map(_as_formed, kernel.body))))
 
 
+_ELEMENTS = {"a_type": 0, "b_type": 1}
+"""The attributes that say of which type the elements of a region are, whatever holds them."""
+
+
 def _decided(op: TileOp) -> dict[str, Any]:
     """The attributes that its form does not know."""
     operation = registry.find(op.name)
@@ -85,4 +90,19 @@ def _as_formed(stmt: Stmt) -> Stmt:
         kept["announces"] = True  # who says so is decided: the kernel announces the bytes itself
     if decided.get("via") == "tcgen05" and "clear_when" in kept:
         kept.setdefault("leader", 0)  # of a sum that passes put in tensor memory it is the producer's only thread
-    return replace(stmt, attrs=tuple(sorted(kept.items()))) if kept != dict(stmt.attrs) else stmt
+    regions = list(stmt.regions)
+    for name, place in _ELEMENTS.items():
+        if kept.get(name) == "e2m1":
+            regions[place] = _of_halves(regions[place])
+    if kept == dict(stmt.attrs) and regions == list(stmt.regions):
+        return stmt
+    return replace(stmt, regions=tuple(regions), attrs=tuple(sorted(kept.items())))
+
+
+def _of_halves(region: Region) -> Region:
+    """A region of bytes, each of them two elements of four bits."""
+    buffer = region.buffer
+    if buffer.dtype != UINT8 or not isinstance(last := buffer.extents[-1], int):
+        return region
+    whole = replace(buffer, dtype=FLOAT4_E2M1, extents=(*buffer.extents[:-1], 2 * last))
+    return replace(region, buffer=whole, extent=(*region.extent[:-1], 2 * region.extent[-1]))
