@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilec.frontend.syntax.parse import parse
-from tilec.support.diagnostics import CompileError
+from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 from tilec.tune import auto, knobs, space_file, tuned
@@ -39,13 +39,17 @@ def test_a_file() -> None:
         ("", "s.toml has nothing to try", "write name"),
         ("[constants]\n", "s.toml has nothing to try", "write name"),
         ("[constants\n", "s.toml is no TOML", "write name"),
-        ("block_M = [64]\n", "`block_M`, which is no table", "use [constants] and [options]"),
+        ("block_M = [64]\n", "'block_M' is not known here", "under [constants] and [options]"),
         ("[constants]\nblok_M = [64]\n", "`blok_M`, which is no constant of the kernel", "did you mean block_M?"),
         ("[constants]\nblock_M = []\n", "'block_M' has no values to try", "at least one value"),
-        ("[constants]\nblock_M = [[64]]\n", "tries block_M = [64]", "numbers, true, false or strings"),
+        (
+            "[constants]\nblock_M = [[64]]\n",
+            "constants.block_M[0]: expected a number, true, false or a string, found [64]",
+            "numbers, true, false or strings",
+        ),
         ("[options]\nclusters = [1]\n", "`clusters`, which is no option", "did you mean cluster?"),
         ("[options]\nwarps = [1]\n", "`warps`, which is no option", "these can be: arrivals, auto-pipeline"),
-        ("[options]\nconsumers = [8]\n", "tries consumers = 8", "a number from 1 to 7"),
+        ("[options]\nconsumer-warpgroups = [8]\n", "tries consumer-warpgroups = 8", "a number from 1 to 7"),
         ("[options]\nstmatrix = [1]\n", "tries stmatrix = 1", "true or false"),
         ("[options]\narrivals = ['block']\n", "tries arrivals = 'block'", "one of warp, thread"),
     ],
@@ -59,23 +63,30 @@ def test_a_file_that_says_nothing(text: str, title: str, help: str) -> None:
     assert help in (diagnostic.help or "")
 
 
+def test_an_option_by_the_name_that_it_had() -> None:
+    heard: list[Diagnostic] = []
+    found = space_file.read("[options]\nstore-role = [true, false]\n", "s.toml", [], heard.append)
+    assert [(axis.name, axis.values) for axis in found.axes] == [("--epilogue-warp", (True, False))]
+    assert [(d.code, d.help) for d in heard] == [("deprecated-spelling", "write epilogue-warp")]
+
+
 def test_every_knob_is_a_field_of_the_options() -> None:
-    fields = set(CompileOptions.__dataclass_fields__)
-    assert {name.replace("-", "_") for name in knobs.KNOBS} <= fields
+    assert set(knobs.KNOBS.values()) <= set(CompileOptions.__dataclass_fields__)
+    assert all(name.replace("-", "_") == field for name, field in knobs.KNOBS.items())
 
 
 def test_a_point_becomes_options() -> None:
     base = CompileOptions(defines=(("M", 64), ("block_M", 32)))
     point = (
         ("--cluster", "2x1"),
-        ("--consumers", "auto"),
+        ("--consumer-warpgroups", "auto"),
         ("--rasterisation", 8),
         ("--stmatrix", False),
         ("block_M", 128),
     )
     made = knobs.applied(point, base)
     assert dict(made.defines) == {"M": 64, "block_M": 128}
-    assert (made.cluster, made.consumers, made.rasterisation, made.stmatrix) == ((2, 1, 1), None, 8, False)
+    assert (made.cluster, made.consumer_warpgroups, made.rasterisation, made.stmatrix) == ((2, 1, 1), None, 8, False)
 
 
 # ---- auto ------------------------------------------------------------------------------------------------------------
@@ -145,8 +156,11 @@ def test_what_a_tuned_file_changes() -> None:
     [
         ("", "is not what tilec tune writes"),
         ("[]", "is not what tilec tune writes"),
-        ('{"constants": {}, "options": {}}', "it has no 'kernel'"),
-        (tuned.write(BEST).replace('"block_M": 64', '"block_M": [64]'), "gives block_M no value that -D takes"),
+        ('{"constants": {}, "options": {}}', "'tuned' is missing"),
+        (
+            tuned.write(BEST).replace('"block_M": 64', '"block_M": [64]'),
+            "constants.block_M: expected a number, true, false or a string, found [64]",
+        ),
     ],
 )
 def test_a_file_that_is_not_tuned(text: str, title: str) -> None:

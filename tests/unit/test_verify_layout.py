@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from tilec.driver.build import begin
+from tilec.driver import build
 from tilec.driver.verifiers import verified
 from tilec.ir.layout import Axis, Fragment, SharedLayout
-from tilec.ir.tile import Binary, Kernel, Placement, Var, integer
+from tilec.ir.tile import Binary, Placement, Var, integer
 from tilec.ir.types import INT32
 from tilec.ir.verify_layout import layout_violations
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 TEXT = """
 import tilelang.language as T
@@ -38,8 +39,8 @@ def kernel(A: T.Tensor((128, 64), "float16"), B: T.Tensor((64, 128), "float16"),
 
 
 @pytest.fixture
-def laid(kernel: Callable[..., Kernel]) -> Laid:
-    return begin(kernel(TEXT), CompileOptions(target="sm_90a")).laid
+def laid() -> Laid:
+    return build.laid(SourceFile("kernel.tl", TEXT), CompileOptions(target="sm_90a"))[0]
 
 
 def said(laid: Laid) -> str:

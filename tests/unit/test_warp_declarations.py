@@ -8,29 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver.build import Observer, Stopped, build
+from tilec.driver import engine
+from tilec.driver.observer import Observer
 from tilec.ir import warp
 from tilec.ir.tile import Var, integer
 from tilec.ir.warp import Operation, Program
 from tilec.ir.warp_declarations import declaration_violations
 from tilec.support import files
-from tilec.support.options import CompileOptions, Stage
+from tilec.support.options import CompileOptions
 
 TESTS = Path(__file__).parents[1]
 
 
 def expanded(path: Path, target: str) -> Program:
     """The program of a kernel before any wait is placed in it."""
-    seen: list[Program] = []
-
-    def keep(stage: Stage, value: object, *, everything: bool) -> tuple[str, ...]:
-        seen.extend([value] if isinstance(value, Program) else [])
-        return ()
-
-    with pytest.raises(Stopped):
-        source = files.read_source(str(path))
-        build(source, CompileOptions(target=target), Observer(stop_after="expand", verify=keep))
-    return seen[0]
+    source = files.read_source(str(path))
+    file = engine.read(source, CompileOptions(target=target), Observer(), is_single=True)
+    return engine.each(file, Observer(), last="expand").kernels[0].program
 
 
 @pytest.fixture(scope="module")

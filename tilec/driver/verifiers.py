@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.support.options import Stage
 
 if TYPE_CHECKING:
-    from tilec.driver.scheduling import Planned
+    from tilec.driver.work import Planned
     from tilec.ir.tile import Kernel
     from tilec.passes.layout.assign_layouts import Laid
     from tilec.passes.loop.build_problem import LoopProblem

@@ -45,7 +45,7 @@ def _check_count(kernel: Kernel, op: TileOp) -> None:
         return  # threads of several roles (`sema.explicit_roles`)
     if threads not in (None, kernel.threads):
         fail(
-            "part-of-a-block",
+            "divergent-barrier",
             "T.sync_threads is for all threads of the block",
             op.span,
             f"{threads} of {kernel.threads}",

@@ -7,7 +7,7 @@ Only a text with a mistake, and a grammar without tables, get here.
 from __future__ import annotations
 
 import hashlib
-import pickle
+import io
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,6 +21,7 @@ from tilec.frontend.syntax.explain import explain_character, explain_token
 from tilec.frontend.syntax.lalr import Rule, Tables
 from tilec.frontend.syntax.lines import Lines
 from tilec.support.diagnostics import CompileError, InternalError
+from tilec.support.kept_files import keep, kept
 from tilec.support.resources import grammar
 
 _made: dict[str, lark.Lark] = {}
@@ -64,27 +65,11 @@ def _load(text: str, cache_dir: Path | None) -> lark.Lark:
     version = f"{lark.__version__} {sys.version_info[:2]} {Lines.__module__}.{Lines.__qualname__}\n"
     path = cache_dir / f"lark-{hashlib.sha256((version + text).encode()).hexdigest()[:24]}.tables"
     try:
-        with path.open("rb") as file:
-            return lark.Lark.load(file)
-    except (
-        OSError,
-        pickle.UnpicklingError,
-        EOFError,
-        LookupError,
-        AttributeError,
-        ImportError,
-        TypeError,
-        ValueError,
-    ):  # absent, or not whole
-        from tilec.frontend.syntax.tables import keep
-
-        parser = _build(text)
-
-        def save(place: Path) -> None:
-            with place.open("wb") as file:
-                parser.save(file)
-
-        keep(path, save)
+        return lark.Lark.load(io.BytesIO(kept(path)))
+    except (OSError, ValueError):  # absent, or not whole
+        parser, file = _build(text), io.BytesIO()
+        parser.save(file)
+        keep(path, file.getvalue())
         return parser
 
 

@@ -122,7 +122,7 @@ class Watch(Protocol):
 
 
 def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
-    """Errors: `never-arrived`, `barrier-deadlock`, `barrier-bytes`."""
+    """Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
     _check_arrivals(_allocations(kernel), statements)
     with suppress(Unknown):
@@ -156,7 +156,7 @@ def run(
     watch: Watch | None = None,
 ) -> None:
     """The barriers of the first block, and of those that reach them. Raises `Unknown` where only a run knows that has
-    other scalars than these. Errors: `barrier-deadlock`, `barrier-bytes`."""
+    other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
     made = _allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(map(reaches_blocks, statements)) else 1)
@@ -197,7 +197,7 @@ def _check_arrivals(made: dict[str, TileOp], statements: list[TileOp]) -> None:
         is_of_drain = any(key == "drains" for key, _ in op.attrs)  # of nothing, where no trip has filled anything
         if op.name == "await_barrier" and barrier_name(op) not in arrived and not is_of_drain:
             fail(
-                "never-arrived",
+                "missing-arrival",
                 f"nobody arrives at {barrier_name(op)}, which is waited for here",
                 op.span,
                 "waits for ever",
@@ -365,7 +365,7 @@ def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None
 
 def _asked_again(step: Step) -> None:
     fail(
-        "bad-pair",
+        "bad-cta-pair",
         "the second block of a pair asks for this too",
         step.span,
         "one thread of the first says what the tensor cores of both do",
@@ -419,7 +419,7 @@ def _unequal(place: Place, barrier: _Barrier) -> None:
     said = dict.fromkeys((*barrier.announced, *barrier.copied))
     first, *others = said
     fail(
-        "barrier-bytes",
+        "transaction-bytes",
         f"{abs(barrier.bytes):,} {more} bytes are announced to {_spoken(place[1:])} than are copied",
         first,
         "its phase never completes" if barrier.bytes > 0 else "announced here",

@@ -1,0 +1,57 @@
+"""What is said of a kernel once its loops are scheduled: decisions, and the schedule trace."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from tilec.driver.scheduling import about_budget
+from tilec.driver.work import Work
+from tilec.support.options import CompileOptions, changed
+
+if TYPE_CHECKING:
+    from tilec.driver.observer import Observer
+    from tilec.ir.tile import Kernel
+
+
+def explain_loops(work: Work, observer: Observer) -> Work:
+    """What was decided about the loops of the kernel while they were scheduled."""
+    from tilec.passes.loop.build_problem import Scheduled
+    from tilec.passes.loop.decisions import about_stores, about_turned, about_warpgroups
+
+    loops = [p.loop for p in work.loops]
+    made = [(p.loop, Scheduled(p.loop, p.solution.schedule).roles, p.solution) for p in work.loops]
+    decided = (
+        *about_warpgroups(loops, work.options),
+        *(d for loop, roles, s in made for d in about_stores(loop, roles, s.ii_by_rule, s.schedule.ii)),
+        *about_turned(work.laid, loops, work.options),
+        *about_budget(work.budget, work.options),
+    )
+    return replace(work, decisions=(*work.decisions, *decided))
+
+
+def write_trace(work: Work, observer: Observer) -> Work:
+    """The schedule trace: why each loop is scheduled as it is, and what was decided beside."""
+    from tilec.passes.explicit_roles.role_listing import listing
+    from tilec.passes.memory.staged_stores import stagings
+    from tilec.sched.trace import dump, trace
+
+    laid, target, kernel = work.laid, work.target, work.source_kernel
+    stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
+    solved = [(p.loop.problem, p.solution) for p in work.loops]
+    also = {**_asked(kernel, work.options), **listing(kernel, laid)}
+    made = trace(solved, kernel.name, target.name, target.calibration, work.decisions, stores, also)
+    return replace(work, trace=dump(made))
+
+
+def _asked(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
+    """What the kernel and the options say, as far as schedules depend on it."""
+    return {
+        "constants": {name: str(value) for name, value in options.defines},
+        "options": changed(options),
+        "threads": kernel.threads,
+        "tiles": [
+            {"name": b.name, "scope": b.scope, "shape": [*map(str, b.extents)], "dtype": b.dtype.name}
+            for b in kernel.buffers
+        ],
+    }

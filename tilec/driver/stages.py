@@ -1,0 +1,115 @@
+"""What each stage of the pipeline is as text, and what its verifier says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tilec.driver.work import File, Work
+from tilec.support.options import Stage
+
+if TYPE_CHECKING:
+    from tilec.passes.layout.assign_layouts import Laid
+    from tilec.target.table import Target
+
+SUFFIX: dict[Stage, str] = {
+    "ast": ".ast",
+    "tile": ".tile",
+    "alias": ".alias",
+    "layout": ".layout",
+    "problem": ".problem.json",
+    "schedule": ".trace.json",
+    "expand": ".expand",
+    "warp": ".warp",
+    "ptx": ".ptx",
+    "cubin": ".cubin",
+}
+"""How each stage's text is named."""
+
+
+def text_of(stage: Stage, value: File | Work) -> str | bytes:
+    """What a file, or one of its kernels, is at this stage."""
+    if isinstance(value, File):
+        return _of_file(stage, value)
+    match stage:
+        case "alias":
+            from tilec.passes.analysis.alias import analyse, print_aliased
+
+            return print_aliased(analyse(value.kernel))
+        case "layout":
+            return _laid(value.laid, value.target)
+        case "problem":
+            from tilec.driver.scheduling import problem_text
+
+            return problem_text(value.problems)
+        case "schedule":
+            return value.trace
+        case "expand" | "warp":
+            from tilec.ir.warp_text import show_program
+
+            return show_program(value.program)
+        case _:
+            from tilec.ir.text import print_kernel
+
+            return print_kernel(value.kernel)
+
+
+def _of_file(stage: Stage, file: File) -> str | bytes:
+    if stage == "cubin":
+        return file.cubin.cubin
+    if stage == "ptx":
+        return file.ptx
+    if file.tree is None:
+        return file.source.text
+    from tilec.frontend.syntax.unparse import unparse
+
+    return unparse(file.tree)
+
+
+def value_of(stage: Stage, work: Work) -> object:
+    """What a pass rewrites of a kernel in this form."""
+    match stage:
+        case "layout":
+            return work.laid
+        case "problem":
+            return work.problems
+        case "schedule":
+            return work.loops
+        case "expand" | "warp":
+            return work.program
+        case _:
+            return work.kernel
+
+
+def violations(stage: Stage, work: Work, *, is_complete: bool, everything: bool) -> Iterable[str]:
+    """The promises that a kernel breaks in this form: where the stage is complete, or somewhere on the way to it."""
+    from tilec.driver.verifiers import rewritten_violations, verified
+
+    if work.mistakes.met:
+        return ()
+    if stage == "tile" and not is_complete:  # it is no longer as it was written
+        return rewritten_violations(work.kernel)
+    return verified(stage, value_of(stage, work), everything=everything)
+
+
+def _laid(laid: Laid, target: Target) -> str:
+    """The kernel, and under it where the elements of each tile live; what layouts of shared tiles were chosen from."""
+    from tilec.ir.text import print_kernel
+    from tilec.ir.warp_text import show_fragment, show_shared
+    from tilec.passes.layout.atoms import scores, shared_accesses
+
+    lines = [print_kernel(laid.kernel)]
+    for name, fragment in laid.fragments.items():
+        lines.append(f"fragment {name}: {show_fragment(fragment)}")
+    reached = list(shared_accesses(laid.kernel, laid.fragments, laid.nest_layout))
+    buffers = {buffer.name: buffer for buffer in laid.kernel.buffers}
+    for name, shared in laid.shared.items():
+        where = f"{shared.panels} panels of {shared.panel}, swizzle {shared.swizzle}"
+        lines.append(f"shared {name}: {where if shared.placement is None else show_shared(shared)}")
+        if name not in buffers or shared.placement is not None:
+            continue
+        patterns = [access.pattern for access in reached if access.tile == name]
+        for swizzle, (cost, score) in scores(buffers[name], patterns, target.weights).items():
+            taken = f"{cost.smem_transactions} transactions, {cost.live_registers} registers"
+            lines.append(f"  swizzle {swizzle}: score {score:g} ({taken})")
+    return "\n".join(lines) + "\n"
