@@ -235,6 +235,10 @@ def _operation(op: Operation) -> str:
             return f"tma_store wait, {pending} in flight"
         case warp.ProxyFence():
             return "fence to the asynchronous proxy"
+        case warp.TensorWait(what=what):
+            return f"tcgen05.wait for every {what}"
+        case warp.TensorFence(what=what):
+            return f"tcgen05.fence {what} a barrier"
         case warp.RingAcquire(cursor=cursor):
             return f"acquire {cursor.name}"
         case warp.RingFill(cursor=cursor, by_tensor_cores=later):

@@ -406,6 +406,14 @@ class CompileOptions:
     solve_afresh: bool = option(False, "--no-cache", "Solve again, even where the schedule is cached.", is_code=False)
     """Schedules in the cache are left alone; parser tables are not."""
 
+    verify: bool = option(
+        False,
+        "--verify",
+        "Verify thoroughly what every pass makes, also where that takes longer than the pass.",
+        is_code=False,
+    )
+    """Without, what stages give is verified, by what is quick."""
+
     cache_dir: str | None = None
     """Where parser tables and solved schedules are kept (None: nothing is)."""
 
@@ -475,6 +483,11 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
         return chosen
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return str(Path(base) / "tilec")
+
+
+def verifies_everything(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether every compilation is to verify all that it makes: where $TILEC_VERIFY is 1, as in tests."""
+    return environment.get("TILEC_VERIFY") == "1"
 
 
 def switches(environment: Mapping[str, str] = os.environ) -> Switches:

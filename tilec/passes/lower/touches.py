@@ -75,6 +75,8 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             return (Touch(s.name, False, "tensor"), Touch(d.name, True)), None
         case warp.TensorStore(source=s, destination=d):
             return (Touch(s.name, False), Touch(d.name, True, "tensor")), None
+        case warp.TensorWait(what="load", fragment=d):
+            return (Touch(d.name, True),), None
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             own = () if scratch is None else (Touch(scratch.name, True),)
             return (Touch(s.name, False), Touch(d.name, True), *own), None
@@ -90,7 +92,7 @@ TOUCH_NOTHING = (
     warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
     warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.TurnWait, warp.TurnPass,
     warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
-    warp.SetRegisters,
+    warp.SetRegisters, warp.TensorFence, warp.TensorWait,
 )  # fmt: skip
 """Operations of which waits and barriers are not to be placed for what they touch, but for what they read by
 `warp.scalar_reads`. One that is in neither list is an internal error: it could touch anything."""
