@@ -237,7 +237,7 @@ def _barriers(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[
 def copies(laid: Laid) -> Iterator[Diagnostic]:
     """T.async_copy that no asynchronous mechanism can carry out."""
     for stmt in walk(laid.kernel.body):
-        if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.attr("via") == "registers":
+        if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.via == "registers":
             source, tile = stmt.regions
             why = "its rows are not aligned to 4 bytes"
             if source.buffer.dtype != tile.buffer.dtype:

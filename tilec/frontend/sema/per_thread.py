@@ -49,10 +49,9 @@ from tilec.ir.tile import (
     integer,
     walk,
     walk_expr,
-    with_attr,
 )
 from tilec.ir.types import BOOL, INT32, DType
-from tilec.ops.device_assert import asserted
+from tilec.ops.device_assert import DeviceAssert
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import Value
 from tilec.ops.warp_functions import WARP_FUNCTIONS
@@ -204,12 +203,12 @@ class PerThread(Evaluator):
         """The value as it is now, whatever is stored afterwards."""
         return self.named("now", value, span) if any(isinstance(e, Load) for e in walk_expr(value)) else value
 
-    def asserted(self, op: TileOp) -> TileOp:
+    def asserted(self, op: DeviceAssert) -> DeviceAssert:
         """The assertion, of the threads that run this."""
-        condition = asserted(op)
+        condition = op.condition
         for mask in self.masks:
             condition = Binary("or", Unary("not", mask, BOOL), condition, BOOL)
-        return with_attr(op, "condition", condition)
+        return replace(op, condition=condition)
 
     # ---- loops -------------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,10 @@ from tilec.frontend.sema.functions import bind_target
 from tilec.frontend.sema.manual_schedules import MOST_STAGES
 from tilec.frontend.sema.stages import acquire, drain, expect, release, release_by_hand, try_acquire, variable
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Buffer, Expr, Load, TileOp, integer, walk, with_attr
+from tilec.ir.tile import Buffer, Expr, Load, TileOp, integer, walk
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops.barriers import allocation
+from tilec.ops.copy import Copy
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind, nearest
 from tilec.ops.values import (
     SIDES,
@@ -418,7 +419,7 @@ def on_stages(body: Body, op: TileOp, arguments: tuple[list[Argument], dict[str,
     by which a producer fills its stage may signal the stage's barrier, where the target can do that. Errors:
     `stage-side`."""
     given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
-    loads = op.name in ("copy", "gather4") and op.regions[0].buffer.scope == "global"
+    loads = op.copies_from_tensor
     for tile, span in given:
         stage = tile.stage
         if loads and stage.side == "consumer":
@@ -430,7 +431,7 @@ def on_stages(body: Body, op: TileOp, arguments: tuple[list[Argument], dict[str,
                 secondary=(Label(stage.taken.span, "acquired here, by the consumer"),),
                 help=f"fill it where the producer has acquired it, by `{stage.pipeline.name}.producer()`",
             )
-        if loads and not any(key in ("barrier", "asynchronous") for key, _ in op.attrs):
+        if loads and isinstance(op, Copy) and op.barrier is None and op.asynchronous is None:
             element = Load(stage.barrier.buffer, (stage.index,))
-            return with_attr(with_attr(op, "signals", element), "leader", teams.leader(body, span))
+            return replace(op, signals=element, leader=teams.leader(body, span))
     return op

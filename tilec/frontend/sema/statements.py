@@ -20,7 +20,6 @@ from tilec.frontend.sema.views import asked_view, view
 from tilec.frontend.sema.vocabulary import refuse_name, supported_names
 from tilec.frontend.syntax import ast
 from tilec.ir.affine import add
-from tilec.ir.expr import cast
 from tilec.ir.tile import (
     Buffer,
     Expr,
@@ -38,9 +37,8 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL
 from tilec.ops import arithmetic, registry
 from tilec.ops.barriers import TAKING_BARRIERS
-from tilec.ops.device_assert import DEVICE_ASSERT
+from tilec.ops.device_assert import DEVICE_ASSERT, DeviceAssert
 from tilec.ops.dp4a import DP4A, dp4a
-from tilec.ops.fill import fill_value
 from tilec.ops.reducer import UPDATE, contribution, update
 from tilec.ops.signature import (
     Argument,
@@ -256,7 +254,7 @@ class Body(Assignments):
         if any(region.buffer.scope == "local" for region in op.regions):
             self._own_tile(op)
             return
-        if op.name == "device_assert":
+        if isinstance(op, DeviceAssert):
             self.out.append(self.asserted(op))
             return
         op = teams.met(self, pipelines.on_stages(self, op, arguments))
@@ -285,7 +283,9 @@ class Body(Assignments):
             )
         message = () if node.message is None else (Argument(self.value(node.message), node.message.span),)
         given = DEVICE_ASSERT.spellings[0]
-        self.out.append(self.asserted(given.check(bind(given.signature, [condition, *message], {}, node.span))))
+        op = given.check(bind(given.signature, [condition, *message], {}, node.span))
+        assert isinstance(op, DeviceAssert)
+        self.out.append(self.asserted(op))
 
     def _dot(self, call: Call) -> None:
         """T.dp4a, as the store that it makes."""
@@ -421,12 +421,8 @@ class Body(Assignments):
         """T.fill or T.copy of an array of which every thread has its own: element by element."""
         *sources, destination = op.regions
         variables = tuple(Var(self.unique.take("element")) for _ in destination.shape)
-        if sources:
-            source = Load(sources[0].buffer, _element(sources[0], variables))
-            value = cast(source, destination.buffer.dtype)
-        else:
-            value = fill_value(op)
-        store = Store(destination.buffer, _element(destination, variables), value, op.span)
+        loads = tuple(Load(source.buffer, _element(source, variables)) for source in sources)
+        store = op.element(_element(destination, variables), loads)
         self.each_thread((store,), op.span, variables, destination.shape)
 
     def effectful(self, path: str, node: ast.Call) -> Value:
