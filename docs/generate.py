@@ -1,7 +1,8 @@
 """Writes what the front end knows as pages: `python docs/generate.py`.
 
 docs/language.md lists every name of the kernel language, and docs/language/ has a page for each group of them; docs/
-diagnostics.md has every diagnostic code, and docs/tilelang_names.md every name of TileLang. What an operation or
+diagnostics.md has every diagnostic code, docs/tilelang_names.md every name of TileLang, and docs/pipeline.md every pass
+of the compiler. What an operation or
 function is for stands beside its code in tilec/ops; what only the statements of a kernel know about, in
 tilec/frontend/language.py. Errors are those that the code which checks a call can report.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostic_page import diagnostics
+from pipeline_page import pipeline
 from tilelang_page import tilelang_names
 
 import tilec.ops
@@ -353,6 +355,7 @@ def pages() -> dict[str, str]:
         **reference,
         "diagnostics.md": diagnostics(),
         "tilelang_names.md": tilelang_names(),
+        "pipeline.md": pipeline(),
     }
 
 

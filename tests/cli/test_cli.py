@@ -13,8 +13,8 @@ from command import GEMM, SMALL, VECTOR_ADD, tilec
 from tilec import __version__
 from tilec.cli import main
 from tilec.driver.explanations import EXPLANATIONS
+from tilec.driver.pipeline import PIPELINE
 from tilec.ir.manifest import extract
-from tilec.support.options import STAGES
 
 
 def test_compiles_to_the_current_folder(tmp_path: Path) -> None:
@@ -39,11 +39,34 @@ def test_one_kind_goes_where_it_is_told(tmp_path: Path) -> None:
     assert (tmp_path / "anything.txt").read_text().startswith(".version")
 
 
-def test_dump_writes_every_stage(tmp_path: Path) -> None:
+def test_dump_writes_what_every_pass_makes(tmp_path: Path) -> None:
     assert tilec(VECTOR_ADD, "--dump-ir", "dump") == 0
-    assert [p.name.split(".")[0] for p in sorted((tmp_path / "dump").iterdir())] == [
-        f"{i:02}-{stage}" for i, stage in enumerate(STAGES, 1)
-    ]
+    numbers = {row.name: number for number, row in enumerate(PIPELINE, 1)}
+    named = [path.name.split(".")[0].split("-", 1) for path in sorted((tmp_path / "dump").iterdir())]
+    assert [int(number) for number, _ in named] == [numbers[name] for _, name in named]
+    made = {name for _, name in named}
+    assert {"parse", "fold-constants", "alias-analysis", "assign-layouts", "insert-sync", "assemble"} <= made
+    assert (tmp_path / "dump" / f"{numbers['cta-pairs']:02}-cta-pairs.layout").read_text() == "unchanged\n"
+
+
+def test_one_can_stop_after_a_pass(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(GEMM, "--stop-after", "assign-layouts") == 0
+    assert "fragment C_local" in capfd.readouterr().out
+    assert tilec(GEMM, "--stop-after", "insert-sync", "-o", "synchronised.warp") == 0
+    assert "wait" in (tmp_path / "synchronised.warp").read_text()
+    assert tilec(GEMM, "--stop-after", "insert-synch") == 2
+    assert "did you mean 'insert-sync'?" in capfd.readouterr().err
+
+
+def test_the_pipeline_is_listed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(GEMM, "--print-pipeline", "--no-split-loops", "--target", "sm_80") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines[1:]] == [row.name for row in PIPELINE]
+    found = {line.split()[1]: line for line in lines[1:]}
+    assert "off: --no-split-loops" in found["split-loops"]
+    assert "off: sm_80 has no cluster" in found["programmatic-launch"]
+    assert "off: only with --consumers" in found["consumer-warpgroups"]
+    assert " on" in found["insert-sync"] and "fixed by --subtile" in found["subtile"]
 
 
 def test_stop_after_prints_the_stage(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -107,9 +130,8 @@ def test_levels_that_make_no_code(level: str, tmp_path: Path, capfd: pytest.Capt
         assert "error[level-without-code]" in capfd.readouterr().err
     assert list(tmp_path.iterdir()) == []
     assert tilec(GEMM, f"-O{level}", "--dump-ir", "dump") == 0
-    assert [p.name for p in sorted((tmp_path / "dump").iterdir())] == ["01-ast.ast", "02-tile.tile", "03-alias.alias"][
-        : int(level) + 2
-    ]
+    made = [path.suffix for path in sorted((tmp_path / "dump").iterdir())]
+    assert made == [".ast", ".tile", ".alias"][: int(level) + 2]
 
 
 def test_help_says_what_each_level_runs(capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mutate import changed_inside, mutated, mutated_bytes, mutated_json
+from file_subjects import FILES, SMALL
+from mutate import mutated, mutated_bytes, mutated_json
 from structure import mutated_tree
+from subject import Subject, json_mutant, refused, shown, toml_mutant
 
 from tilec.cli.problem import problems_of
 from tilec.driver.build import build_all, check_all, legal
@@ -27,10 +28,9 @@ from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.ptx.text import print_module
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.solve import solve
-from tilec.support import readers, resources
-from tilec.support.diagnostics import CompileError, Diagnostic, InternalError
+from tilec.support import resources
+from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CompileOptions
-from tilec.support.render import render
 from tilec.support.sizes import SizeError
 from tilec.support.source import SourceFile
 from tilec.target import table as target
@@ -38,34 +38,6 @@ from tilec.target import table as target
 ROOT = Path(__file__).parents[2]
 _OPTIONS = CompileOptions(target="sm_90a")
 _FEW = RunOptions(step_limit=2000)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """`corpus` makes the good inputs; `mutant` one of them changed, by a seed; `read` returns whether it was accepted:
-    True, or False where it was refused as a mistake of the user's. Anything else it raises is a finding."""
-
-    corpus: Callable[[], list[Any]]
-    mutant: Callable[[list[Any], str], Any]
-    read: Callable[[Any], bool]
-
-
-def _refused(error: CompileError, source: SourceFile | None) -> bool:
-    """A refusal can be shown."""
-    assert error.diagnostics, "a refusal without a word"
-    for diagnostic in error.diagnostics:
-        _shown(diagnostic, source)
-    return False
-
-
-def _shown(diagnostic: Diagnostic, source: SourceFile | None) -> None:
-    from tilec.cli.diagnostics import as_github, as_json, as_sarif
-    from tilec.driver.explanations import EXPLANATIONS
-
-    assert diagnostic.code in EXPLANATIONS, diagnostic.code
-    render(diagnostic, source)
-    for write in (as_json, as_github, as_sarif):
-        write([(diagnostic, source)]).encode()
 
 
 # ---- kernel files ----------------------------------------------------------------------------------------------------
@@ -99,7 +71,7 @@ def _of_kernel_file(text: str, read: Callable[[SourceFile], object]) -> bool:
     try:
         read(source)
     except CompileError as error:
-        return _refused(error, source)
+        return refused(error, source)
     return True
 
 
@@ -115,25 +87,8 @@ def _read_target(text: str) -> bool:
     try:
         target.parse(text, "mutant.toml")
     except CompileError as error:
-        return _refused(error, None)
+        return refused(error, None)
     return True
-
-
-SMALL = """import tilelang.language as T
-
-@T.prim_func
-def main(A: T.Tensor((256, 256), "float16"), B: T.Tensor((256, 128), "float16"), C: T.Tensor((256, 128), "float32")):
-    with T.Kernel(2, threads=128) as bx:
-        A_s = T.alloc_shared((128, 64), "float16")
-        B_s = T.alloc_shared((64, 128), "float16")
-        C_l = T.alloc_fragment((128, 128), "float32")
-        T.clear(C_l)
-        for k in T.Pipelined(4, num_stages=2):
-            T.copy(A[bx * 128, k * 64], A_s)
-            T.copy(B[k * 64, 0], B_s)
-            T.gemm(A_s, B_s, C_l)
-        T.copy(C_l, C[bx * 128, 0])
-"""
 
 
 @cache
@@ -157,7 +112,7 @@ def _read_tile(text: str) -> bool:
     try:
         read_kernel(text)
     except CompileError as error:
-        return _refused(error, SourceFile("mutant.tile", text))
+        return refused(error, SourceFile("mutant.tile", text))
     return True
 
 
@@ -167,7 +122,7 @@ def _read_trace(text: str) -> bool:
     try:
         build_all(source, options, Observer(stop_after="schedule"))
     except CompileError as error:
-        return _refused(error, source)
+        return refused(error, source)
     except Stopped:
         pass
     return True
@@ -177,7 +132,7 @@ def _read_problem(text: str) -> bool:
     try:
         problems_of(text, "mutant.json")
     except CompileError as error:
-        return _refused(error, None)
+        return refused(error, None)
     return True
 
 
@@ -214,9 +169,9 @@ def _read_ptx(text: str) -> bool:
             source, None, Geometry((1, 1, 1), (32, 1, 1), (1, 1, 1), 1024), arguments(["zeros:uint32:64"]), options=_FEW
         )
     except CompileError as error:
-        return _refused(error, source)
+        return refused(error, source)
     except Fault as fault:
-        _shown(fault_diagnostic(fault, source), source)
+        shown(fault_diagnostic(fault, source), source)
     return True
 
 
@@ -228,7 +183,7 @@ def _read_manifest(text: str) -> bool:
     try:
         found = manifest.from_json(text)
     except CompileError as error:
-        return _refused(error, None)
+        return refused(error, None)
     manifest.summary(found)
     manifest.to_json(found).encode()
     with suppress(SizeError):
@@ -250,7 +205,7 @@ def _read_cubin(data: bytes) -> bool:
             manifest.summary(found)
             manifest.to_json(found)
     except CompileError as error:
-        return _refused(error, None)
+        return refused(error, None)
     return True
 
 
@@ -282,7 +237,7 @@ def _build_tile(text: str) -> bool:
     try:
         build_all(source, CompileOptions(target=target, scheduler="heuristic"), Observer(stop_after="ptx"))
     except CompileError as error:
-        return _refused(error, source)
+        return refused(error, source)
     except Stopped:
         pass
     return True
@@ -294,7 +249,7 @@ def _solve_problem(text: str) -> bool:
         for problem in problems:
             solve(problem, effort=0.01, scheduler=("heuristic", "exact")[len(text) % 2 == 0])
     except CompileError as error:
-        return _refused(error, None)
+        return refused(error, None)
     except Unschedulable:
         return False
     return True
@@ -312,52 +267,12 @@ _EXCHANGED = json.dumps(
 )
 
 
-def _json_mutant(corpus: list[Any], seed: str) -> str:
-    return _of_tables(corpus, seed, json.loads, json.dumps)
-
-
-def _toml_mutant(corpus: list[Any], seed: str) -> str:
-    return _of_tables(corpus, seed, readers.toml_table, lambda table: "".join(_toml(table, "")))
-
-
-def _of_tables(corpus: list[Any], seed: str, parse: Callable[[str], Any], show: Callable[[Any], str]) -> str:
-    chance = random.Random(seed)
-    text = str(chance.choice(corpus))
-    try:
-        value = parse(text)
-    except ValueError:
-        return text
-    for _ in range(chance.choice((1, 1, 2, 3))):
-        changed_inside(value, chance)
-    return show(value)
-
-
-def _toml(table: dict[str, Any], place: str) -> Iterator[str]:
-    """A table and those within it. What TOML has no words for is left out."""
-    inner = {name: value for name, value in table.items() if isinstance(value, dict)}
-    for name, value in table.items():
-        if name not in inner and value is not None:
-            yield f"{json.dumps(name)} = {_toml_value(value)}\n"
-    for name, value in inner.items():
-        below = f"{place}.{json.dumps(name)}" if place else json.dumps(name)
-        yield f"[{below}]\n"
-        yield from _toml(value, below)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(k)} = {_toml_value(v)}" for k, v in value.items() if v is not None) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml_value(member) for member in value if member is not None) + "]"
-    return json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
-
-
 def _price_target(text: str) -> bool:
     """Each of its instructions for small and large statements: what a kernel may ask."""
     try:
         machine = target.parse(text, "mutant.toml")
     except CompileError as error:
-        return _refused(error, None)
+        return refused(error, None)
     for kind in machine.kinds:
         for size in (1, 3, 64, 1 << 20):
             machine.price(kind.name, **dict.fromkeys(kind.parameters, size))
@@ -374,10 +289,12 @@ SUBJECTS = {
     "problems": Subject(lambda: _texts("problem"), mutated_json, _read_problem),
     "ptx": Subject(_ptx_texts, mutated, _read_ptx),
     "manifests": Subject(_manifests, mutated_json, _read_manifest),
+    "manifest-trees": Subject(_manifests, json_mutant, _read_manifest),
     "cubins": Subject(_cubins, _mutated_cubin, _read_cubin),
     "tile-trees": Subject(_tile_texts, _of_structure(read_kernel, print_kernel), _build_tile),
     "ptx-trees": Subject(_ptx_texts, _of_structure(parse_module, print_module), _read_ptx),
-    "problem-trees": Subject(lambda: [*_texts("problem"), _EXCHANGED], _json_mutant, _solve_problem),
-    "trace-trees": Subject(lambda: _texts("schedule"), _json_mutant, _read_trace),
-    "target-trees": Subject(_target_texts, _toml_mutant, _price_target),
+    "problem-trees": Subject(lambda: [*_texts("problem"), _EXCHANGED], json_mutant, _solve_problem),
+    "trace-trees": Subject(lambda: _texts("schedule"), json_mutant, _read_trace),
+    "target-trees": Subject(_target_texts, toml_mutant, _price_target),
+    **FILES,
 }

@@ -59,6 +59,25 @@ def _loops(count: int) -> str:
     )
 
 
+def _statements(count: int) -> str:
+    """One pipelined loop, each of whose statements waits for every other one."""
+    change = (
+        "            for i, j in T.Parallel(64, 64):\n"
+        "                sums[i, j] = sums[i, j] * {factor} + tile[i, j]\n"
+    )  # fmt: skip
+    return (
+        f'{_BEGIN}def kernel(A: T.Tensor((64, 1024), "float32"), B: T.Tensor((64, 64), "float32")):\n'
+        "    with T.Kernel(1, threads=256) as bx:\n"
+        '        tile = T.alloc_shared((64, 64), "float32")\n'
+        '        sums = T.alloc_fragment((64, 64), "float32")\n'
+        "        T.clear(sums)\n"
+        "        for k in T.Pipelined(16, num_stages=2):\n"
+        "            T.copy(A[0, k * 64], tile)\n"
+        f"{''.join(change.format(factor=1 + at / 64) for at in range(count))}"
+        "        T.copy(sums, B[0, 0])\n"
+    )
+
+
 HEAVY = {
     "elements": (_elementwise(65536, 65536, 128, "A[i, j] + 1.0"), {1}),
     "functions": (_elementwise(1024, 2048, 32, "T.sin(A[i, j]) + T.exp(A[i, j])"), {1}),
@@ -69,6 +88,7 @@ HEAVY = {
     "largest_fragment_of_halves": (_fragment(256, 512, "float16"), {0}),
     "halves": (_fragment(512, 512, "float16"), {1}),
     "loops": (_loops(48), {0}),
+    "statements": (_statements(50), {0}),
 }
 """The text, and how the compiler may end."""
 

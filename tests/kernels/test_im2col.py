@@ -103,11 +103,11 @@ def test_the_reference_is_numpys(target: str) -> None:
 
 
 def test_the_map_in_the_manifest() -> None:
-    from tilec.ir.manifest import Im2col, TensorMapParam, from_json, to_json
+    from tilec.ir.manifest import Im2colMapParam, from_json, to_json
 
     _, made = built(KERNELS, "sm_90a", entry="convolve", stride=2, dilation=2, pad=3)
-    (found,) = (p for p in made.manifest.params if isinstance(p, TensorMapParam) and p.im2col is not None)
-    assert found == TensorMapParam("X", "float16", (64, 32), 64, Im2col(-3, -1, 2))
+    (found,) = (p for p in made.manifest.params if isinstance(p, Im2colMapParam))
+    assert found == Im2colMapParam("X", "float16", (64, 32), 64, -3, -1, 2)
     assert from_json(to_json(made.manifest)) == made.manifest
 
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from loops import best, carrying_problem
 
+from tilec.sched import levels, solve as solving
 from tilec.sched.anchor import begin, best_begin
 from tilec.sched.bounds import Unschedulable
+from tilec.sched.model import Model
 from tilec.sched.objective import pairs, pressure_across
 from tilec.sched.problem import Edge, Op, Pool, Problem, Slot, Use, Value
 from tilec.sched.solve import solve
@@ -93,3 +95,21 @@ def test_a_value_that_is_read_before_all_of_it_is_written_ends_with_the_reading(
     problem = Problem("parts", ops, (Edge(0, 2, 2), Edge(2, 1, 1)), (Slot("unit"),), pools, values=values)
     schedule = solve(problem).schedule
     assert schedule.ii == 3 and not list(violations(problem, schedule))
+
+
+def test_a_model_whose_iterations_begin_with_an_issue_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: enumeration finds a smaller interval than is said to be the least."""
+    problem = carrying_problem(54)
+    right = solve(problem).schedule.ii
+    soon = Model.begin_soon
+    monkeypatch.setattr(Model, "begin_soon", lambda self, at_once=False: soon(self, True))
+    found = solve(problem).schedule
+    assert found.status == "optimal" and found.ii > right and best(problem, right, problem.max_stages or 3)
+
+
+def test_a_schedule_counted_from_its_first_issue_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what has been found is moved to where it is none."""
+    monkeypatch.setattr(solving, "begin", lambda problem, ii, start: tuple(at - min(start) for at in start))
+    monkeypatch.setattr(levels, "begin", solving.begin)
+    with pytest.raises(AssertionError, match="carries 2 across the end of an interval, 1 are allowed"):
+        solve(relay(1))

@@ -167,7 +167,7 @@ def test_solutions_round_trip() -> None:
         (("ops", 0, "latency"), "long", "problem.ops[0].latency: expected a whole number, found 'long'"),
         (("ops", 0, "latency"), True, "problem.ops[0].latency: expected a whole number, found True"),
         (("ops", 0, "uses"), None, "problem.ops[0].uses: expected an array, found None"),
-        (("edges", 1), [], "problem.edges[1]: expected an object, found []"),
+        (("edges", 1), [], "problem.edges[1]: expected an object or table, found []"),
         (("edges", 1, "dst"), 7, "edge 1 goes from op 1 to op 7, there are 3 ops"),
         (
             ("edges", 1, "distance"),
@@ -214,7 +214,8 @@ def test_what_is_no_problem(path: tuple[str | int, ...], value: object, says: st
 
 def test_missing_members() -> None:
     for value, says in (
-        ([], "expected an object with 'problem'"),
+        ([], "expected an object or table"),
+        ({"schema": 1}, "'problem' is missing"),
         ({"problem": {}}, "schema is None, this version reads 1"),
         ({"schema": 1, "problem": {}}, "problem: 'name' is missing"),
     ):

@@ -123,6 +123,8 @@ def test_what_the_verifier_says_of_roles() -> None:
     problem = attention()
     schedule = solve(problem).schedule
     assert list(violations(problem, replace(schedule, role=()))) == ["there are 0 roles for 8 ops"]
+    unknown = replace(schedule, role=(-9, *schedule.role[1:]))
+    assert any(text.startswith(f"op {problem.ops[0].name} has role -9") for text in violations(problem, unknown))
     wrong = replace(schedule, role=(1, *schedule.role[1:]))
     assert "op load K has role first, it may have producer" in list(violations(problem, wrong))
     tied = replace(problem, tied=((2, 5),))

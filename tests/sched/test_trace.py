@@ -174,7 +174,7 @@ def test_an_edited_start_moves_the_op_in_the_order_too() -> None:
     ("source", "says"),
     [
         ("{", "not JSON"),
-        ("{}", "the trace: 'tilec' is missing"),
+        ("{}", "'tilec' is missing"),
         ('{"tilec": {"schema": 9}}', "schema is 9, this version reads 1"),
         (edited(lambda loop: loop.pop("ii")), "'ii' is missing"),
         (edited(lambda loop: loop.update(ii=0)), "ii: expected a whole number from 1"),

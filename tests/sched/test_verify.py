@@ -33,6 +33,7 @@ def test_good() -> None:
         ),
         ({"start": (-512, 256, 1440)}, "op load A starts in cycle -512, before its iteration does"),
         ({"start": (0, 256)}, "there are 2 start times for 3 ops"),
+        ({"role": (None,)}, "there are 1 roles for 3 ops"),
         (
             {"depth": (3,)},
             "ring A+B has depth 3 but needs 4: a version lives 2024 cycles, from 0 to 2024, at II 512",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,21 @@ def test_a_file_of_another_form_is_refused() -> None:
         rewritten(text, plan.rows(measured()), "own.toml")
     assert raised.value.diagnostics[0].code == "bad-target-file"
     assert "no line of its own for latency" in raised.value.diagnostics[0].title
+
+
+@pytest.mark.parametrize("value", [0.0, -1e308, 1e308, 1e-308])
+def test_figures_of_which_nothing_follows(value: float) -> None:
+    """Each by turns, as a broken clock or an edited file has it: rows, or a word about the figures."""
+    refused = 0
+    for name in measured().figures:
+        strange = replace(measured(), figures={**measured().figures, name: (value,) * 3})
+        try:
+            text, _ = rewritten(resources.target_text("sm_90a"), plan.rows(strange), "own.toml")
+            targets.parse(text, "own.toml")
+        except CompileError as error:
+            assert error.diagnostics[0].code in ("bad-measurements", "bad-target-file")
+            refused += 1
+    assert refused
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

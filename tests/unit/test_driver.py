@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tilec.driver import build as driver, remarks
 from tilec.driver.build import Observer, Stopped
+from tilec.driver.pipeline import PIPELINE
 from tilec.ptx.assemble import Remark
 from tilec.support import files
 from tilec.support.diagnostics import InternalError
-from tilec.support.options import STAGES, CompileOptions
+from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile, Span
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -25,36 +27,45 @@ def _broken(_: object) -> Iterator[str]:
 
 def test_a_value_that_does_not_verify_leaves_its_dump(tmp_path: Path) -> None:
     observer = Observer(dump_dir=str(tmp_path))
-    with pytest.raises(InternalError, match="the tile does not verify:\n  first promise\n  second promise"):
-        observer.saw("tile", "value", str, _broken)
-    assert (tmp_path / "02-tile.tile").read_text() == "value"
+    with pytest.raises(InternalError, match="what fold makes does not verify:\n  first promise\n  second promise"):
+        observer.saw(2, "fold", "tile", ".tile", lambda: "value", _broken(0))
+    assert (tmp_path / "02-fold.tile").read_text() == "value"
 
 
 def test_texts_are_made_only_where_they_are_wanted() -> None:
-    def never(_: object) -> str:
+    def never() -> str:
         raise AssertionError("not wanted")
 
     observer = Observer(keep={"ptx"})
-    assert observer.saw("tile", 3, never) == 3
-    assert observer.saw("ptx", 4, str) == 4
+    observer.saw(1, "fold", "tile", ".tile", never)
+    observer.saw(2, "print", "ptx", ".ptx", lambda: "4")
     assert observer.texts == {"ptx": b"4"}
 
 
-def test_stops_after_the_stage_has_been_verified() -> None:
-    observer = Observer(stop_after="tile")
-    observer.saw("ast", 1, str)
+def test_a_pass_that_changes_nothing_says_so(tmp_path: Path) -> None:
+    observer = Observer(dump_dir=str(tmp_path))
+    for number, text in enumerate(("a", "a", "b"), 1):
+        observer.saw(number, "pass", None, ".tile", partial(str, text))
+    assert [(tmp_path / f"0{n}-pass.tile").read_text() for n in (1, 2, 3)] == ["a", "unchanged\n", "b"]
+
+
+@pytest.mark.parametrize("stop_after", ["tile", "fold"])
+def test_stops_after_what_was_made_has_been_verified(stop_after: str) -> None:
+    observer = Observer(stop_after=stop_after)
+    observer.saw(1, "parse", "ast", ".ast", str)
     with pytest.raises(InternalError):
-        observer.saw("tile", 1, str, _broken)
+        observer.saw(2, "fold", "tile", ".tile", str, _broken(1))
     with pytest.raises(Stopped):
-        observer.saw("tile", 1, str)
-    assert [stage for stage, _ in observer.seconds] == ["ast", "tile"]
+        observer.saw(2, "fold", "tile", ".tile", str)
+    assert [name for name, _ in observer.seconds] == ["parse", "fold"]
 
 
-def test_a_build_passes_every_stage_in_order() -> None:
+def test_a_build_runs_every_pass_that_is_on_in_the_order_of_the_table() -> None:
     source = files.read_source(str(SAMPLES / "vector_add.tl"))
     observer = Observer()
     build = driver.build(source, CompileOptions(), observer)
-    assert tuple(stage for stage, _ in observer.seconds) == tuple(s for s in STAGES if s != "alias")
+    off = {"without-cluster", "consumer-warpgroups", "fast-math", "alias-analysis"}
+    assert [name for name, _ in observer.seconds] == [row.name for row in PIPELINE if row.name not in off]
     assert build.cubin.startswith(b"\x7fELF")
     assert build.manifest.entry == build.kernel.name == "vector_add"
     assert [e.name for e in build.entries] == ["vector_add"]

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 import pytest
 from hypothesis import given, strategies as st
 
 from tilec.ir import manifest
-from tilec.ir.manifest import Im2col, Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
+from tilec.ir.manifest import (
+    Im2colMapParam,
+    Manifest,
+    PointerParam,
+    ScalarInfo,
+    ScalarParam,
+    TensorInfo,
+    TensorMapParam,
+)
 from tilec.ptx.assemble import assemble
 from tilec.ptx.module import Entry, Instruction, Module
 from tilec.ptx.text import print_module
@@ -21,11 +30,15 @@ GEMM = Manifest(
     block=(384, 1, 1),
     cluster=(1, 1, 1),
     dynamic_smem=197_632,
-    tensors=(TensorInfo("A", "float16", (4096, 4096), "in"), TensorInfo("C", "float32", (4096, 4096), "out")),
+    tensors=(
+        TensorInfo("A", "float16", (4096, 4096), "in"),
+        TensorInfo("C", "float32", (4096, 4096), "out"),
+        TensorInfo("X", "float16", (8, 32, 32, 64), "in"),
+    ),
     scalars=(ScalarInfo("alpha", "float32"),),
     params=(
         TensorMapParam("A", "float16", (128, 64), 128),
-        TensorMapParam("A", "float16", (64, 32), 64, Im2col(-1, -2, 2)),
+        Im2colMapParam("X", "float16", (64, 32), 64, -1, -2, 2),
         PointerParam("C"),
         ScalarParam("alpha", "float32"),
     ),
@@ -56,7 +69,7 @@ def test_summary() -> None:
         "  smem     197632 bytes, dynamic",
         "  parameters",
         "    0: tensor map of A: 4096 x 4096 float16, in: box 128 x 64 of float16, swizzle 128",
-        "    1: im2col map of A: 4096 x 4096 float16, in: box 64 x 32 of float16, swizzle 64, from -1 to -2 by 2",
+        "    1: im2col map of X: 8 x 32 x 32 x 64 float16, in: box 64 x 32 of float16, swizzle 64, from -1 to -2 by 2",
         "    2: pointer to C: 4096 x 4096 float32, out",
         "    3: scalar alpha: float32",
     ]
@@ -114,15 +127,22 @@ def test_a_truncated_cubin_is_a_diagnostic_never_a_crash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "says"),
     [
-        ('"schema":1', '"schema":9'),
-        ('"swizzle":128', '"swizzle":7'),
-        ('"role":"out"', '"role":"sideways"'),
-        ('"kind":"pointer"', '"kind":"pigeon"'),
-        ('"entry":"gemm",', ""),
+        ('"schema":1', '"schema":9', "schema is 9, this version reads 1, 2, 3"),
+        ('"swizzle":128', '"swizzle":7', "params[0].swizzle: expected one of 0, 32, 64, 128, found 7"),
+        ('"role":"out"', '"role":"sideways"', "tensors[1].role: expected one of 'in', 'out'"),
+        ('"kind":"pointer"', '"kind":"pigeon"', "params[2].kind: expected one of 'pointer', 'scalar'"),
+        ('"kind":"pointer"', '"kin":"pointer"', "params[2].kind: expected one of 'pointer', 'scalar'"),
+        ('"entry":"gemm",', "", "'entry' is missing"),
+        ('"entry":"gemm"', '"entry":"ge mm"', "entry: expected a name as in C, found 'ge mm'"),
+        ('"grid":[64,', '"grid":[["add","m"],', "grid[0]: expected a number, a name, or [operation, size, size]"),
+        ('"grid":[64,', '"grid":["m",', "'m' is not declared"),
+        ('"box":[128,64]', '"box":[128,64,1]', "a box of 128 x 64 x 1 is none of A, of 2 dimensions"),
+        ('"shape":[8,32,32,64]', '"shape":[8,64,2,2,2,2]', "a box of 64 x 32 is none of X, of 6 dimensions"),
     ],
 )
-def test_a_manifest_that_cannot_be_read(old: str, new: str) -> None:
-    with pytest.raises(CompileError, match="bad-manifest"):
+def test_a_manifest_that_cannot_be_read(old: str, new: str, says: str) -> None:
+    assert old in manifest.to_json(GEMM)
+    with pytest.raises(CompileError, match=f"bad-manifest.*{re.escape(says)}"):
         manifest.from_json(manifest.to_json(GEMM).replace(old, new))

@@ -285,3 +285,41 @@ def test_names_inside_a_statement_have_no_entries(body: Make) -> None:
     made = body(text, PARAMS + ', C: T.Tensor((512,), "float32")')
     (loop,) = (s for s in made.body if isinstance(s, For))
     assert (loop.stage, loop.order) == ((0, 0, 1), (0, 1, 2))
+
+
+AMONG = """            {}
+            T.copy(A[k * 64, 0], s)
+            {}
+            for i, j in T.Parallel(64, 64):
+                B[k * 64 + i] = T.cast(s[i, 0], "float32")
+            {}
+"""
+GIVEN = {"expression": "at = k * 64", "constant": "at: T.int32 = 64", "another name": "at = k", "thread": "at = k + tx"}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("entry", range(3))
+def test_the_entry_of_a_name_is_the_one_at_its_place(body: Make, name: str, place: int, entry: int) -> None:
+    """Entries are matched to the statements as they are written, names among them: of three entries, the name's own is
+    dropped, and no other, whatever they hold. One that puts the load behind what reads it is refused."""
+    lists = [[0, 9], [1, 11]]
+    lists.insert(entry, [5, 10])
+    stage, order = zip(*lists, strict=True)
+    written = ["pass"] * 3
+    written[place] = GIVEN[name]
+    text = 'tx = T.get_thread_binding()\ns = T.alloc_shared((64, 64), "float16")\n'
+    text += f"for k in T.Pipelined(8, stage={list(stage)}, order={list(order)}):\n"
+    text += "".join(line[8:] + "\n" for line in AMONG.format(*written).splitlines())
+    (loop,) = (s for s in walk(body(text, PARAMS).body) if isinstance(s, For) and s.stage is not None)
+    kept = [value for at, value in enumerate(stage) if at != place]
+    assert loop.stage == tuple(kept)
+    found = problem(body(text, PARAMS))
+    if kept[0] <= kept[1]:
+        schedule = given_schedule(found)
+        assert schedule is not None and schedule.stage == tuple(kept)
+        return
+    with pytest.raises(CompileError) as raised:
+        given_schedule(found)
+    (diagnostic,) = raised.value.diagnostics
+    assert diagnostic.code == "schedule-order" and f"stage {kept[1]}" in diagnostic.primary.text

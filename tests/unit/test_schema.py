@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
@@ -25,23 +27,57 @@ class Inner:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    KIND: ClassVar[str] = "round"
+    radius: float
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    KIND: ClassVar[str] = "square"
+    side: Annotated[int, schema.Made(int | str, int)]
+
+
+@dataclass(frozen=True, slots=True)
 class Outer:
     inner: tuple[Inner, ...]
     kind: Literal["a", "b"] = "a"
     share: float | None = None
     pair: tuple[int, str] = (0, "")
+    forms: Mapping[str, Round | Square] = field(default_factory=dict)
+    sizes: int | tuple[int, ...] = 0
     limits: Annotated[dict[str, int], schema.Where(lambda limits: "x" not in limits, "no x")] | None = None
 
 
 def test_a_value_is_made_from_its_types() -> None:
     given = {"inner": [{"width": 8}], "kind": "b", "share": 1, "pair": [3, "z"], "limits": {"y": 2}}
-    assert schema.read(Outer, given, "it") == Outer((Inner(8),), "b", 1.0, (3, "z"), {"y": 2})
+    made = schema.read(Outer, given, "it")
+    assert made == Outer((Inner(8),), "b", 1.0, (3, "z"), limits={"y": 2})
+    assert schema.plain(made) == given
+
+
+def test_objects_say_of_which_kind_they_are() -> None:
+    given = {"inner": [], "forms": {"a": {"kind": "round", "radius": 2.5}, "b": {"kind": "square", "side": "3"}}}
+    made = schema.read(Outer, given, "it")
+    assert made == Outer((), forms={"a": Round(2.5), "b": Square(3)})
+    assert schema.read(Outer, schema.plain(made), "it") == made
+
+
+def test_versions() -> None:
+    assert schema.versioned({"schema": 2, "x": 1}, 1, 2) == {"x": 1}
+    for given, says in (
+        ([], "expected an object or table, found []"),
+        ({}, "schema is None, this version reads 1, 2"),
+        ({"schema": True}, "schema is True, this version reads 1, 2"),
+    ):
+        with pytest.raises(schema.SchemaError, match=re.escape(says)):
+            schema.versioned(given, 1, 2)
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ([], "it: expected an object, found []"),
+        ([], "it: expected an object or table, found []"),
         ({}, "it: 'inner' is missing"),
         ({"inner": [], "x": 1}, "it: 'x' is not known here"),
         ({"inner": {}}, "it.inner: expected an array, found {}"),
@@ -54,6 +90,14 @@ def test_a_value_is_made_from_its_types() -> None:
         ({"inner": [], "share": 10**400}, "it.share: expected a number, found a number of 1329 bits"),
         ({"inner": [], "pair": [1]}, "it.pair: expected an array of 2, found [1]"),
         ({"inner": [], "pair": [1 << 70, ""]}, "it.pair[0]: expected a whole number of 64 bits, found a number of 71"),
+        ({"inner": [], "share": float("inf")}, "it.share: expected a number that is finite, found inf"),
+        ({"inner": [], "sizes": ["1"]}, "it.sizes[0]: expected a whole number, found '1'"),
+        ({"inner": [], "sizes": "1"}, "it.sizes: expected a whole number, found '1'"),
+        ({"inner": [], "forms": []}, "it.forms: expected an object or table, found []"),
+        ({"inner": [], "forms": {"a": 1}}, "it.forms.a: expected an object or table, found 1"),
+        ({"inner": [], "forms": {"a": {}}}, "it.forms.a.kind: expected one of 'round', 'square', found None"),
+        ({"inner": [], "forms": {"a": {"kind": "round"}}}, "it.forms.a: 'radius' is missing"),
+        ({"inner": [], "forms": {"a": {"kind": "square", "side": "z"}}}, "it.forms.a.side: invalid literal"),
         ({"inner": [], "limits": {"x": 1}}, "it.limits: expected no x, found {'x': 1}"),
         ({"inner": [], "limits": {"y": 1.5}}, "it.limits.y: expected a whole number, found 1.5"),
     ],

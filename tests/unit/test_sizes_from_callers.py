@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.driver.front import check
+from tilec.driver.build import check
 from tilec.driver.observer import Observer
 from tilec.ir.tile import Kernel
 from tilec.support.diagnostics import CompileError

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tilec.driver.build import build
+from tilec.driver.observer import Observer
 from tilec.support import resources
 from tilec.support.diagnostics import CompileError, InternalError
-from tilec.support.options import CALIBRATIONS
+from tilec.support.options import CALIBRATIONS, CompileOptions
+from tilec.support.source import SourceFile
 from tilec.target import table as target
 from tilec.target.table import FormulaError, Target, evaluate, load, parse, whole_cycles
 
@@ -247,35 +250,64 @@ def test_a_small_file() -> None:
         ("[limits]", "color = 1\n[limits]", "toy.toml: 'color' is not known here"),
         ('["mma.sync"]', '"mma.sync"', "toy.toml: features: expected an array, found 'mma.sync'"),
         ("value = 1024", "value = 1.5", "toy.toml: limits.smem.value: expected a whole number, found 1.5"),
-        ("width = 1", "width = 0", "toy.toml: slots.unit: width is 0, a slot has at least one unit"),
+        ("width = 1", "width = 0", "toy.toml: slots.unit.width: expected a whole number from 1 to 2147483647, found 0"),
+        (
+            "value = 1024",
+            "value = 0",
+            "toy.toml: limits.smem.value: expected a whole number from 1 to 2147483647, found 0",
+        ),
+        (
+            "value = 2,",
+            "value = -2,",
+            "toy.toml: calibrations.silicon.families.drain.value: expected a whole number from 0",
+        ),
         ('limit = "smem"', 'limit = "tmem"', "toy.toml: pools.smem: there is no limit 'tmem'"),
         (
             'slot = "unit"',
             'slot = "xu"',
             "toy.toml: timing.work.silicon.uses: there is no slot 'xu', expected one of: unit",
         ),
+        (
+            "n / 2",
+            "n * 1e9",
+            "toy.toml: timing.work.silicon, where parameters are 64: expected a whole number from 0 to",
+        ),
         ("n / 2", "m / 2", "toy.toml: timing.work.silicon: unknown name 'm', expected one of: drain, n"),
-        ("occupancy + n + drain", "n - 100", "toy.toml: timing.work.silicon: a number of cycles is negative"),
+        (
+            "occupancy + n + drain",
+            "n - 100",
+            "toy.toml: timing.work.silicon, where parameters are 64: expected a whole number from 0 to 10",
+        ),
         (
             "issue = 1\n",
             "issue = true\n",
-            "toy.toml: timing.work.silicon.issue: expected a number or a formula, found True",
+            "toy.toml: timing.work.silicon.issue: expected a number or a string, found True",
         ),
         (
             'latency = "occupancy + n + drain"\nsource = { kind = "guess"',
             'latency = 1\nsource = { kind = "rumour"',
-            "toy.toml: timing.work.silicon.source: kind is 'rumour', expected one of: vendor, measured, derived, guess",
+            "toy.toml: timing.work.silicon.source.kind: expected one of 'vendor', 'measured', 'derived', 'guess'",
         ),
-        ("ptx = {", "ptx = 8 # {", "toy.toml: ptx: expected a table, found 8"),
-        ("book = { uses", "paper = { uses", "toy.toml: timing.work: 'book' is missing"),
+        ("ptx = {", "ptx = 8 # {", "toy.toml: ptx: expected an object or table, found 8"),
+        ("book = { uses", "paper = { uses", "toy.toml: timing.work: 'paper' is not known here"),
+        ("book = { uses", "# { uses", "toy.toml: timing.work: 'book' is missing"),
         ("latency = 3", 'latency = "drain"', "toy.toml: timing.work.book: unknown name 'drain', expected one of: n"),
         ("value = 50", "value = 0.5", "toy.toml: calibrations.book.ceilings.far.value: expected a whole number"),
         ("[calibrations.book]", "[calibrations.guess]", "toy.toml: calibrations: 'guess' is not known here"),
-        ("value = 0.25", "value = nan", "toy.toml: layout.live_registers.value: expected 0 to 1000000, found nan"),
+        (
+            "value = 0.25",
+            "value = nan",
+            "toy.toml: layout.live_registers.value: expected a number that is finite, found nan",
+        ),
         (
             "value = 0.25",
             f"value = {10**400}",
-            f"toy.toml: layout.live_registers.value: expected 0 to 1000000, found {10**39}",
+            "toy.toml: layout.live_registers.value: expected a number, found a number of 1329 bits",
+        ),
+        (
+            "value = 0.25",
+            "value = -0.25",
+            "toy.toml: layout.live_registers.value: expected a number from 0 to 1000000, found -0.25",
         ),
         ("value = 0.25", 'value = "1"', "toy.toml: layout.live_registers.value: expected a number, found '1'"),
     ],
@@ -287,6 +319,56 @@ def test_faults_in_a_file_are_named(old: str, new: str, says: str) -> None:
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == "bad-target-file"
     assert diagnostic.title.startswith(says)
+
+
+KERNEL = """import tilelang.language as T
+
+@T.prim_func
+def main(A: T.Tensor((64, 512), "float16"), B: T.Tensor((512, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((64, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        for k in T.Pipelined(8, num_stages=2):
+            T.copy(A[0, k * 64], a)
+            T.copy(B[k * 64, 0], b)
+            T.gemm(a, b, c)
+        T.copy(c, C)
+"""
+
+
+@pytest.mark.parametrize("name", resources.target_names())
+def test_what_a_file_lacks_is_said_before_it_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each limit, pool, kind and list of parameters by another name: refused, or never asked for."""
+    text = resources.target_text(name)
+    limits = re.findall(r"^(\w+) = { value", text.partition("[slots")[0], re.M)
+    headers = re.findall(r"^\[((?:pools|timing)\.(?:\w+|\"[^\"]+\"))\]", text, re.M)
+    parameters = set(re.findall(r"^parameters = \[.+\]$", text, re.M))
+    assert len(limits) > 18 and len(headers) > 18 and len(parameters) > 3
+    changed = [re.sub(rf"^{limit} = ", "other = ", text, flags=re.M) for limit in limits]
+    changed += [re.sub(rf"^\[{re.escape(header)}(?=[.\]])", "[timing.other", text, flags=re.M) for header in headers]
+    changed += [text.replace(listed, listed.replace("]", ', "others"]')) for listed in parameters]
+    refused = 0
+    for made in changed:
+        monkeypatch.setattr(resources, "target_text", lambda _, made=made: made)
+        load.cache_clear()
+        try:
+            build(SourceFile("k.tl", KERNEL), CompileOptions(target=name, scheduler="heuristic"), Observer())
+        except CompileError as error:
+            assert error.diagnostics[0].code == "bad-target-file"
+            refused += 1
+    load.cache_clear()
+    assert refused > len(changed) - 5
+
+
+def test_what_is_asked_of_machines_with_a_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = resources.target_text("sm_90a").replace('[timing."tma.load"', '[timing."load"')
+    monkeypatch.setattr(resources, "target_text", lambda _: text)
+    load.cache_clear()
+    with pytest.raises(CompileError, match=r"sm_90a.toml: timing: 'tma.load' is missing, which machines with tma have"):
+        load("sm_90a")
+    load.cache_clear()
 
 
 # --- resources ---

@@ -198,8 +198,11 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("UPDATE predictions SET found = '[1, 2]'", "[1, 2] is no prediction"),
-        ("""UPDATE trials SET outcome = '{"by_levels": "x", "intervals": []}'""", "by_levels is 'x'"),
+        ("UPDATE predictions SET found = '[1, 2]'", "prediction: expected a whole number or a string, found [1, 2]"),
+        (
+            """UPDATE trials SET outcome = '{"by_levels": "x", "intervals": []}'""",
+            "outcome.by_levels: expected a whole number, found 'x'",
+        ),
     ],
 )
 def test_values_that_are_none(change: str, said: str, tmp_path: Path) -> None:

@@ -39,10 +39,14 @@ def test_a_file() -> None:
         ("", "s.toml has nothing to try", "write name"),
         ("[constants]\n", "s.toml has nothing to try", "write name"),
         ("[constants\n", "s.toml is no TOML", "write name"),
-        ("block_M = [64]\n", "`block_M`, which is no table", "use [constants] and [options]"),
+        ("block_M = [64]\n", "'block_M' is not known here", "under [constants] and [options]"),
         ("[constants]\nblok_M = [64]\n", "`blok_M`, which is no constant of the kernel", "did you mean block_M?"),
         ("[constants]\nblock_M = []\n", "'block_M' has no values to try", "at least one value"),
-        ("[constants]\nblock_M = [[64]]\n", "tries block_M = [64]", "numbers, true, false or strings"),
+        (
+            "[constants]\nblock_M = [[64]]\n",
+            "constants.block_M[0]: expected a number, true, false or a string, found [64]",
+            "numbers, true, false or strings",
+        ),
         ("[options]\nclusters = [1]\n", "`clusters`, which is no option", "did you mean cluster?"),
         ("[options]\nwarps = [1]\n", "`warps`, which is no option", "these can be: arrivals, auto-pipeline"),
         ("[options]\nconsumers = [8]\n", "tries consumers = 8", "a number from 1 to 7"),
@@ -145,8 +149,11 @@ def test_what_a_tuned_file_changes() -> None:
     [
         ("", "is not what tilec tune writes"),
         ("[]", "is not what tilec tune writes"),
-        ('{"constants": {}, "options": {}}', "it has no 'kernel'"),
-        (tuned.write(BEST).replace('"block_M": 64', '"block_M": [64]'), "gives block_M no value that -D takes"),
+        ('{"constants": {}, "options": {}}', "'tuned' is missing"),
+        (
+            tuned.write(BEST).replace('"block_M": 64', '"block_M": [64]'),
+            "constants.block_M: expected a number, true, false or a string, found [64]",
+        ),
     ],
 )
 def test_a_file_that_is_not_tuned(text: str, title: str) -> None:

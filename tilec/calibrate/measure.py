@@ -6,15 +6,14 @@ import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
-from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
 from tilec.calibrate import arithmetic, copies, meeting, shared, tensor
 from tilec.calibrate.probe import Array, Probe, Run
 from tilec.host import runtime
-from tilec.support import readers
+from tilec.support import readers, schema
 from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
 from tilec.target.table import Target
@@ -57,8 +56,8 @@ class Measurement:
     gpu: str
     driver: str
     date: str
-    sms: int
-    figures: Mapping[str, tuple[float, ...]]
+    sms: Annotated[int, schema.Range(1, 1 << 16)]
+    figures: Mapping[str, Annotated[tuple[float, ...], schema.Where(bool, "figures of one run at least")]]
     faults: Mapping[str, str]
 
     def spread(self, name: str) -> Spread:
@@ -68,31 +67,17 @@ class Measurement:
 
 
 def to_json(measurement: Measurement) -> str:
-    return json.dumps({"schema": SCHEMA, **asdict(measurement)}, indent=1) + "\n"
+    return json.dumps({"schema": SCHEMA, **schema.plain(measurement)}, indent=1) + "\n"
 
 
 def from_json(text: str, path: str) -> Measurement:
     """The measurement that `to_json` wrote into the file at `path`, or `bad-measurements`."""
     try:
-        record = readers.json_value(text)
-        if record["schema"] != SCHEMA:
-            fail("bad-measurements", f"{path} has schema {record['schema']}, this tilec reads schema {SCHEMA}")
-        figures = {str(name): tuple(map(float, runs)) for name, runs in record["figures"].items()}
-        if not all(figures.values()):
-            raise ValueError("a figure without runs")
-        return Measurement(
-            target=str(record["target"]),
-            gpu=str(record["gpu"]),
-            driver=str(record["driver"]),
-            date=str(record["date"]),
-            sms=int(record["sms"]),
-            figures=figures,
-            faults=dict(record["faults"]),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return schema.record(Measurement, schema.versioned(readers.json_value(text), SCHEMA), "")
+    except ValueError as error:
         fail(
             "bad-measurements",
-            f"{path} does not hold measurements: {type(error).__name__} {error}",
+            f"{path} does not hold measurements: {error}",
             help="'tilec calibrate --json FILE' writes them, where there is a GPU",
         )
 

@@ -16,6 +16,7 @@ import numpy as np
 from tilec.calibrate import copies, shared, tensor
 from tilec.calibrate.measure import Measurement
 from tilec.calibrate.probe import ROW_BYTES
+from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
 
 Value = int | str
@@ -68,7 +69,7 @@ class Figures:
 
 
 def rows(measurement: Measurement) -> tuple[Row, ...]:
-    """All that the measurement has figures for."""
+    """All that the measurement has figures for. Figures that no machine can have are refused as `bad-measurements`."""
     return tuple(_rows(measurement))
 
 
@@ -80,6 +81,10 @@ def _rows(measurement: Measurement) -> Iterator[Row]:
             mhz = figures.mhz
         except KeyError:
             continue
+        except (ArithmeticError, ValueError) as error:
+            used = ", ".join(f"{name} {measurement.spread(name).median:.4g}" for name in figures.used)
+            fail("bad-measurements", f"nothing follows for [{table}] from {used}: {error}",
+                 help="measure again, on a GPU that does nothing else")  # fmt: skip
         spread = max(figures.used.values())
         machine = f"{measurement.gpu}, driver {measurement.driver}, {measurement.date}"
         where = f"tilec calibrate on {machine}, {mhz} MHz, spread {spread:.1%}: {says}"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,19 +17,19 @@ from tilec.cli.console import reported, reported_all, show_entries, show_tables,
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.limits import limit_options
 from tilec.cli.watch import watch_option, watched
-from tilec.cli.words import several_of
-from tilec.driver.observer import SUFFIX as STAGE_SUFFIX
+from tilec.cli.words import one_of, several_of
+from tilec.driver.stages import SUFFIX as STAGE_SUFFIX
 from tilec.support import files, resources
 from tilec.support.diagnostics import fail
-from tilec.support.options import LAST_STAGE, STAGES, Stage
+from tilec.support.options import LAST_STAGE, STAGES
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
     from tilec.driver.batch import Job, Made
 
-Kind = Stage | Literal["json", "fatbin", "header"]
-"""What can be written: the text of a stage, or what is made of cubins."""
+Kind = str
+"""What can be written: the text of a stage, what a pass makes, or what is made of cubins."""
 
 FROM_CUBIN: tuple[Kind, ...] = ("json", "fatbin", "header")
 KINDS: tuple[Kind, ...] = (*STAGES, *FROM_CUBIN)
@@ -50,6 +50,29 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str | None
             raise click.BadParameter(f"{name!r} is not one of {', '.join(KINDS)}", context, parameter)
         wanted.append(name)
     return tuple(dict.fromkeys(wanted))
+
+
+def _pass(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and value not in STAGES:
+        from difflib import get_close_matches
+
+        from tilec.driver.engine import names
+
+        if value not in names():
+            near = get_close_matches(value, names(), n=1)
+            said = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else f"stages are {', '.join(STAGES)}; --print-pipeline lists passes"
+            )
+            raise click.BadParameter(f"{value!r} is no stage and no pass: {said}", context, parameter)
+    return value
+
+
+def _passes() -> tuple[str, ...]:
+    from tilec.driver.engine import names
+
+    return names()
 
 
 def _version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
@@ -83,12 +106,19 @@ def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) ->
     help=f"What to write, of {', '.join(KINDS)}.  [cubin]",
 )
 @click.option("--schedule-trace-file", metavar="FILE", help="Write the schedule trace (JSON; opens in Perfetto).")
-@click.option("--dump-ir", metavar="DIR", help="Write every stage into this folder, each before it is verified.")
-@click.option("--stop-after", type=click.Choice(STAGES), help="Go no further, and print that stage unless -o is given.")
+@click.option("--dump-ir", metavar="DIR", help="Write what every pass makes into this folder, before it is verified.")
+@click.option(
+    "--stop-after",
+    metavar="PASS",
+    shell_complete=one_of(_passes),
+    callback=_pass,
+    help="Go no further than this stage, and print it unless -o is given; or than this pass (--print-pipeline).",
+)
+@click.option("--print-pipeline", is_flag=True, help="List all passes, which of them run, and why the others do not.")
 @click.option("-MD", "depfile", is_flag=True, help="Also write beside the outputs, as a rule of make, what was read.")
 @click.option("-MF", "depfile_name", metavar="FILE", help="The same, into this file.")
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Compile so many at a time.")
-@click.option("--time", "show_time", is_flag=True, help="Say how long each stage took.")
+@click.option("--time", "show_time", is_flag=True, help="Say how long each pass took.")
 @click.option(
     "--report",
     is_flag=True,
@@ -147,11 +177,12 @@ def _build(
     emit: tuple[Kind, ...] | None,
     schedule_trace_file: str | None,
     dump_ir: str | None,
-    stop_after: Stage | None,
+    stop_after: str | None,
     depfile: bool,
     depfile_name: str | None,
     jobs: int,
     show_time: bool,
+    print_pipeline: bool,
     report: bool,
     verbose: bool,
     **given: Any,
@@ -160,6 +191,10 @@ def _build(
 
     began = time.perf_counter()
     targets = target_names(given)
+    if print_pipeline:
+        with reported(None):
+            _print_pipeline(targets, given)
+        return
     if len(kernels) * len(targets) > 1:
         given_alone = {
             "--schedule-trace-file": schedule_trace_file is not None,
@@ -227,6 +262,15 @@ def _build(
         show_times([spent for one in made for spent in one.seconds], time.perf_counter() - began)
 
 
+def _print_pipeline(targets: Sequence[str], given: dict[str, Any]) -> None:
+    from tilec.driver.pipeline_text import show_pipeline
+    from tilec.target.table import load
+
+    for target in targets:
+        asked = compile_options({**given, "target": target})
+        print(show_pipeline(asked, load(target, asked.calibration)), end="")
+
+
 # ---- what goes where -------------------------------------------------------------------------------------------------
 
 
@@ -248,9 +292,9 @@ class Plan:
     def kinds(self) -> list[Kind]:
         return list(dict.fromkeys(kind for kind, _, _ in self.places))
 
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[str]:
         """The stages that it takes."""
-        return list(dict.fromkeys("cubin" if kind in FROM_CUBIN else _stage(kind) for kind in self.kinds()))
+        return list(dict.fromkeys("cubin" if kind in FROM_CUBIN else kind for kind in self.kinds()))
 
 
 def _check_apart(plans: Sequence[Plan]) -> None:
@@ -267,9 +311,12 @@ def _check_apart(plans: Sequence[Plan]) -> None:
                 )
 
 
-def _stage(kind: Kind) -> Stage:
-    assert kind != "json" and kind != "fatbin" and kind != "header"
-    return kind
+def _suffix(kind: Kind) -> str:
+    if kind in SUFFIX:
+        return SUFFIX[kind]
+    from tilec.driver.engine import form_of
+
+    return SUFFIX[form_of(kind)]
 
 
 def _base(kernel: str, is_folder: bool, output: str | None) -> str:
@@ -287,7 +334,7 @@ def _plan(
     targets: Sequence[str],
     output: str | None,
     emit: tuple[Kind, ...] | None,
-    stop_after: Stage | None,
+    stop_after: str | None,
     level: int,
 ) -> Plan:
     """With `--stop-after` alone nothing goes anywhere: the stage is printed."""
@@ -300,38 +347,41 @@ def _plan(
     places: list[tuple[Kind, str | None, str]] = []
     for kind in emit:
         if kind in JOINED:
-            places.append((kind, None, f"{base}{SUFFIX[kind]}"))
+            places.append((kind, None, f"{base}{_suffix(kind)}"))
             continue
         for target in targets:
             middle = f".{target}" if len(targets) > 1 else ""
-            places.append((kind, target, f"{base}{middle}{SUFFIX[kind]}"))
+            places.append((kind, target, f"{base}{middle}{_suffix(kind)}"))
     if len(places) == 1 and output is not None and not is_folder:
         places = [(*places[0][:2], output)]
     return Plan(kernel, base, tuple(places))
 
 
-def _check_reachable(plan: Plan, stop_after: Stage | None, level: int, trace: str | None) -> None:
+def _check_reachable(plan: Plan, stop_after: str | None, level: int, trace: str | None) -> None:
     """Nothing is wanted of a stage that is not reached."""
+    from tilec.driver.engine import place_of
+
     end = LAST_STAGE.get(level, "cubin")
-    for kind, stage in ((kind, "cubin" if kind in FROM_CUBIN else _stage(kind)) for kind in plan.kinds()):
-        if stop_after is not None and STAGES.index(stage) > STAGES.index(stop_after):
+    for kind, stage in ((kind, "cubin" if kind in FROM_CUBIN else kind) for kind in plan.kinds()):
+        if stop_after is not None and place_of(stage) > place_of(stop_after):
             asked = "--schedule-trace-file" if kind == "schedule" and trace is not None else f"--emit {kind}"
             usage(f"--stop-after {stop_after} comes before {asked}")
     wanted = [*plan.stages(), *([stop_after] if stop_after is not None else [])]
-    if late := [stage for stage in wanted if STAGES.index(stage) > STAGES.index(end)]:
+    if late := [stage for stage in wanted if place_of(stage) > place_of(end)]:
         usage(f"-O{level} ends with stage {end}: there is no {late[0]}")
 
 
 def _jobs(
     plan: Plan,
     targets: Sequence[str],
-    stop_after: Stage | None,
+    stop_after: str | None,
     dump_ir: str | None,
     of_several: bool,
     report: bool,
     given: dict[str, Any],
 ) -> Iterator[Job]:
     from tilec.driver.batch import Job
+    from tilec.driver.engine import place_of
 
     source = _kernel_file(plan.kernel)
     for target in targets:
@@ -339,7 +389,7 @@ def _jobs(
         keep = plan.stages() or ([stop_after] if stop_after is not None else [])
         # No further than what is asked for; a dump asks for everything.
         end = LAST_STAGE.get(asked.opt_level)
-        last = stop_after or (end if dump_ir is not None or report else max(keep, key=STAGES.index))
+        last = stop_after or (end if dump_ir is not None or report else max(keep, key=place_of))
         inner = ".".join([*([Path(plan.kernel).stem] if of_several else []), *([target] if len(targets) > 1 else [])])
         folder = None if dump_ir is None else str(Path(dump_ir) / inner)
         # Each has a source of its own, which learns what is imported.

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.console import console, reported, show_tables, usage
-from tilec.support import files, readers
+from tilec.support import files, readers, schema
 from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,26 @@ if TYPE_CHECKING:
     from tilec.target.table import Target
 
 PLAN = "plan.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """A probe's cubin in the folder of the plan."""
+
+    probe: str
+    file: str
+    sha256: str
+    figures: tuple[str, ...]
+    trips: tuple[int, int]
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What --emit has written."""
+
+    target: str
+    probes: tuple[_Carried, ...]
 
 
 @click.command()
@@ -93,37 +114,34 @@ def _emit(machine: Target, folder: str) -> None:
     from tilec.calibrate.measure import probes_for
 
     cubin_of = _assembled(machine)
-    made, plan = {}, []
+    made: dict[str, bytes] = {}
+    plan: list[_Carried] = []
     for probe in probes_for(machine):
         cubin = cubin_of(probe)
-        made[str(Path(folder) / f"{probe.entry}.cubin")] = cubin
-        plan.append(
-            {
-                "probe": probe.name, "file": f"{probe.entry}.cubin", "sha256": hashlib.sha256(cubin).hexdigest(),
-                "figures": probe.figures, "trips": probe.trips, "operations": probe.operations,
-            }
-        )  # fmt: skip
-    made[str(Path(folder) / PLAN)] = (json.dumps({"target": machine.name, "probes": plan}, indent=1) + "\n").encode()
+        name, digest = f"{probe.entry}.cubin", hashlib.sha256(cubin).hexdigest()
+        made[str(Path(folder) / name)] = cubin
+        plan.append(_Carried(probe.name, name, digest, probe.figures, probe.trips, probe.operations))
+    record = schema.plain(_Plan(machine.name, tuple(plan)))
+    made[str(Path(folder) / PLAN)] = (json.dumps(record, indent=1) + "\n").encode()
     files.make_folder(folder)
     files.write_all(made)
     print(f"{len(plan)} probes in {folder}: tilec calibrate --target {machine.name} --cubins {folder} --json FILE")
 
 
-def _carried(folder: str, machine: Target) -> Callable[[Probe], bytes]:
+def carried(folder: str, machine: Target) -> Callable[[Probe], bytes]:
     """The cubins of a folder, as long as they are those of its plan."""
     try:
-        record = readers.json_value(files.read_text(str(Path(folder) / PLAN)))
-        sums = {entry["probe"]: (entry["file"], entry["sha256"]) for entry in record["probes"]}
-        made_for = str(record["target"])
-    except (ValueError, KeyError, TypeError) as error:
-        fail("bad-measurements", f"{folder}/{PLAN} is no plan of --emit: {type(error).__name__} {error}")
-    if made_for != machine.name:
-        fail("bad-measurements", f"the probes in {folder} are for {made_for}, not for {machine.name}")
+        plan = schema.record(_Plan, readers.json_value(files.read_text(str(Path(folder) / PLAN))), "")
+    except ValueError as error:
+        fail("bad-measurements", f"{folder}/{PLAN} is no plan of --emit: {error}")
+    if plan.target != machine.name:
+        fail("bad-measurements", f"the probes in {folder} are for {plan.target}, not for {machine.name}")
+    sums = {(one.probe, one.file): one.sha256 for one in plan.probes}
 
     def cubin_of(probe: Probe) -> bytes:
-        name, digest = sums.get(probe.name, (f"{probe.entry}.cubin", ""))
+        name = f"{probe.entry}.cubin"
         cubin = files.read_bytes(str(Path(folder) / name))
-        if hashlib.sha256(cubin).hexdigest() != digest:
+        if hashlib.sha256(cubin).hexdigest() != sums.get((probe.name, name)):
             fail("bad-measurements", f"{folder}/{name} is not the cubin of its plan", help="write both with --emit")
         return cubin
 
@@ -134,7 +152,7 @@ def _measured(machine: Target, cubins: str | None, repeats: int) -> Measurement:
     from tilec.calibrate.measure import gpu_for, measure
 
     device = gpu_for(machine)
-    cubin_of = _assembled(machine) if cubins is None else _carried(cubins, machine)
+    cubin_of = _assembled(machine) if cubins is None else carried(cubins, machine)
     date = datetime.date.today().isoformat()
     if not sys.stderr.isatty():
         return measure(device, machine, cubin_of, date, repeats)

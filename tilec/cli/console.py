@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tilec.driver.batch import Made
     from tilec.ir.manifest import Manifest
     from tilec.ptx.assemble import EntryReport
-    from tilec.support.options import Stage
     from tilec.support.source import SourceFile
 
 OK, WRONG_KERNEL, USAGE, BUG, LIMIT = 0, 1, 2, 3, 4
@@ -159,10 +158,10 @@ def _notes(error: BaseException) -> list[str]:
     return list(getattr(error, "__notes__", ()))
 
 
-def show_times(seconds: Sequence[tuple[Stage, float]], total: float) -> None:
-    """Time per stage, verification and dumps included, and the whole process's from its first line to here."""
-    for stage, spent in (*seconds, ("total", total)):
-        print(f"{stage:10} {spent * 1000:9.1f} ms", file=sys.stderr)
+def show_times(seconds: Sequence[tuple[str, float]], total: float) -> None:
+    """Time per pass, verification and dumps included, and the whole process's from its first line to here."""
+    for name, spent in (*seconds, ("total", total)):
+        print(f"{name:20} {spent * 1000:9.1f} ms", file=sys.stderr)
 
 
 def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest], names_target: bool = False) -> None:

@@ -91,7 +91,8 @@ def kernel_options(command: Command) -> Command:
             show_default=True,
             metavar="N",
             help="How much a kernel's schedules may be searched for, all of its candidates together, in units of one "
-            "to five milliseconds that do not depend on the machine; then heuristics answer.",
+            "to five milliseconds that do not depend on the machine; then heuristics answer, and where they are asked "
+            "the first answer that they have.",
         ),
         click.option(
             "--ping-pong/--no-ping-pong",

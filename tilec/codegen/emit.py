@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 from tilec.codegen import clusters
 from tilec.codegen.entry import SMEM, EntryCode
@@ -101,9 +102,11 @@ def _ptx_version(program: Program, target: Target) -> str:
 
 
 def _map_param(made: TensorMap) -> launch.TensorMapParam:
-    corners = made.corners
-    places = None if corners is None else launch.Im2col(corners.lower, corners.upper, corners.stride)
-    return launch.TensorMapParam(made.tensor.name, made.tensor.dtype.name, made.box, made.swizzle, places)  # type: ignore[arg-type]
+    tensor, dtype, at = made.tensor.name, made.tensor.dtype.name, made.corners
+    swizzle = cast(launch.Swizzle, made.swizzle)
+    if at is None:
+        return launch.TensorMapParam(tensor, dtype, made.box, swizzle)
+    return launch.Im2colMapParam(tensor, dtype, made.box, swizzle, at.lower, at.upper, at.stride)
 
 
 def _size(extent: Extent) -> Size:

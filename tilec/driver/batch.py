@@ -17,7 +17,7 @@ from tilec.ir.manifest import Manifest
 from tilec.ptx.assemble import EntryReport
 from tilec.support import files, progress, resources
 from tilec.support.diagnostics import CompileError, Diagnostic, fail
-from tilec.support.options import STAGES, CompileOptions, Stage
+from tilec.support.options import CompileOptions
 from tilec.support.processes import end_with_parent
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
@@ -33,8 +33,8 @@ class Job:
 
     source: SourceFile
     options: CompileOptions
-    keep: tuple[Stage, ...] = ()
-    stop_after: Stage | None = None
+    keep: tuple[str, ...] = ()
+    stop_after: str | None = None
     dump_dir: str | None = None
     only_check: bool = False
     report: bool = False
@@ -46,11 +46,11 @@ class Made:
     say (the errors, if it `failed`), and the source with the files that it imports."""
 
     source: SourceFile
-    texts: dict[Stage, bytes]
+    texts: dict[str, bytes]
     manifests: tuple[Manifest, ...]
     entries: tuple[EntryReport, ...]
     diagnostics: tuple[Diagnostic, ...]
-    seconds: tuple[tuple[Stage, float], ...]
+    seconds: tuple[tuple[str, float], ...]
     failed: bool
     reports: tuple[Report, ...] = ()
 
@@ -125,7 +125,7 @@ def carry_out(job: Job) -> Made:
     """What came of one job. Who listens hears what it is at."""
     what = f"{Path(job.source.path).name} for {job.options.target}"
     observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=what)
-    progress.say(f"stage {STAGES[0]} of {what}")
+    progress.say(f"the beginning of {what}")
     try:
         return _carried_out(job, observer)
     finally:

@@ -1,20 +1,15 @@
-"""The pipeline: kernel text in, cubin out. `build` reads top to bottom; an `Observer` is shown every stage's value.
-
-Later stages are imported where they are called: a command that stops early does not pay for what it does not reach.
-"""
+"""What is asked of the pipeline: a build, a plan, a check. Each runs a part of the table in `driver.pipeline`."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tilec.driver import remarks
-from tilec.driver.front import all_mistakes, apart, check as check, check_all as check_all, legal as legal
-from tilec.driver.observer import SUFFIX as SUFFIX, Observer as Observer, Stopped as Stopped
-from tilec.driver.planning import Plan as Plan, begin, plan as plan, plan_kernel as plan_kernel
-from tilec.driver.scheduling import Planned as Planned
-from tilec.support.diagnostics import Diagnostic
+from tilec.driver import engine
+from tilec.driver.observer import Observer as Observer, Stopped as Stopped
+from tilec.driver.work import File, Planned as Planned, Work
+from tilec.support.diagnostics import CompileError, Diagnostic, Label
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
@@ -26,9 +21,25 @@ if TYPE_CHECKING:
     from tilec.passes.cost.report import Report
     from tilec.passes.layout.assign_layouts import Laid
     from tilec.ptx.assemble import EntryReport
-    from tilec.ptx.module import Module
+    from tilec.sched.decision import Decision
     from tilec.sched.schedule import Schedule
     from tilec.target.table import Target
+
+READ, LAID, PLANNED = "fold-constants", "check-registers", "write-trace"
+"""The passes behind which a kernel is read, has layouts, is planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A kernel with its layouts chosen and its loops scheduled, in program order. `decisions` are about its warps and
+    blocks; `trace` explains them and the schedules."""
+
+    kernel: Kernel
+    laid: Laid
+    target: Target
+    loops: tuple[Planned, ...]
+    decisions: tuple[Decision, ...]
+    trace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +69,19 @@ class Library:
 
 
 def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
-    """The whole way for one kernel: `plan` decides, the rest carries it out."""
-    with all_mistakes(source, options):
-        planned = plan(source, options, observer)
-        program, module = _code(planned, source, options, observer)
-    made = _assembled(module, source, planned.kernel, options, observer)
-    (manifest,) = made.manifests
+    """The whole way for one kernel."""
+    with _all_mistakes(source, options):
+        file = engine.each(engine.read(source, options, observer, is_single=True), observer)
+    (work,) = file.kernels
+    made = _library(engine.linked(file, observer))
     return Build(
-        kernel=planned.kernel,
-        schedules=tuple(p.solution.schedule for p in planned.loops),
-        program=program,
+        kernel=work.source_kernel,
+        schedules=tuple(p.solution.schedule for p in work.loops),
+        program=work.program,
         ptx=made.ptx,
         cubin=made.cubin,
-        manifest=manifest,
-        trace=planned.trace,
+        manifest=made.manifests[0],
+        trace=work.trace,
         entries=made.entries,
         warnings=tuple(observer.warnings),
     )
@@ -79,80 +89,74 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
 
 def build_all(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
     """The whole way for every kernel of the file, or for the one that `options` names: one cubin has them all."""
-    with all_mistakes(source, options):
-        kernels = check_all(source, options, observer)
-        observers = apart(observer, kernels)
-        plans = [plan_kernel(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True)]
-    modules = [_code(p, source, options, seen)[1] for p, seen in zip(plans, observers, strict=True)]
-    return replace(_assembled(_joined(modules), source, kernels[0], options, observer), plans=tuple(plans))
+    with _all_mistakes(source, options):
+        file = engine.each(engine.read(source, options, observer), observer)
+    return _library(engine.linked(file, observer))
 
 
-def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Program, Module]:
-    """The plan of one kernel carried out, as far as PTX."""
-    from tilec.codegen.emit import emit
-    from tilec.driver import lints
-    from tilec.ir.warp_text import show_program
-    from tilec.ir.warp_verify import program_violations
-    from tilec.passes.analysis.usage import usage
-    from tilec.passes.layout.register_limits import check_work
-    from tilec.passes.loop.build_problem import Scheduled
-    from tilec.passes.lower.allocate_shared import place
-    from tilec.passes.lower.expand import expand
-    from tilec.passes.lower.insert_sync import synchronise
-    from tilec.passes.lower.programmatic_launch import dependent
-    from tilec.passes.lower.split_loops import split
-
-    target = planned.target
-    scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
-    program = expand(planned.laid, scheduled, target, options.arrivals)
-    observer.saw("expand", program, show_program)
-    program = place(program, target, unlimited=options.switches.unlimited_smem)
-    program = synchronise(program)
-    if options.split_loops and options.opt_level > 2:
-        program = split(program)
-    if options.dependent_launch and options.opt_level > 2 and target.has("cluster"):  # what came with clusters
-        program = dependent(program)
-    for found in lints.barriers(program, target, planned.kernel.span):
-        observer.warn(found, options)
-    observer.saw("warp", program, show_program, program_violations)
-    module = emit(
-        program,
-        target,
-        Path(source.path).name,  # alone: where the file lies must not change the output
-        usage(planned.kernel),
-        imported=tuple(source.imported),
-        outputs=planned.kernel.outputs,
-        fast_math="fast-math" in planned.kernel.asks,
-    )
-    check_work(planned.laid, sum(len(entry.body) for entry in module.entries))
-    return program, module
+def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
+    """The only kernel of a file, or the one that `options` names, as tile IR."""
+    file = engine.read(source, options, observer, is_single=True)
+    return engine.each(file, observer, last=READ).kernels[0].kernel
 
 
-def _joined(modules: list[Module]) -> Module:
-    """One module with the entries of several; what they have in common, it has once."""
-    first = modules[0]
-    variables = dict.fromkeys(v for module in modules for v in module.variables)
-    entries = tuple(entry for module in modules for entry in module.entries)
-    functions = dict.fromkeys(f for module in modules for f in module.functions)
-    return replace(first, variables=tuple(variables), entries=entries, functions=tuple(functions))
+def check_all(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Kernel, ...]:
+    """The kernels of a file, or the one that `options` names, as tile IR."""
+    file = engine.each(engine.read(source, options, observer), observer, last=READ)
+    return tuple(work.kernel for work in file.kernels)
 
 
-def _assembled(
-    module: Module, source: SourceFile, kernel: Kernel, options: CompileOptions, observer: Observer
-) -> Library:
-    from tilec.driver import lints
+def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
+    """All that can be wrong with a file before anything is solved. Levels without code end with tile IR."""
+    engine.checked(source, options, observer)
+
+
+def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
+    """What is to be done for a kernel, and when."""
+    file = engine.read(source, options, observer, is_single=True)
+    return _plan(engine.each(file, observer, last=PLANNED).kernels[0])
+
+
+def plan_all(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Plan, ...]:
+    """The same for every kernel of the file."""
+    file = engine.read(source, options, observer)
+    return tuple(_plan(work) for work in engine.each(file, observer, last=PLANNED).kernels)
+
+
+def laid(source: SourceFile, options: CompileOptions) -> tuple[Laid, Target]:
+    """A kernel with its layouts and the grid that is launched, for which nothing has been solved yet."""
+    file = engine.read(source, options, Observer(), is_single=True)
+    (work,) = engine.each(file, Observer(), last=LAID).kernels
+    return work.laid, work.target
+
+
+def _plan(work: Work) -> Plan:
+    return Plan(work.source_kernel, work.laid, work.target, work.loops, work.decisions, work.trace)
+
+
+def _library(file: File) -> Library:
     from tilec.ir.manifest import in_module
-    from tilec.ptx.assemble import assemble
-    from tilec.ptx.text import print_module
 
-    ptx = print_module(module)
-    observer.saw("ptx", ptx, str)
-    assembled = assemble(ptx, module.target, opt_level=options.opt_level)
-    for remark in remarks.warnings(assembled.remarks, ptx, source, kernel.span):
-        observer.warn(remark, options)
-    observer.warnings[:] = lints.judge(observer.warnings, options.lint)
-    observer.saw("cubin", assembled.cubin, bytes)
-    return Library(ptx, assembled.cubin, in_module(module), assembled.entries)
+    made = file.cubin
+    return Library(file.ptx, made.cubin, in_module(file.module), made.entries, tuple(map(_plan, file.kernels)))
+
+
+@contextmanager
+def _all_mistakes(source: SourceFile, options: CompileOptions) -> Iterator[None]:
+    """The way to code ends at the first mistake: then all are looked for."""
+    try:
+        yield
+    except CompileError as first:
+        try:
+            legal(source, options, Observer())
+        except CompileError as found:
+            if set(_places(first)) <= set(_places(found)):
+                raise found from None
+        raise
+
+
+def _places(error: CompileError) -> list[tuple[str, Label | None]]:
+    return [(d.code, d.primary) for d in error.diagnostics]
 
 
 def reports(library: Library) -> tuple[Report, ...]:
@@ -170,9 +174,3 @@ def reports(library: Library) -> tuple[Report, ...]:
         threads, used = prod(manifest.block), registers[manifest.entry]
         found.append(report(planned.laid, schedules, planned.target, grid, threads, manifest.dynamic_smem, used))
     return tuple(found)
-
-
-def laid(source: SourceFile, options: CompileOptions) -> tuple[Laid, Target]:
-    """A kernel with its layouts and the grid that is launched, for which nothing has been solved yet."""
-    begun = begin(check(source, options, Observer()), options)
-    return begun.laid, begun.target

@@ -21,7 +21,7 @@ from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
 from tilec.ir.elements import apart, is_raw, largest, poison, storage_shape, storage_type, stored
 from tilec.ir.expr import as_size, integer_range
-from tilec.ir.manifest import Im2col, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
+from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
 from tilec.ir.tile import (
     Buffer,
     Kernel,
@@ -135,7 +135,7 @@ def read_arguments(
 ) -> Arguments:
     """The arguments in an `.npz` file; a pure output that is not in it is poisoned. Sizes that the kernel learns at
     launch follow from the arrays; what does not, is in the file or in `sizes`."""
-    given = _read_npz(data, path)
+    given = read_npz(data, path)
     unknown = sorted(given.keys() - {p.name for p in kernel.params})
     if unknown:
         names = ", ".join(p.name for p in kernel.params)
@@ -161,7 +161,8 @@ def read_arguments(
     return arguments
 
 
-def _read_npz(data: bytes, path: str) -> dict[str, Array]:
+def read_npz(data: bytes, path: str) -> dict[str, Array]:
+    """The arrays of an `.npz` file, by name."""
     what = f"{path} is not an .npz file of arrays"
     if data.startswith(b"\x93NUMPY"):
         fail("bad-inputs", f"{what}: it is a single .npy array", help="numpy.savez(file, A=…, B=…) gives arrays names")
@@ -318,16 +319,14 @@ def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
         match param:
             case PointerParam(tensor=name):
                 made.append(arguments.tensors[name])
-            case TensorMapParam(tensor=name, dtype=dtype, box=box, swizzle=swizzle, im2col=None):
-                made.append(TensorMap(_not_empty(arguments.tensors[name]), box, swizzle, dtype))
-            case TensorMapParam(
-                tensor=name, dtype=dtype, box=(pixels, channels), swizzle=swizzle, im2col=Im2col() as at
-            ):
+            case Im2colMapParam(tensor=name, dtype=dtype, box=(pixels, channels), swizzle=swizzle):
                 array = arguments.tensors[name]
                 sides = array.ndim - 2
-                columns = Columns((at.lower,) * sides, (at.upper,) * sides, channels, pixels)
-                steps = (1, *(at.stride,) * sides, 1)
+                columns = Columns((param.lower,) * sides, (param.upper,) * sides, channels, pixels)
+                steps = (1, *(param.stride,) * sides, 1)
                 made.append(TensorMap(array, (), swizzle, dtype, element_strides=steps, im2col=columns))
+            case TensorMapParam(tensor=name, dtype=dtype, box=box, swizzle=swizzle):
+                made.append(TensorMap(_not_empty(arguments.tensors[name]), box, swizzle, dtype))
             case ScalarParam(name=name, dtype=dtype):
                 value = arguments.scalars[name]
                 # The emulator takes a bfloat16 as its bits.

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import io
 import re
-import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulate import RunOptions, read_npz
 from tilec.emu import Fault, Report, launch
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.support import files
@@ -123,11 +122,8 @@ def _array(text: str, path: str, name: str, opened: dict[str, dict[str, Array]])
             help="write FILE.npz:NAME, zeros:float32:64x64, f32:1.5, s32:7, null or bytes:00ff",
         )
     if path not in opened:
-        try:
-            with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as archive:
-                opened[path] = {key: np.array(archive[key], order="C") for key in archive.files}
-        except (ValueError, OSError, AttributeError, zipfile.BadZipFile) as error:
-            fail("bad-inputs", f"{path} is not an .npz file of arrays: {error}")
+        found = read_npz(files.read_bytes(path), path)
+        opened[path] = {key: np.array(array, order="C") for key, array in found.items()}
     if name not in opened[path]:
         fail("missing-input", f"{path} has no array '{name}'", help=f"it has {', '.join(opened[path]) or 'none'}")
     return opened[path][name]

@@ -1,68 +1,111 @@
-"""The front end: kernel text to tile IR, and all that can be wrong with a kernel before anything is solved."""
+"""The passes that read: kernel text to tile IR with its constants folded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.driver.observer import Observer
+from tilec.driver.work import File, Work
 from tilec.support.diagnostics import CompileError, Label, Mistakes, fail
-from tilec.support.options import LAST_STAGE, STAGES, CompileOptions, Strategy
+from tilec.support.options import STAGES, CompileOptions, Strategy
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
-    from tilec.frontend.syntax import ast as syntax
     from tilec.ir.tile import Kernel
 
 
-def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
-    """The front end: kernel text to tile IR, every mistake in the kernel found."""
-    from tilec.ir.text import print_kernel
+def parse(file: File, observer: Observer) -> File:
+    """The syntax of the file, and of those that it imports. Tile IR that an earlier run has written has none."""
+    if file.is_tile_ir:
+        return file
+    from tilec.frontend.imports import read_imports
+    from tilec.frontend.syntax.parse import parse
+    from tilec.support.recognise import check_kernel
 
-    if source.path.endswith(".tile"):
-        return observer.saw("tile", _stored(source, options), print_kernel)
-
-    from tilec.frontend.sema.elaborate import elaborate
-
-    module, imported = _parsed(source, options, observer)
-    warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
-    cluster = options.cluster or (1, 1, 1)
-    kernel = elaborate(module, source, dict(options.defines), options.entry, warn, imported, sms, cluster)
-    return _folded(kernel, options, observer)
-
-
-def check_all(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Kernel, ...]:
-    """The front end, of every kernel of the file or of the one that `options` names."""
-    mistakes = Mistakes()
-    kernels = read(source, options, observer, mistakes)
-    mistakes.end()
-    return kernels
+    source, options = file.source, file.options
+    folder = Path(options.cache_dir) if options.cache_dir else None
+    check_kernel(source.path, source.text)
+    tree = parse(source, folder)
+    imported = read_imports(tree, source, folder)
+    if options.tuned_for not in (None, source.digest()):
+        fail(
+            "tuned-for-another",
+            f"{source.path} is not the kernel that was tuned, or has changed since",
+            help="tune it again with tilec tune, or compile it without --tuned",
+        )
+    return replace(file, tree=tree, imported=imported)
 
 
-def read(source: SourceFile, options: CompileOptions, observer: Observer, mistakes: Mistakes) -> tuple[Kernel, ...]:
-    """The same; where something is wrong, what that leaves of the kernels."""
-    if source.path.endswith(".tile"):
-        return (check(source, options, observer),)
+def elaborate(file: File, observer: Observer) -> File:
+    """The kernels of the file as tile IR."""
+    options = file.options
+    if file.is_tile_ir:
+        return replace(file, kernels=(begun(_stored(file.source, options), file),))
+    from tilec.frontend.sema import elaborate as reading
 
-    from tilec.frontend.sema.elaborate import elaborate_all
+    assert file.tree is not None and file.imported is not None
+    given = (file.tree, file.source, dict(options.defines), options.entry, partial(observer.warn, options=options))
+    machine = partial(_multiprocessors, options), options.cluster or (1, 1, 1)
+    if file.is_single:
+        return replace(file, kernels=(begun(reading.elaborate(*given, file.imported, *machine), file),))
+    mistakes = file.mistakes if file.is_checked_only else Mistakes()
+    kernels = reading.elaborate_all(*given, file.imported, *machine, mistakes, observer.bound)
+    if not file.is_checked_only:
+        mistakes.end()
+    return replace(file, kernels=tuple(begun(kernel, file) for kernel in kernels))
+
+
+def begun(kernel: Kernel, file: File) -> Work:
+    """A kernel of a file, of which nothing has been decided yet."""
+    from tilec.sched.budget import WORK_PER_EFFORT, Budget
+    from tilec.target.table import load
+
+    options = file.options
+    target = load(options.target, options.calibration)
+    target = target if options.stmatrix else target.without("stmatrix")
+    budget = Budget(options.search_budget * WORK_PER_EFFORT // 1000)
+    return Work(file.source, options, target, budget, kernel, kernel, file.mistakes, file.is_checked_only)
+
+
+def without_cluster(work: Work, observer: Observer) -> Work:
+    """Each block on its own, where nothing in the kernel is about clusters."""
+    from tilec.passes.analysis.clusters import without_cluster
+
+    return replace(work, kernel=without_cluster(work.kernel))
+
+
+def consumer_warpgroups(work: Work, observer: Observer) -> Work:
+    """As many warpgroups as the command line says."""
+    from tilec.passes.grid.consumer_warpgroups import with_consumers
+
+    assert work.options.consumers is not None
+    return replace(work, kernel=with_consumers(work.kernel, work.options.consumers))
+
+
+def fold_constants(work: Work, observer: Observer) -> Work:
+    """Constants computed, integer arithmetic simplified; the kernel asks for what the options ask for it."""
     from tilec.passes.analysis.fold_constants import fold
 
-    module, imported = _parsed(source, options, observer)
-    warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
-    cluster, defines = options.cluster or (1, 1, 1), dict(options.defines)
-    kernels = elaborate_all(
-        module, source, defines, options.entry, warn, imported, sms, cluster, mistakes, observer.bound
-    )
-    if mistakes.met:
-        return tuple(fold(kernel) for kernel in kernels)
-    observers = apart(observer, kernels)
-    return tuple(_folded(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True))
+    kernel = fold(work.kernel)
+    return replace(work, kernel=kernel, source_kernel=kernel)
 
 
-def apart(observer: Observer, kernels: tuple[Kernel, ...]) -> list[Observer]:
+def fast_math(work: Work, observer: Observer) -> Work:
+    """The kernel asks for approximate functions itself."""
+    kernel = replace(work.kernel, asks=tuple(sorted({*work.kernel.asks, "fast-math"})))
+    return replace(work, kernel=kernel, source_kernel=kernel)
+
+
+def analyse_aliases(work: Work, observer: Observer) -> Work:
+    """What shares storage: for people alone, as -O1 writes it."""
+    return work
+
+
+def apart(observer: Observer, kernels: Sequence[Kernel]) -> list[Observer]:
     """An observer for each kernel. Several together have no text of what only one has."""
     if len(kernels) == 1:
         return [observer]
@@ -84,44 +127,6 @@ def _multiprocessors(options: CompileOptions) -> int:
     return targets.load(options.target, options.calibration).limit("sms")
 
 
-def _parsed(
-    source: SourceFile, options: CompileOptions, observer: Observer
-) -> tuple[syntax.Module, Mapping[str, syntax.Module]]:
-    """The syntax of the file, and of those that it imports."""
-    from tilec.frontend.imports import read_imports
-    from tilec.frontend.syntax.parse import parse
-    from tilec.frontend.syntax.unparse import unparse
-    from tilec.support.recognise import check_kernel
-
-    folder = Path(options.cache_dir) if options.cache_dir else None
-    check_kernel(source.path, source.text)
-    module = parse(source, folder)
-    observer.saw("ast", module, unparse)
-    imported = read_imports(module, source, folder)
-    if options.tuned_for not in (None, source.digest()):
-        fail(
-            "tuned-for-another",
-            f"{source.path} is not the kernel that was tuned, or has changed since",
-            help="tune it again with tilec tune, or compile it without --tuned",
-        )
-    return module, imported
-
-
-def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kernel:
-    from tilec.ir.text import print_kernel
-    from tilec.passes.analysis.fold_constants import fold
-
-    if options.cluster == (1, 1, 1):
-        from tilec.passes.analysis.clusters import without_cluster
-
-        kernel = without_cluster(kernel)
-    if options.consumers is not None:
-        from tilec.passes.grid.consumer_warpgroups import with_consumers
-
-        kernel = with_consumers(kernel, options.consumers)
-    return observer.saw("tile", fold(kernel), print_kernel, _verified if options.opt_level else _reads_back)
-
-
 def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
     """A kernel that an earlier run has written as tile IR."""
     from tilec.ir.read import read_kernel
@@ -139,67 +144,6 @@ def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
             mistakes.add(CompileError(Diagnostic("bad-tile-ir", f"this tile IR does not verify: {said}", Label(span))))
         mistakes.end()
     return kernel
-
-
-def _verified(kernel: Kernel) -> Iterator[str]:
-    """The promises of tile IR, and of its operations."""
-    from tilec.ir.verify import verify_tile
-    from tilec.ops.form import show_violations
-
-    broken = list(verify_tile(kernel))
-    yield from broken or show_violations(kernel)
-
-
-def _reads_back(kernel: Kernel) -> Iterator[str]:
-    """The same, and that its text is all of it."""
-    from tilec.ir.read import read_kernel
-    from tilec.ir.text import print_kernel
-
-    yield from _verified(kernel)
-    text = print_kernel(kernel)
-    if print_kernel(read_kernel(text)) != text:
-        yield "its text does not read back identically"
-
-
-def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
-    """All that can be wrong with a kernel before anything is solved: the front end, layouts, and what its pipelines ask
-    for, of every kernel. Levels without code end with the front end."""
-    mistakes = Mistakes()
-    kernels = read(source, options, observer, mistakes)
-    if options.opt_level not in LAST_STAGE:
-        from tilec.driver.legality import examine
-        from tilec.passes.explicit_roles.tensor_sums import with_sums_as_fragments
-        from tilec.passes.loop.choose_subtile import as_asked
-        from tilec.target import table as targets
-
-        target = targets.load(options.target, options.calibration)
-        for kernel in kernels:
-            with mistakes.caught():
-                kernel, _ = as_asked(with_sums_as_fragments(kernel), options)
-            examine(kernel, target, strategy_of(kernel, options), options.switches, mistakes)
-    mistakes.end()
-    from tilec.passes.analysis.uninitialised import unset
-
-    for found in (odd for kernel in kernels for odd in unset(kernel)):
-        observer.warn(found, options)
-
-
-@contextmanager
-def all_mistakes(source: SourceFile, options: CompileOptions) -> Iterator[None]:
-    """The way to code ends at the first mistake: then all are looked for."""
-    try:
-        yield
-    except CompileError as first:
-        try:
-            legal(source, options, Observer())
-        except CompileError as found:
-            if set(_places(first)) <= set(_places(found)):
-                raise found from None
-        raise
-
-
-def _places(error: CompileError) -> list[tuple[str, Label | None]]:
-    return [(d.code, d.primary) for d in error.diagnostics]
 
 
 def strategy_of(kernel: Kernel, options: CompileOptions) -> Strategy:

@@ -1,4 +1,4 @@
-"""All that can be wrong with a kernel between its front end and the solver, found in one run.
+"""All that can be wrong with the pipelined loops of a kernel before they are solved, found in one run.
 
 What is wrong is left out, and the rest is looked at as if it had not been there: a mistake is reported once, and so is
 each other one that does not follow from it.
@@ -7,25 +7,21 @@ each other one that does not follow from it.
 from __future__ import annotations
 
 from tilec.driver.refusals import footprint, over_ceiling
-from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.ir.tile import TileOp, walk
 from tilec.ops.refused import is_refused
 from tilec.passes.analysis.usage import writes
-from tilec.passes.explicit_roles.role_layouts import laid_out
-from tilec.passes.layout.legalise_types import widened
-from tilec.passes.layout.register_limits import check_registers
+from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.loop.annotate import given_schedule
 from tilec.passes.loop.build_problem import LoopProblem, Scheduled, loops_to_schedule, problems
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.schedule import Schedule
 from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
-from tilec.support.options import Strategy, Switches
+from tilec.support.options import Switches
 from tilec.target.table import Target
 
 
-def examine(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches, mistakes: Mistakes) -> None:
-    """Mechanisms, layouts, shared memory, and what its pipelined loops ask for, inner ones first."""
-    laid = laid_out(widened(kernel, mistakes), target, strategy, switches, mistakes)
-    check_registers(laid, mistakes)
+def check_loops(laid: Laid, target: Target, switches: Switches, mistakes: Mistakes) -> None:
+    """What pipelined loops ask for, inner ones first."""
     decided: list[Scheduled] = []
     loops = loops_to_schedule(laid)
     while ready := problems(laid, target, decided, unlimited_smem=switches.unlimited_smem, mistakes=mistakes):

@@ -1,4 +1,4 @@
-"""Sees the value of every stage of a compilation: dumps, verifies, keeps and times them, and collects warnings."""
+"""Sees what every pass of a compilation makes: dumps, verifies, keeps and times it, and collects warnings."""
 
 from __future__ import annotations
 
@@ -6,54 +6,39 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tilec.support import files, progress
 from tilec.support.diagnostics import CompileError, Diagnostic, InternalError
-from tilec.support.options import STAGES, CompileOptions, Stage
+from tilec.support.options import CompileOptions, Stage
 from tilec.support.source import Span
 
 if TYPE_CHECKING:
     from tilec.ops.values import Value
 
-T = TypeVar("T")
-
-SUFFIX: dict[Stage, str] = {
-    "ast": ".ast",
-    "tile": ".tile",
-    "alias": ".alias",
-    "layout": ".layout",
-    "problem": ".problem.json",
-    "schedule": ".trace.json",
-    "expand": ".expand",
-    "warp": ".warp",
-    "ptx": ".ptx",
-    "cubin": ".cubin",
-}
-"""How each stage's text is named."""
-
 
 class Stopped(Exception):
-    """The stage that was asked for has been reached. Not an error."""
+    """The pass or stage that was asked for has been reached. Not an error."""
 
 
 @dataclasses.dataclass
 class Observer:
-    """Is shown each stage's value before anything trusts it.
+    """Is shown what each pass makes before anything trusts it.
 
-    Writes the dump first, so that a value that does not verify leaves its evidence; then verifies, keeps the text where
-    it is wanted, and stops the pipeline where it is told to. `bound` is told what the names of the text are given. Who
-    listens hears which stage `of` what comes next.
+    Writes the dump first, so that a value that does not verify leaves its evidence; then verifies, keeps the text of
+    the stages that are wanted, and stops the pipeline where it is told to. `bound` is told what the names of the text
+    are given. Who listens hears which pass `of` what is done.
     """
 
-    keep: Collection[Stage] = ()
+    keep: Collection[str] = ()
     dump_dir: str | None = None
-    stop_after: Stage | None = None
-    texts: dict[Stage, bytes] = dataclasses.field(default_factory=dict)
-    seconds: list[tuple[Stage, float]] = dataclasses.field(default_factory=list)
+    stop_after: str | None = None
+    texts: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    seconds: list[tuple[str, float]] = dataclasses.field(default_factory=list)
     warnings: list[Diagnostic] = dataclasses.field(default_factory=list)
     bound: Callable[[Span, Value], None] | None = None
     of: str = ""
+    _dumped: dict[str, bytes] = dataclasses.field(default_factory=dict)
     _since: float = dataclasses.field(default_factory=time.perf_counter)
 
     def warn(self, warning: Diagnostic, options: CompileOptions) -> None:
@@ -73,32 +58,39 @@ class Observer:
             dump_dir=None if folder is None else str(folder), seconds=self.seconds, warnings=self.warnings, of=self.of
         )
 
-    def wants(self, stage: Stage) -> bool:
-        """Whether a stage that nothing else needs is to be made."""
-        return self.dump_dir is not None or stage in self.keep or stage == self.stop_after
+    def wants(self, stage: Stage | None, name: str) -> bool:
+        """Whether a pass is to run that nothing else needs."""
+        asked = (*self.keep, self.stop_after)
+        return self.dump_dir is not None or name in asked or (stage is not None and stage in asked)
 
     def saw(
         self,
-        stage: Stage,
-        value: T,
-        write: Callable[[T], str | bytes],
-        violations: Callable[[T], Iterable[str]] | None = None,
-    ) -> T:
-        if self.dump_dir is not None or stage in self.keep:
-            text = write(value)
+        number: int,
+        name: str,
+        gives: Stage | None,
+        suffix: str | None,
+        write: Callable[[], str | bytes],
+        violations: Iterable[str] = (),
+    ) -> None:
+        """The pass of this number and name is done, and the stage complete that it gives. `write` makes the text that
+        is dumped under `suffix`, if it has one; where a pass has changed nothing of it, the dump says so."""
+        is_dumped = self.dump_dir is not None and suffix is not None
+        kept = [word for word in (gives, name) if word is not None and word in self.keep]
+        if is_dumped or kept:
+            text = write()
             data = text.encode() if isinstance(text, str) else text
-            if self.dump_dir is not None:
-                name = f"{STAGES.index(stage) + 1:02}-{stage}{SUFFIX[stage]}"
-                files.write_all({str(Path(self.dump_dir) / name): data})
-            if stage in self.keep:
-                self.texts[stage] = data
-        if violations is not None and (broken := list(violations(value))):
-            raise InternalError("\n  ".join([f"the {stage} does not verify:", *broken]))
+            if self.dump_dir is not None and suffix is not None:
+                is_new = self._dumped.get(suffix) != data
+                self._dumped[suffix] = data
+                path = Path(self.dump_dir) / f"{number:02}-{name}{suffix}"
+                files.write_all({str(path): data if is_new else b"unchanged\n"})
+            self.texts |= dict.fromkeys(kept, data)
+        if broken := list(violations):
+            raise InternalError("\n  ".join([f"what {name} makes does not verify:", *broken]))
         now = time.perf_counter()
-        self.seconds.append((stage, now - self._since))
+        self.seconds.append((name, now - self._since))
         self._since = now
-        if stage == self.stop_after:
+        if self.stop_after is not None and self.stop_after in (name, gives):
             raise Stopped
-        if self.of and stage != STAGES[-1]:
-            progress.say(f"stage {STAGES[STAGES.index(stage) + 1]} of {self.of}")
-        return value
+        if self.of:
+            progress.say(f"{name} of {self.of} is done")

@@ -1,312 +1,193 @@
-"""What is to be done for a kernel, and when: its form, blocks, layouts and tiles decided, its loops scheduled."""
+"""The passes over tile IR: what is rewritten, where tiles lie, and what is decided about the blocks and warps of a
+kernel before its loops are scheduled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tilec.driver.front import check, strategy_of
-from tilec.driver.observer import Observer
-from tilec.driver.scheduling import (
-    Planned,
-    about_budget,
-    in_order,
-    not_proven,
-    problem_text,
-    problem_violations,
-    schedule_loops,
-    schedule_violations,
-    search_budget,
-)
-from tilec.support.diagnostics import CompileError, Diagnostic, fail, warning
-from tilec.support.options import LAST_STAGE, CompileOptions, Scheduler, changed
-from tilec.support.records import dataclass
-from tilec.support.source import SourceFile
+from tilec.driver.front import strategy_of
+from tilec.driver.scheduling import schedule_loops
+from tilec.driver.work import Work
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import Scheduler
 
 if TYPE_CHECKING:
-    from tilec.ir.tile import Kernel, Subtile
+    from tilec.driver.observer import Observer
+    from tilec.ir.tile import Kernel
     from tilec.passes.layout.assign_layouts import Laid
-    from tilec.sched.budget import Budget
     from tilec.sched.decision import Decision
     from tilec.sched.solution import Solution
-    from tilec.target.table import Target
+
+Explore = Callable[[Work, str], Work]
+"""Runs the passes of the table on a kernel without layouts, up to the one of that name, unobserved."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A kernel with its layouts chosen and its loops scheduled, in program order. `decisions` are about its warps and
-    blocks; `trace` explains them and the schedules."""
-
-    kernel: Kernel
-    laid: Laid
-    target: Target
-    loops: tuple[Planned, ...]
-    decisions: tuple[Decision, ...]
-    trace: str
-
-
-def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
-    """The front end and the scheduler: what is to be done, and when."""
-    return plan_kernel(check(source, options, observer), options, observer)
-
-
-def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> Plan:
-    """What is to be done for a kernel, and when."""
-    kernel = _with_asked(kernel, options)
-    if observer.wants("alias"):
-        from tilec.passes.analysis.alias import analyse, print_aliased
-
-        observer.saw("alias", analyse(kernel), print_aliased)
-    if end := LAST_STAGE.get(options.opt_level):
-        fail(
-            "level-without-code",
-            f"-O{options.opt_level} ends with stage {end} and makes no code",
-            help="use -O2 or -O3",
-        )
-
-    from tilec.driver import lints
-    from tilec.passes.analysis.uninitialised import unset
-    from tilec.passes.explicit_roles.role_listing import listing
-    from tilec.passes.loop.decisions import about_turned
-    from tilec.passes.memory.staged_stores import stagings
-    from tilec.sched.trace import dump, trace as write_trace
-
-    begun = begin(kernel, options)
-    target = begun.target
-    budget = search_budget(options)
-    laid, decisions, planned = _scheduled(begun, options, observer, budget)
-    for found in (
-        *unset(kernel),
-        *_unused(kernel, laid),
-        *(w for p in planned if (w := not_proven(p)) is not None),
-        *lints.conversions(laid),
-        *(
-            w
-            for one in laid.kernels
-            for w in lints.bank_conflicts(one, ((p.loop, p.solution.schedule) for p in planned))
-        ),
-        *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
-        *(w for one in laid.kernels for w in (*lints.copies(one), *lints.widths(one))),
-        *lints.tensor_memory(laid, target),
-        *lints.products(laid, target, options),
-    ):
-        observer.warn(found, options)
-    observer.warnings[:] = lints.judge(observer.warnings, options.lint)
-    stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
-    solved = [(p.loop.problem, p.solution) for p in planned]
-    also = {**_asked(kernel, options), **listing(kernel, laid)}
-    decisions = (*decisions, *about_turned(laid, [p.loop for p in planned], options), *begun.about_masks)
-    decisions = (*decisions, *about_budget(budget, options))
-    trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores, also))
-    observer.saw("schedule", planned, lambda _: trace, schedule_violations)
-    return Plan(kernel, laid, target, planned, decisions, trace)
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A kernel before anything of it is solved: with its layouts and the grid that is launched, `laid`, and what was
-    decided about both; `kernel` is what that was made of, with the tiles cut that it asks for itself (`asked`)."""
-
-    kernel: Kernel
-    laid: Laid
-    target: Target
-    decisions: tuple[Decision, ...]
-    asked: tuple[Decision, ...]
-    about_masks: tuple[Decision, ...]
-
-
-def begin(kernel: Kernel, options: CompileOptions) -> Begun:
-    """What every plan of a kernel begins with, and every prediction."""
-    from tilec.passes.explicit_roles.tensor_sums import with_sums_as_fragments
-    from tilec.passes.layout.register_limits import check_registers
-    from tilec.passes.loop.choose_subtile import as_asked
+def eliminate_masks(work: Work, explore: Explore) -> Work:
+    """Conditions that hold in most iterations are tested only in the others."""
     from tilec.passes.loop.eliminate_masks import unmasked
-    from tilec.target import table as targets
 
-    target = targets.load(options.target, options.calibration)
-    target = target if options.stmatrix else target.without("stmatrix")
-    lighter, about_masks = unmasked(_with_asked(kernel, options), target, options)
-    cut, asked = as_asked(with_sums_as_fragments(lighter), options)
-    laid, decisions = in_place(cut, target, options)
-    check_registers(laid)
-    return Begun(cut, laid, target, decisions, asked, about_masks)
+    kernel, decisions = unmasked(work.kernel, work.target, work.options)
+    return _decided(replace(work, kernel=kernel), *decisions)
 
 
-def _with_asked(kernel: Kernel, options: CompileOptions) -> Kernel:
-    """The kernel that asks for what the options ask for it."""
-    if not options.fast_math or "fast-math" in kernel.asks:
-        return kernel
-    return replace(kernel, asks=tuple(sorted((*kernel.asks, "fast-math"))))
+def sums_in_fragments(work: Work, observer: Observer) -> Work:
+    """Sums that a kernel puts in tensor memory, and leaves to the compiler to order, are fragments."""
+    from tilec.passes.explicit_roles.tensor_sums import with_sums_as_fragments
+
+    kernel = work.kernel
+    with work.mistakes.caught():
+        kernel = with_sums_as_fragments(kernel)
+    return replace(work, kernel=kernel)
 
 
-def _asked(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
-    """What the kernel and the options say, as far as schedules depend on it."""
-    return {
-        "constants": {name: str(value) for name, value in options.defines},
-        "options": changed(options),
-        "threads": kernel.threads,
-        "tiles": [
-            {"name": b.name, "scope": b.scope, "shape": [*map(str, b.extents)], "dtype": b.dtype.name}
-            for b in kernel.buffers
-        ],
-    }
+def subtile_as_asked(work: Work, observer: Observer) -> Work:
+    """Tiles in the parts that the kernel asks for."""
+    from tilec.passes.loop.choose_subtile import as_asked
+
+    kernel = work.kernel
+    decisions: tuple[Decision, ...] = ()
+    with work.mistakes.caught():
+        kernel, decisions = as_asked(kernel, work.options)
+    return _decided(replace(work, kernel=kernel), *decisions)
 
 
-def _scheduled(
-    begun: Begun, options: CompileOptions, observer: Observer, budget: Budget
-) -> tuple[Laid, tuple[Decision, ...], tuple[Planned, ...]]:
-    """The kernel with the grid that is launched and its layouts, what was decided about both and about its tiles, and a
-    schedule for each loop."""
-    from tilec.passes.loop.choose_subtile import candidates
+def layouts_of(kernel: Kernel, work: Work) -> Laid:
+    """A kernel with types that the machine knows, a mechanism for each copy and product, and a layout for each tile."""
+    from tilec.passes.explicit_roles.role_layouts import laid_out
+    from tilec.passes.layout.legalise_types import widened
 
-    kernel, laid, target = begun.kernel, begun.laid, begun.target
-    decisions, asked = begun.decisions, begun.asked
-    if not asked and (ways := candidates(kernel, laid, options)):
-        return _cut_as_pays(kernel, (laid, decisions), ways, target, options, observer, budget)
-    if laid.form == "unspecialised" and options.fewer_stages and options.opt_level > 2 and options.schedule is None:
-        laid, planned, about_stages = _with_residence(laid, target, options, budget)
-        observer.saw("layout", laid, partial(_laid_text, target=target))
-        observer.saw("problem", tuple(p.loop for p in planned), problem_text, problem_violations)
-        return laid, (*decisions, *asked, *about_stages), planned
-    observer.saw("layout", laid, partial(_laid_text, target=target))
-    planned = schedule_loops(laid, target, options, observer, budget)
-    return in_order(laid, planned), (*decisions, *asked), planned
+    strategy, switches = strategy_of(kernel, work.options), work.options.switches
+    legal = widened(kernel, work.mistakes)
+    return laid_out(legal, work.target, strategy, switches, work.mistakes, tma_loads=work.options.tma_loads)
 
 
-def _with_residence(
-    laid: Laid, target: Target, options: CompileOptions, budget: Budget
-) -> tuple[Laid, tuple[Planned, ...], tuple[Decision, ...]]:
-    """With fewer versions of what loops load, where that lets more blocks share a multiprocessor, and pays."""
-    from tilec.passes.choices.occupancy import fewer_stages
-    from tilec.passes.loop.build_problem import Scheduled
-
-    planned = schedule_loops(laid, target, options, Observer(), budget)
-    found = fewer_stages(laid, [Scheduled(p.loop, p.solution.schedule) for p in planned], target)
-    if found is None:
-        return laid, planned, ()
-    fewer, decision = found
-    return fewer, schedule_loops(fewer, target, options, Observer(), budget), (decision,)
+def assign_layouts(work: Work, observer: Observer) -> Work:
+    """See `layouts_of`."""
+    return replace(work, layouts=layouts_of(work.kernel, work), unlaid=work)
 
 
-def _cut_as_pays(
-    kernel: Kernel,
-    whole: tuple[Laid, tuple[Decision, ...]],
-    ways: tuple[Subtile, ...],
-    target: Target,
-    options: CompileOptions,
-    observer: Observer,
-    budget: Budget,
-) -> tuple[Laid, tuple[Decision, ...], tuple[Planned, ...]]:
-    """The same, with the tiles of the only loop whole or cut in one of these ways: the observer sees what is taken."""
+def check_registers(work: Work, observer: Observer) -> Work:
+    """Whether the assembler can be asked to keep the fragments of a kernel at all."""
+    from tilec.passes.layout.register_limits import check_registers
+
+    check_registers(work.laid, work.mistakes)
+    return work
+
+
+# ---- choices ---------------------------------------------------------------------------------------------------------
+
+
+def detect_pipelines(work: Work, explore: Explore) -> Work:
+    """Loops that load tiles for products are pipelined, if asynchronous copies can load them."""
+    from tilec.passes.loop.decisions import about_detection, why_not_detected
+    from tilec.passes.loop.detect_pipelines import detected, loads_ahead, with_detected
+
+    written, found = work.kernel, with_detected(work.kernel, work.target)
+    strategy = strategy_of(written, work.options)
+    if found is not written and why_not_detected(strategy, work.options) is None:
+        ahead = layouts_of(found, work)
+        if loads_ahead(ahead, detected(written, found)):
+            work = replace(work, kernel=found, layouts=ahead)
+    return _decided(work, *about_detection(written, found, work.kernel, strategy, work.options))
+
+
+def launch_grid(work: Work, explore: Explore) -> Work:
+    """Which blocks run, in which clusters and in which order."""
+    from tilec.passes.grid.blocks import arranged
+
+    written = work.laid
+    launched, decisions = arranged(work.kernel, written, work.target, work.options)
+    laid = written if launched is work.kernel else layouts_of(launched, work)
+    if laid.form != written.form:
+        launched, decisions = arranged(work.kernel, written, work.target, work.options, walks=False)
+        laid = layouts_of(launched, work)
+    return _decided(replace(work, kernel=launched, layouts=laid), *decisions)
+
+
+def register_stages(work: Work, explore: Explore) -> Work:
+    """Whether products load their fragments an iteration ahead."""
+    from tilec.passes.choices.register_stages import as_pays
+
+    laid, decisions = as_pays(work.kernel, work.laid, lambda k: layouts_of(k, work), work.target, work.options)
+    return _decided(replace(work, layouts=laid), *decisions)
+
+
+def cta_pairs(work: Work, explore: Explore) -> Work:
+    """Products that the tensor cores of two blocks do together, or else loads that the blocks of a cluster share."""
+    from tilec.passes.grid.cta_pair_products import with_pairs
+    from tilec.passes.loop.decisions import about_multicast
+    from tilec.passes.memory.multicast import with_multicast
+
+    paired, decisions = with_pairs(work.laid, work.target, work.options)
+    laid = paired or with_multicast(work.laid, enabled=work.options.multicast)
+    shared = () if paired else about_multicast(laid, work.options)
+    return _decided(replace(work, layouts=laid), *shared, *decisions)
+
+
+def explain_warps(work: Work, observer: Observer) -> Work:
+    """What was decided about the warps of the kernel, while mechanisms and layouts were chosen."""
+    from tilec.passes.loop.decisions import about_dependent_launch, about_loads, about_products, about_roles
+
+    laid, options = work.laid, work.options
+    return _decided(
+        work,
+        *about_roles(laid, options),
+        *about_loads(laid, options),
+        *about_products(laid, work.target),
+        about_dependent_launch(laid, work.target, options),
+    )
+
+
+def subtile(work: Work, explore: Explore) -> Work:
+    """The tiles of the only pipelined loop whole, or in parts, whichever has the smaller interval."""
     from tilec.passes.loop.assign_roles import products
-    from tilec.passes.loop.choose_subtile import as_pays
+    from tilec.passes.loop.choose_subtile import as_pays, candidates
 
-    plans = {id(kernel): (*whole, schedule_loops(whole[0], target, options, Observer(), budget))}
+    assert work.unlaid is not None
+    whole, unlaid = work, work.unlaid
+    is_asked = any(decision.what == "subtile" for decision in unlaid.decisions)
+    ways = () if is_asked else candidates(unlaid.kernel, whole.laid, whole.options)
+    if not ways:
+        return whole
+    explored = {id(unlaid.kernel): _explored(whole)}
 
     def price(cut: Kernel, scheduler: Scheduler) -> Solution | None:
         try:
-            laid, decisions = in_place(cut, target, options)
-            if len(products(laid.kernel.body)) < len(products(whole[0].kernel.body)):
+            tried = explore(replace(unlaid, kernel=cut), "explain-warps")
+            if len(products(tried.laid.kernel.body)) < len(products(whole.laid.kernel.body)):
                 return None
-            loops = schedule_loops(laid, target, replace(options, scheduler=scheduler), Observer(), budget)
+            tried = _explored(replace(tried, options=replace(whole.options, scheduler=scheduler)))
         except CompileError:
             return None
-        plans[id(cut)] = laid, decisions, loops
-        return loops[0].solution if len(loops) == 1 else None
+        explored[id(cut)] = replace(tried, options=whole.options)
+        return tried.explored[0].solution if tried.explored is not None and len(tried.explored) == 1 else None
 
-    (loop,) = plans[id(kernel)][2]
-    best, decision = as_pays(kernel, loop.solution, options, ways, price)
-    laid, decisions, loops = plans[id(best)]
-    observer.saw("layout", laid, partial(_laid_text, target=target))
-    observer.saw("problem", tuple(p.loop for p in loops), problem_text, problem_violations)
-    return laid, (*decisions, decision), loops
+    (loop,) = explored[id(unlaid.kernel)].explored or ()
+    best, decision = as_pays(unlaid.kernel, loop.solution, whole.options, ways, price)
+    return _decided(explored[id(best)], decision)
 
 
-def in_place(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[Laid, tuple[Decision, ...]]:
-    """The kernel with the grid that is launched and its layouts, and what was decided about both."""
-    from tilec.passes.choices.register_stages import as_pays
-    from tilec.passes.explicit_roles.role_layouts import laid_out
-    from tilec.passes.grid.blocks import arranged
-    from tilec.passes.grid.cta_pair_products import with_pairs
-    from tilec.passes.layout.legalise_types import widened
-    from tilec.passes.loop.decisions import (
-        about_dependent_launch,
-        about_detection,
-        about_loads,
-        about_multicast,
-        about_products,
-        about_roles,
-        why_not_detected,
-    )
-    from tilec.passes.loop.detect_pipelines import detected, loads_ahead, with_detected
-    from tilec.passes.memory.multicast import with_multicast
+def occupancy(work: Work, explore: Explore) -> Work:
+    """Fewer versions of what loops load, where that lets more blocks share a multiprocessor, and pays."""
+    from tilec.passes.choices.occupancy import fewer_stages
+    from tilec.passes.loop.build_problem import Scheduled
 
-    def with_layouts(kernel: Kernel) -> Laid:
-        strategy, switches = strategy_of(kernel, options), options.switches
-        return laid_out(widened(kernel), target, strategy, switches, tma_loads=options.tma_loads)
-
-    as_written, found = kernel, with_detected(kernel, target)
-    written = with_layouts(kernel)
-    if found is not kernel and why_not_detected(strategy_of(kernel, options), options) is None:
-        ahead = with_layouts(found)
-        if loads_ahead(ahead, detected(as_written, found)):
-            kernel, written = found, ahead
-    launched, about_blocks = arranged(kernel, written, target, options)
-    laid = written if launched is kernel else with_layouts(launched)
-    if laid.form != written.form:
-        launched, about_blocks = arranged(kernel, written, target, options, walks=False)
-        laid = with_layouts(launched)
-    laid, about_registers = as_pays(launched, laid, with_layouts, target, options)
-    paired, about_pairs = with_pairs(laid, target, options)
-    laid = paired or with_multicast(laid, enabled=options.multicast)
-    return laid, (
-        *about_roles(laid, options),
-        *about_loads(laid, options),
-        *about_products(laid, target),
-        *about_detection(as_written, found, kernel, strategy_of(as_written, options), options),
-        *about_blocks,
-        *(() if paired else about_multicast(laid, options)),
-        *about_pairs,
-        about_dependent_launch(laid, target, options),
-        *about_registers,
-    )
+    if work.laid.form != "unspecialised" or work.explored is not None:
+        return work
+    work = _explored(work)
+    planned = work.explored or ()
+    found = fewer_stages(work.laid, [Scheduled(p.loop, p.solution.schedule) for p in planned], work.target)
+    if found is None:
+        return work
+    fewer, decision = found
+    return _decided(_explored(replace(work, layouts=fewer)), decision)
 
 
-def _unused(kernel: Kernel, laid: Laid) -> Iterator[Diagnostic]:
-    """Schedules that a person gave to loops that are to run serially."""
-    from tilec.ir.tile import For, walk
-
-    for loop in walk(kernel.body) if laid.form == "serial" else ():
-        if isinstance(loop, For) and loop.stage is not None:
-            yield warning(
-                "schedule-not-used",
-                "stage= and order= change nothing here",
-                loop.span,
-                "loops run serially at this optimisation level or with this strategy",
-                help="compile with -O2 or -O3, and without --pipeline-strategy none",
-            )
+def _explored(work: Work) -> Work:
+    return replace(work, explored=schedule_loops(work.laid, work.target, work.options, work.budget))
 
 
-def _laid_text(laid: Laid, target: Target) -> str:
-    """The kernel, and under it where the elements of each tile live; what layouts of shared tiles were chosen from."""
-    from tilec.ir.text import print_kernel
-    from tilec.ir.warp_text import show_fragment, show_shared
-    from tilec.passes.layout.atoms import scores, shared_accesses
-
-    lines = [print_kernel(laid.kernel)]
-    for name, fragment in laid.fragments.items():
-        lines.append(f"fragment {name}: {show_fragment(fragment)}")
-    reached = list(shared_accesses(laid.kernel, laid.fragments, laid.nest_layout))
-    buffers = {buffer.name: buffer for buffer in laid.kernel.buffers}
-    for name, shared in laid.shared.items():
-        where = f"{shared.panels} panels of {shared.panel}, swizzle {shared.swizzle}"
-        lines.append(f"shared {name}: {where if shared.placement is None else show_shared(shared)}")
-        if name not in buffers or shared.placement is not None:
-            continue
-        patterns = [access.pattern for access in reached if access.tile == name]
-        for swizzle, (cost, score) in scores(buffers[name], patterns, target.weights).items():
-            taken = f"{cost.smem_transactions} transactions, {cost.live_registers} registers"
-            lines.append(f"  swizzle {swizzle}: score {score:g} ({taken})")
-    return "\n".join(lines) + "\n"
+def _decided(work: Work, *decisions: Decision) -> Work:
+    return replace(work, decisions=(*work.decisions, *decisions)) if decisions else work

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.driver.front import strategy_of
-from tilec.driver.observer import Observer
+from tilec.driver.work import Planned, Work
 from tilec.support.diagnostics import Diagnostic, Label, fail
 from tilec.support.options import CompileOptions
-from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
+    from tilec.driver.observer import Observer
     from tilec.passes.layout.assign_layouts import Laid
     from tilec.passes.loop.build_problem import LoopProblem
     from tilec.sched.budget import Budget
@@ -24,84 +24,75 @@ if TYPE_CHECKING:
     from tilec.target.table import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A pipelined loop with the answer to its scheduling problem."""
-
-    loop: LoopProblem
-    solution: Solution
+def schedule_loops(laid: Laid, target: Target, options: CompileOptions, budget: Budget) -> tuple[Planned, ...]:
+    """A schedule for each loop, in program order."""
+    problems, decided = problems_of(laid, target, options, budget)
+    return solved(laid, problems, decided, options, budget)
 
 
-def search_budget(options: CompileOptions) -> Budget:
-    """What all searches for a kernel may take together."""
-    from tilec.sched.budget import WORK_PER_EFFORT, Budget
-
-    return Budget(options.search_budget * WORK_PER_EFFORT // 1000)
-
-
-def schedule_loops(
-    laid: Laid, target: Target, options: CompileOptions, observer: Observer, budget: Budget
-) -> tuple[Planned, ...]:
-    """A schedule for each loop, in program order: read from a trace, given by its stage= and order= lists, or solved. A
-    loop's problem is known when those in it are scheduled, so that inner ones go first.
-    """
+def problems_of(
+    laid: Laid, target: Target, options: CompileOptions, budget: Budget
+) -> tuple[tuple[LoopProblem, ...], tuple[Planned, ...]]:
+    """The scheduling problem of each loop, in program order. A loop's problem is known when those in it are scheduled:
+    these are the second result."""
     from tilec.driver.legality import check_ceilings
     from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule, problems
 
     if laid.parts:
-        return _schedule_roles(laid, target, options, observer, budget)
-    place = {id(loop): k for k, loop in enumerate(loops_to_schedule(laid))}
-    read = None if options.schedule is None else _read_schedules(options.schedule, len(place))
-    planned: list[Planned] = []
+        return _of_roles(laid, target, options), ()
+    loops = loops_to_schedule(laid)
+    place = {id(loop): k for k, loop in enumerate(loops)}
+    read = None if options.schedule is None else _read_schedules(options.schedule, len(loops))
+    found: list[LoopProblem] = []
+    decided: list[Planned] = []
     while True:
-        decided = [Scheduled(p.loop, p.solution.schedule) for p in planned]
         ready = problems(
             laid,
             target,
-            decided,
+            [Scheduled(p.loop, p.solution.schedule) for p in decided],
             unlimited_smem=options.switches.unlimited_smem,
             ping_pong=options.ping_pong,
             overlap=options.overlap,
             store_role=options.store_role,
             most=options.rrt_size_threshold,
         )
-        if len(planned) + len(ready) == len(place):
-            loops = sorted((*(p.loop for p in planned), *ready), key=lambda loop: place[id(loop.loop)])
-            observer.saw("problem", tuple(loops), problem_text, problem_violations)
         for loop in ready if target.ceilings else ():
             check_ceilings(loop, target)
+        found += ready
+        if len(found) == len(loops):
+            return tuple(sorted(found, key=lambda loop: place[id(loop.loop)])), tuple(decided)
         for loop in ready:
-            given = None if read is None else read[place[id(loop.loop)]]
-            planned.append(_decide(loop, options, budget) if given is None else _carried_out(loop, given))
-        if len(planned) == len(place):
-            if read is None and len(planned) == 1 and laid.form == "warp_specialised":
-                planned = [_deepened(planned[0])]
-            return tuple(sorted(planned, key=lambda p: place[id(p.loop.loop)]))
+            decided.append(_decided(loop, None if read is None else read[place[id(loop.loop)]], options, budget))
 
 
-def _schedule_roles(
-    laid: Laid, target: Target, options: CompileOptions, observer: Observer, budget: Budget
-) -> tuple[Planned, ...]:
-    """A schedule for each loop in which a role of the kernel's own acquires stages of pipelines."""
+def _of_roles(laid: Laid, target: Target, options: CompileOptions) -> tuple[LoopProblem, ...]:
+    """The problem of each loop in which a role of the kernel's own acquires stages of pipelines."""
     if strategy_of(laid.kernel, options) == "none":
         return ()
     from tilec.passes.loop.role_loops import problems
 
-    loops = problems(laid, target)
-    observer.saw("problem", loops, problem_text, problem_violations)
-    if options.schedule is None:
-        return tuple(_decide(loop, options, budget) for loop in loops)
-    read = _read_schedules(options.schedule, len(loops))
-    return tuple(_carried_out(loop, schedule) for loop, schedule in zip(loops, read, strict=True))
+    return problems(laid, target)
 
 
-def in_order(laid: Laid, planned: tuple[Planned, ...]) -> Laid:
-    """The roles that a kernel makes itself, with their statements in the order of the schedules."""
-    if not laid.parts or not planned:
-        return laid
-    from tilec.passes.loop.role_loops import in_order
-
-    return in_order(laid, {id(p.loop.loop): p.solution.schedule for p in planned})
+def solved(
+    laid: Laid,
+    problems: tuple[LoopProblem, ...],
+    decided: tuple[Planned, ...],
+    options: CompileOptions,
+    budget: Budget,
+) -> tuple[Planned, ...]:
+    """A schedule for each of the problems, of which some are `decided`."""
+    if not problems:
+        return ()
+    known = {id(p.loop): p for p in decided}
+    read = (None,) * len(problems) if options.schedule is None else _read_schedules(options.schedule, len(problems))
+    planned = [
+        known.get(id(loop)) or _decided(loop, given, options, budget)
+        for loop, given in zip(problems, read, strict=True)
+    ]
+    if options.schedule is None and len(planned) == 1 and laid.form == "warp_specialised":
+        planned = [_deepened(planned[0])]
+    return tuple(planned)
 
 
 def _deepened(planned: Planned) -> Planned:
@@ -117,7 +108,10 @@ def _deepened(planned: Planned) -> Planned:
     return replace(planned, solution=replace(solution, schedule=schedule))
 
 
-def _decide(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Planned:
+def _decided(loop: LoopProblem, read: Schedule | None, options: CompileOptions, budget: Budget) -> Planned:
+    """The loop with the schedule that was read for it, that its lists give, or that is found."""
+    if read is not None:
+        return _carried_out(loop, read)
     from tilec.passes.loop.annotate import given_schedule
     from tilec.sched.solve import given
 
@@ -192,6 +186,42 @@ def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
     return Planned(loop, given(loop.problem, schedule))
 
 
+# ---- passes ----------------------------------------------------------------------------------------------------------
+
+
+def build_problems(work: Work, observer: Observer) -> Work:
+    """The scheduling problem of each pipelined loop."""
+    if work.is_checked_only:
+        from tilec.driver.legality import check_loops
+
+        check_loops(work.laid, work.target, work.options.switches, work.mistakes)
+        return work
+    if work.explored is not None:
+        return replace(work, problems=tuple(p.loop for p in work.explored), loops=work.explored)
+    problems, decided = problems_of(work.laid, work.target, work.options, work.budget)
+    return replace(work, problems=problems, loops=decided)
+
+
+def solve(work: Work, observer: Observer) -> Work:
+    """The schedule of each pipelined loop."""
+    if work.explored is not None:
+        return work
+    return replace(work, loops=solved(work.laid, work.problems, work.loops, work.options, work.budget))
+
+
+def order_roles(work: Work, observer: Observer) -> Work:
+    """The roles that a kernel makes itself, with their statements in the order of the schedules."""
+    if not work.laid.parts or not work.loops:
+        return work
+    from tilec.passes.loop.role_loops import in_order
+
+    ordered = in_order(work.laid, {id(p.loop.loop): p.solution.schedule for p in work.loops})
+    return replace(work, layouts=ordered)
+
+
+# ---- what is written and checked of them -----------------------------------------------------------------------------
+
+
 def schedule_violations(planned: tuple[Planned, ...]) -> Iterator[str]:
     """The verifier's word on every schedule, wherever it came from."""
     from tilec.sched.verify import violations
@@ -210,7 +240,7 @@ def not_proven(planned: Planned) -> Diagnostic | None:
 
 def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...]:
     """That schedules were searched for no further, where the budget is spent."""
-    if not budget.is_spent or options.scheduler != "exact":
+    if not budget.is_spent:
         return ()
     from tilec.sched.decision import Decision
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
+from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
 from tilec.ir.types import BY_NAME, DType
 from tilec.support import sizes
 from tilec.support.records import dataclass
@@ -249,16 +249,16 @@ def _encode(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mappin
         yield f"        const int empty = {empty};"
     yield f"        const cuuint64_t extents[{rank}] = {_array('cuuint64_t', extents)};"
     yield f"        const cuuint64_t strides[{max(rank - 1, 1)}] = {_array('cuuint64_t', strides or ['0'])};"
-    if param.im2col is None:
+    if not isinstance(param, Im2colMapParam):
         yield f"        const cuuint32_t box[{rank}] = {{{', '.join(map(str, reversed(param.box)))}}};"
         yield f"        const cuuint32_t steps[{rank}] = {{{', '.join(['1'] * rank)}}};"
         yield f"        status = cuTensorMapEncodeTiled(&map_{index}, {common}, box, steps,"
     else:
         pixels, channels = param.box
-        places, inner = param.im2col, rank - 2
-        moves = ["1", *[str(places.stride)] * inner, "1"]
-        yield f"        const int lower[{inner}] = {{{', '.join([str(places.lower)] * inner)}}};"
-        yield f"        const int upper[{inner}] = {{{', '.join([str(places.upper)] * inner)}}};"
+        inner = rank - 2
+        moves = ["1", *[str(param.stride)] * inner, "1"]
+        yield f"        const int lower[{inner}] = {{{', '.join([str(param.lower)] * inner)}}};"
+        yield f"        const int upper[{inner}] = {{{', '.join([str(param.upper)] * inner)}}};"
         yield f"        const cuuint32_t moves[{rank}] = {{{', '.join(moves)}}};"
         yield f"        status = cuTensorMapEncodeIm2col(&map_{index}, {common}, lower, upper,"
         yield f"            {channels}, {pixels}, moves,"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam, extract
+from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam, extract
 from tilec.support.records import dataclass
 from tilec.support.sizes import shape_of
 
@@ -337,10 +337,10 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
-    if param.im2col is not None:
+    if isinstance(param, Im2colMapParam):
         pixels, channels = param.box
-        lower, upper = ([corner] * (rank - 2) for corner in (param.im2col.lower, param.im2col.upper))
-        moves = [driver.cuuint32_t(step) for step in (1, *[param.im2col.stride] * (rank - 2), 1)]
+        lower, upper = ([corner] * (rank - 2) for corner in (param.lower, param.upper))
+        moves = [driver.cuuint32_t(step) for step in (1, *[param.stride] * (rank - 2), 1)]
         return _call(driver.cuTensorMapEncodeIm2col(*tensor, lower, upper, channels, pixels, moves, *modes))
     box = [driver.cuuint32_t(extent) for extent in reversed(param.box)]
     return _call(driver.cuTensorMapEncodeTiled(*tensor, box, [driver.cuuint32_t(1)] * rank, *modes))

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from tilec.ir.types import BY_NAME
 from tilec.ptx.module import Module, Variable
-from tilec.support import readers, sizes
+from tilec.support import readers, schema, sizes
 from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
 from tilec.support.sizes import Shape, Size, SizeError
@@ -34,6 +34,19 @@ Attribute = Literal["cooperative", "dependent"]
 one launched before it ends, for which it waits itself (programmatic stream serialization)."""
 
 
+_MOST = (1 << 31) - 1
+"""Of what the driver takes as an int."""
+
+_Count = Annotated[int, schema.Range(1, _MOST)]
+_Pixels = Annotated[int, schema.Range(-_MOST, _MOST)]
+_Size = Annotated[Size, schema.Made(Any, sizes.read)]
+_Dtype = Annotated[str, schema.Where(BY_NAME.__contains__, "an element type")]
+_Name = Annotated[str, schema.Where(lambda name: bool(name) and name.isprintable(), "a name")]
+"""What is shown to people, and handed to the driver as it is."""
+_Identifier = Annotated[str, schema.Where(lambda name: name.replace("$", "_").isidentifier(), "a name as in C")]
+"""What files may be called, and functions in a header."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """A tensor parameter of the kernel, row-major, and dense unless it has strides, in elements. Its extents may be
@@ -41,56 +54,59 @@ class TensorInfo:
     and nothing of use after it.
     One that is `zeroed` holds zeros before it."""
 
-    name: str
-    dtype: str
-    shape: Shape
+    name: _Name
+    dtype: _Dtype
+    shape: tuple[_Size, ...]
     role: TensorRole
-    strides: Shape | None = None
+    strides: tuple[_Size, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarInfo:
-    name: str
-    dtype: str
+    name: _Name
+    dtype: _Dtype
 
 
 @dataclass(frozen=True, slots=True)
 class PointerParam:
     """The address of a tensor's first element, 8 bytes."""
 
-    tensor: str
+    KIND: ClassVar[str] = "pointer"
+    tensor: _Name
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarParam:
-    name: str
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Im2col:
-    """The filter places of an im2col map: `stride` pixels apart, from `lower` pixels before an image's first one up to
-    `upper` pixels after its last one, in every direction."""
-
-    lower: int
-    upper: int
-    stride: int
+    KIND: ClassVar[str] = "scalar"
+    name: _Name
+    dtype: _Dtype
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMapParam:
     """A 128-byte TMA descriptor to be encoded on the host. `box` is in elements, in the order of the tensor's axes;
-    `swizzle` is the bank swizzle's width in bytes. Out-of-range elements are filled with zero. With `im2col` the tensor
-    is (images, [depth,] height, width, channels), and `box` is how many places and channels one copy takes."""
+    `swizzle` is the bank swizzle's width in bytes. Out-of-range elements are filled with zero."""
 
-    tensor: str
-    dtype: str
-    box: tuple[int, ...]
+    KIND: ClassVar[str] = "tensor-map"
+    tensor: _Name
+    dtype: _Dtype
+    box: tuple[_Count, ...]
     swizzle: Swizzle
-    im2col: Im2col | None = None
 
 
-Param = PointerParam | ScalarParam | TensorMapParam
+@dataclass(frozen=True, slots=True)
+class Im2colMapParam(TensorMapParam):
+    """One for im2col: the tensor is (images, [depth,] height, width, channels), and `box` is how many places and
+    channels one copy takes. The places of the filter are `stride` pixels apart, from `lower` pixels before an image's
+    first one up to `upper` pixels after its last one, in every direction."""
+
+    KIND: ClassVar[str] = "im2col-map"
+    lower: _Pixels
+    upper: _Pixels
+    stride: _Pixels
+
+
+Param = PointerParam | ScalarParam | TensorMapParam | Im2colMapParam
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +116,16 @@ class Manifest:
     with an extent of 0 has nothing to launch. `outputs` are the tensors that the kernel's file says it returns, in that
     order: a caller that hands results back allocates these. `attributes` are what the launch must be."""
 
-    entry: str
-    target: str
-    grid: tuple[Size, Size, Size]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    dynamic_smem: int
+    entry: _Identifier
+    target: _Identifier
+    grid: tuple[_Size, _Size, _Size]
+    block: tuple[_Count, _Count, _Count]
+    cluster: tuple[_Count, _Count, _Count]
+    dynamic_smem: Annotated[int, schema.Range(0, _MOST)]
     tensors: tuple[TensorInfo, ...]
     scalars: tuple[ScalarInfo, ...]
     params: tuple[Param, ...]
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[_Name, ...] = ()
     attributes: tuple[Attribute, ...] = ()
 
     def tensor(self, name: str) -> TensorInfo:
@@ -156,22 +172,7 @@ class Manifest:
 
 def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
     """One deterministic text per manifest: keys in this order, no spaces unless indented."""
-    record: dict[str, object] = {
-        "schema": _schema(manifest),
-        "entry": manifest.entry,
-        "target": manifest.target,
-        "grid": manifest.grid,
-        "block": manifest.block,
-        "cluster": manifest.cluster,
-        "dynamic_smem": manifest.dynamic_smem,
-        "tensors": [_tensor_record(t) for t in manifest.tensors],
-        "scalars": [{"name": s.name, "dtype": s.dtype} for s in manifest.scalars],
-        "params": [_param_record(p) for p in manifest.params],
-    }
-    if manifest.outputs:
-        record["outputs"] = manifest.outputs
-    if manifest.attributes:
-        record["attributes"] = manifest.attributes
+    record = {"schema": _schema(manifest), **schema.plain(manifest)}
     return json.dumps(record, indent=indent, separators=(",", ":") if indent is None else None)
 
 
@@ -180,27 +181,6 @@ def _schema(manifest: Manifest) -> int:
     if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
         return SCHEMA
     return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA
-
-
-def _tensor_record(tensor: TensorInfo) -> dict[str, object]:
-    record: dict[str, object] = {
-        "name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape, "role": tensor.role
-    }  # fmt: skip
-    return record if tensor.strides is None else {**record, "strides": tensor.strides}
-
-
-def _param_record(param: Param) -> dict[str, object]:
-    match param:
-        case PointerParam(tensor):
-            return {"kind": "pointer", "tensor": tensor}
-        case ScalarParam(name, dtype):
-            return {"kind": "scalar", "name": name, "dtype": dtype}
-        case TensorMapParam(tensor, dtype, box, swizzle, places):
-            what: dict[str, object] = {"tensor": tensor, "dtype": dtype, "box": box, "swizzle": swizzle}
-            if places is None:
-                return {"kind": "tensor-map", **what}
-            corners = {"lower": places.lower, "upper": places.upper, "stride": places.stride}
-            return {"kind": "im2col-map", **what, **corners}
 
 
 def summary(manifest: Manifest) -> str:
@@ -220,10 +200,10 @@ def summary(manifest: Manifest) -> str:
                 text = f"scalar {name}: {dtype}"
             case TensorMapParam(name, dtype, box, swizzle):
                 tensor = manifest.tensor(name)
-                kind = "im2col map" if param.im2col else "tensor map"
+                kind = param.KIND.replace("-", " ")
                 text = f"{kind} of {_tensor(tensor)}, {tensor.role}: box {_by(box)} of {dtype}, swizzle {swizzle}"
-                if param.im2col:
-                    text += f", from {param.im2col.lower} to {param.im2col.upper} by {param.im2col.stride}"
+                if isinstance(param, Im2colMapParam):
+                    text += f", from {param.lower} to {param.upper} by {param.stride}"
         lines.append(f"    {index}: {text}")
     if manifest.attributes:
         lines.append(f"  {'launch':8} {', '.join(manifest.attributes)}")
@@ -244,117 +224,29 @@ def _by(extents: Shape) -> str:
 def from_json(text: str) -> Manifest:
     """The manifest written by `to_json`; anything else is refused as `bad-manifest`."""
     try:
-        record = readers.json_value(text)
-        schema = record["schema"]
-        if schema not in (SCHEMA, DENSE_SCHEMA, STATIC_SCHEMA):
-            fail("bad-manifest", f"the manifest has schema {schema!r}, this tilec reads schema {SCHEMA}")
-        x, y, z = map(sizes.read, record["grid"])
-        found = Manifest(
-            entry=_identifier(record["entry"]),
-            target=_identifier(record["target"]),
-            grid=(x, y, z),
-            block=_extents(record["block"]),
-            cluster=_extents(record["cluster"]),
-            dynamic_smem=_whole(record["dynamic_smem"], least=0),
-            tensors=tuple(
-                TensorInfo(
-                    _name(t["name"]),
-                    _dtype(t["dtype"]),
-                    tuple(map(sizes.read, t["shape"])),
-                    _role(t["role"]),
-                    tuple(map(sizes.read, t["strides"])) if "strides" in t else None,
-                )
-                for t in record["tensors"]
-            ),
-            scalars=tuple(ScalarInfo(_name(s["name"]), _dtype(s["dtype"])) for s in record["scalars"]),
-            params=tuple(_param(p) for p in record["params"]),
-            outputs=tuple(map(_name, record.get("outputs", ()))),
-            attributes=tuple(map(_attribute, record.get("attributes", ()))),
-        )
-        _check_names(found)
+        record = schema.versioned(readers.json_value(text), STATIC_SCHEMA, DENSE_SCHEMA, SCHEMA)
+        found = schema.record(Manifest, record, "")
+        _check(found)
         return found
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        fail("bad-manifest", f"the manifest cannot be read: {type(error).__name__} {error}")
+    except ValueError as error:
+        fail("bad-manifest", f"the manifest cannot be read: {error}")
 
 
-def _param(record: dict[str, Any]) -> Param:
-    match record["kind"]:
-        case "pointer":
-            return PointerParam(_name(record["tensor"]))
-        case "scalar":
-            return ScalarParam(_name(record["name"]), _dtype(record["dtype"]))
-        case "tensor-map" | "im2col-map":
-            box = tuple(map(_whole, record["box"]))
-            places = None
-            if record["kind"] == "im2col-map":
-                places = Im2col(*(_whole(record[key], least=-_MOST) for key in ("lower", "upper", "stride")))
-            tensor, dtype, swizzle = _name(record["tensor"]), _dtype(record["dtype"]), _swizzle(record["swizzle"])
-            return TensorMapParam(tensor, dtype, box, swizzle, places)
-        case kind:
-            raise ValueError(f"unknown parameter kind {kind!r}")
-
-
-def _check_names(manifest: Manifest) -> None:
-    """Parameters and outputs are of what is declared."""
-    tensors, scalars = {t.name for t in manifest.tensors}, {s.name for s in manifest.scalars}
-    wanted = [(p.name, scalars) if isinstance(p, ScalarParam) else (p.tensor, tensors) for p in manifest.params]
-    for name, known in [*wanted, *((name, tensors) for name in manifest.outputs)]:
+def _check(manifest: Manifest) -> None:
+    """Parameters, outputs and sizes are of what is declared, and maps have as many dimensions as their tensors."""
+    tensors, scalars = {t.name: t for t in manifest.tensors}, {s.name for s in manifest.scalars}
+    wanted = [(p.name, scalars) if isinstance(p, ScalarParam) else (p.tensor, {*tensors}) for p in manifest.params]
+    wanted += [(name, {*tensors}) for name in manifest.outputs]
+    wanted += [(name, scalars) for size in manifest.extents() for name in sizes.names(size)]
+    for name, known in wanted:
         if name not in known:
             raise ValueError(f"{name!r} is not declared")
-
-
-_MOST = (1 << 31) - 1
-"""Of what the driver takes as an int."""
-
-
-def _whole(value: object, least: int = 1) -> int:
-    if type(value) is not int or not least <= value <= _MOST:
-        raise ValueError(f"{value!r} is no whole number from {least} to {_MOST}")
-    return value
-
-
-def _name(value: object) -> str:
-    """What is shown to people, and handed to the driver as it is."""
-    if type(value) is not str or not value or not value.isprintable():
-        raise ValueError(f"{value!r} is no name")
-    return value
-
-
-def _identifier(value: object) -> str:
-    """A name of which files may be called, and functions in a header."""
-    name = _name(value)
-    if not name.replace("$", "_").isidentifier():
-        raise ValueError(f"{name!r} is no name of a kernel or a target")
-    return name
-
-
-def _dtype(value: object) -> str:
-    if value not in BY_NAME:
-        raise ValueError(f"unknown element type {value!r}")
-    return str(value)
-
-
-def _extents(values: list[object]) -> tuple[int, int, int]:
-    x, y, z = values
-    return _whole(x), _whole(y), _whole(z)
-
-
-def _role(text: str) -> TensorRole:
-    if text not in get_args(TensorRole):
-        raise ValueError(f"unknown tensor role {text!r}")
-    return cast(TensorRole, text)
-
-
-def _attribute(text: str) -> Attribute:
-    if text not in get_args(Attribute):
-        raise ValueError(f"unknown launch attribute {text!r}")
-    return cast(Attribute, text)
-
-
-def _swizzle(value: int) -> Swizzle:
-    if value not in (0, 32, 64, 128):
-        raise ValueError(f"unknown swizzle {value!r}")
-    return cast(Swizzle, value)
+    for param in manifest.params:
+        if isinstance(param, TensorMapParam):
+            rank = len(tensors[param.tensor].shape)
+            box = 2 if isinstance(param, Im2colMapParam) and rank in (3, 4, 5) else rank
+            if len(param.box) != box:
+                raise ValueError(f"a box of {_by(param.box)} is none of {param.tensor}, of {rank} dimensions")
 
 
 # ---- in a PTX module and in a cubin ----------------------------------------------------------------------------------

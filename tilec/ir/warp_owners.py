@@ -10,10 +10,10 @@ from functools import lru_cache
 from tilec.ir import warp
 from tilec.ir.layout import Fragment
 from tilec.ir.placement import NotArithmetic, evaluated
-from tilec.ir.tile import Expr, Load, Stmt, Store, Var, integer, substitute, walk as walk_tile, walk_expr
+from tilec.ir.tile import Buffer, Expr, Load, Stmt, Store, Var, integer, substitute, walk as walk_tile, walk_expr
 
 _Indices = tuple[Expr, ...]
-_SAMPLES = (0, 1, 1009, 4001)
+SAMPLES = (0, 1, 1009, 4001)
 """Values of what is the same throughout a block: of the first such variable, and the next ones' by its multiples. What
 is apart only if such values differ, or differ by much, is not where all are 0 and where they are neighbours."""
 
@@ -35,7 +35,7 @@ def _keep_apart(
     one: warp.Elementwise, other: warp.Elementwise, tensor: str, writes: tuple[bool, bool], fixed: tuple[Var, ...]
 ) -> bool:
     sides = [(op, indices, w) for op, w in zip((one, other), writes, strict=True) for indices in _of(op, tensor, w)]
-    for sample in _SAMPLES:
+    for sample in SAMPLES:
         values: dict[Var, Expr] = {var: integer(sample * (n + 1)) for n, var in enumerate(fixed)}
         places = [(op, [_places(op, i, values) for i in indices], w) for op, indices, w in sides]
         known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
@@ -50,9 +50,14 @@ def _keep_apart(
 
 
 def _of(op: warp.Elementwise, tensor: str, write: bool) -> list[_Indices]:
-    if write:
-        return [s.indices for s in walk_tile(op.nest.body) if isinstance(s, Store) and s.buffer.name == tensor]
-    return [e.indices for stmt in walk_tile(op.nest.body) for e in _loads(stmt) if e.buffer.name == tensor]
+    return [indices for _, indices in elements_of(op, tensor, write)]
+
+
+def elements_of(op: warp.Elementwise, tensor: str, write: bool) -> Iterator[tuple[Buffer, _Indices]]:
+    """The elements of a tensor that each iteration of a nest writes, or reads."""
+    for stmt in walk_tile(op.nest.body):
+        reached = _loads(stmt) if not write else [stmt] if isinstance(stmt, Store) else []
+        yield from ((access.buffer, access.indices) for access in reached if access.buffer.name == tensor)
 
 
 def _loads(stmt: Stmt) -> Iterator[Load]:

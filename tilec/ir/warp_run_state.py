@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tilec.ir.tile import Var
 from tilec.ir.warp import Operation, Role
 from tilec.ir.warp_effects import name_of
+
+Range = tuple[int, int, frozenset[Var]]
+"""The first and the last index along a dimension, and what it depends on that the block never changes."""
+
+Reached = tuple[tuple[tuple[Range | None, ...], ...], ...]
+"""For each of several values of what the block never changes the boxes that an operation reaches, with a range for each
+dimension, if it is known; nothing where that is not so simple."""
 
 
 @dataclass(slots=True)
@@ -23,7 +31,7 @@ class Version:
 @dataclass(slots=True)
 class Access:
     """Who touched a version of a shared tile: in which barrier interval it was complete, or in which group it still
-    is. `part` counts the barriers of each warpgroup too.
+    is. `part` counts the barriers of each warpgroup too. `reached` is the part of a tensor.
     """
 
     by: Operation
@@ -36,6 +44,7 @@ class Access:
     atomic: bool = False
     own_rows: bool = False  # whether each warpgroup reaches those of its part of the product alone
     fenced: bool = False
+    reached: Reached = ()
 
     @property
     def op(self) -> str:

@@ -4,12 +4,16 @@ the operations that a role executes in each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilec.ir import warp
 from tilec.ir.tile import Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
 from tilec.ir.warp import Operation, Program
+
+ITERATIONS_APART = 8
+"""For how many iterations the verifier follows what part of a tensor an operation has reached: longer ago, it may have
+been any part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +119,20 @@ def _apply(op: str, a: int, b: int) -> int:
 class Execution:
     """The operations of one role in the order in which a scenario executes them. Long loops are cut by whole
     `period`s, all roles' alike: `cuts` has by how many trips when a role enters the loop for the first time, the second
-    time and so on. `asked`: for something that only the scenario knows."""
+    time and so on; of those over the variables `long` more trips are left. `asked`: for something that only the
+    scenario knows. `values` are those of the variables where the operation that came last is executed."""
 
-    def __init__(self, scenario: Scenario, period: int, cuts: dict[tuple[str, int], int]) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        period: int,
+        cuts: dict[tuple[str, int], int],
+        long: frozenset[str] = frozenset(),
+    ) -> None:
         self.scenario = scenario
         self.period = period
+        self.long = long
+        self.values: Mapping[str, int] = {}
         self.cuts = cuts
         self.asked = False
         self.entered: dict[str, int] = {}  # each pipeline, how often
@@ -134,6 +147,7 @@ class Execution:
             if self.leaving():
                 return
             if isinstance(op, warp.Let | warp.Loop | warp.Branch) and warp.scalar_reads(op):
+                self.values = values
                 yield op
             match op:
                 case warp.Pipeline(var=var, stages=stages, body=inner):
@@ -173,6 +187,7 @@ class Execution:
                     except _Unknown:
                         values.pop(var.name, None)
                 case _:
+                    self.values = values
                     yield op
 
     def told_apart(self, var: str, trips: int) -> Iterator[int]:
@@ -182,9 +197,10 @@ class Execution:
             return
         place = var, self.looped.get(var, 0)
         self.looped[var] = place[1] + 1
-        cut = self.cuts.setdefault(place, max(0, trips - 4 * self.period) // self.period * self.period)
+        first = 2 * self.period * (-(-ITERATIONS_APART // self.period) if var in self.long else 1)
+        cut = self.cuts.setdefault(place, max(0, trips - 2 * first) // self.period * self.period)
         for k in range(trips - cut):
-            yield k if k < 2 * self.period else k + cut
+            yield k if k < first else k + cut
 
     def phase(self, op: warp.Loop, trip: int, trips: int) -> tuple[Operation, ...]:
         """What a trip does: where branches are not to be taken, that of the first phase, where they are, that of none;
@@ -202,7 +218,11 @@ class Execution:
             self.asked = True
             return 0, max(1, self.scenario.trips[0])
         if op.part == "steady" and op.var == self.steady:
-            return 0, max(0, self.trips - self.stages)
+            try:
+                start = _evaluate(op.start, values)
+            except _Unknown:
+                start = 0
+            return start, max(0, self.trips - self.stages)
         try:
             trips = range(_evaluate(op.start, values), _evaluate(op.stop, values), op.step)
             return trips.start, len(trips)

@@ -127,6 +127,8 @@ def _body(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterat
                 remarks = [f"line {op.span.line}"] if op.span.line else []
                 if op.moment is not None and op.moment.iteration is not None:
                     remarks.append(f"iteration {', '.join(_iterations(op.moment))}")
+                if isinstance(op, warp.BarSync) and op.over:
+                    remarks += [f"over {op.over}", *([f"after line {op.after.line}"] if op.after.line else [])]
                 remark = f"  # {', '.join(remarks)}" if remarks else ""
                 yield f"{indent}{_operation(op)}{versions}{remark}"
 

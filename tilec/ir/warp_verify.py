@@ -18,7 +18,7 @@ arithmetic.
    barrier of the role, and at the end the turn is the first one's again.
 7. Two operations of one role that touch the same version of a shared tile, or a tensor, one of them writing and not
    both atomically, have a barrier between them, and a proxy fence where ordinary writes meet the asynchronous proxy. Of
-   a tensor none is needed where each thread reaches elements of its own.
+   a tensor none is needed where each thread reaches elements of its own, nor where the two reach other parts of it.
 8. Of a tile that warpgroups store apart, each reaches its own rows only, and of one with copies its own one; so a
    barrier of each warpgroup will do there.
 9. Where a program begins early, each role waits for the grid before it, whatever path it takes, until it reaches a
@@ -52,12 +52,13 @@ from typing import Literal
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.multicast import mates_by_any
-from tilec.ir.tile import Buffer, Var
+from tilec.ir.tile import Buffer
 from tilec.ir.warp import Operation, Program, Ring, Role
 from tilec.ir.warp_alignment import alignment
 from tilec.ir.warp_effects import combined, effects, name_of
 from tilec.ir.warp_order import Order
 from tilec.ir.warp_owners import keep_apart
+from tilec.ir.warp_regions import Parts, are_elsewhere
 from tilec.ir.warp_run_state import Access, RoleState, Version
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
 from tilec.ir.warp_structure import (
@@ -86,15 +87,15 @@ def program_violations(program: Program) -> Iterator[str]:
     yield from reductions(program)
     yield from replicas(program)
     yield from early(program)
-    overlaps = overlaps_of(program)
+    overlaps, parts = overlaps_of(program), Parts(program)
     same_for_all_trips: set[tuple[tuple[str, int], ...]] = set()
     for scenario in scenarios(program):
         known = tuple(scenario.values.items())
         if known in same_for_all_trips and scenario.taken is None:
             continue
-        run = _Run(program, scenario, overlaps)
+        run = _Run(program, scenario, overlaps, parts)
         if any(run.violations()):
-            yield from _Run(program, scenario, overlaps, whole=True).violations()
+            yield from _Run(program, scenario, overlaps, parts, whole=True).violations()
             return
         if not any(execution.asked for execution in run.executions):
             same_for_all_trips.add(known)
@@ -107,8 +108,10 @@ class _Run:
     """All roles together, each until it must wait. Unless it is the `whole` run, loops are cut where nothing new is
     expected: what that finds, the whole run has to confirm."""
 
-    def __init__(self, program: Program, scenario: Scenario, overlaps: Overlaps, whole: bool = False) -> None:
-        self.program = program
+    def __init__(
+        self, program: Program, scenario: Scenario, overlaps: Overlaps, parts: Parts, whole: bool = False
+    ) -> None:
+        self.program, self.parts = program, parts
         self.rings = {r.name: r for r in program.rings}
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
         self.fragments = {b.name for b, _ in program.fragments}
@@ -116,7 +119,6 @@ class _Run:
         self.apart |= {tile.buffer.name for tile in program.shared if tile.layout.copies > 1}
         self.tensor = {tile.buffer.name for tile in program.tensor}
         self.tensors = {p.name for p in program.params if isinstance(p, Buffer)}
-        self.fixed = (*program.block_vars, *(p for p in program.params if isinstance(p, Var)))
         self.of_pairs = {  # roles that run in the first block of a pair only
             role.name
             for role in program.roles
@@ -127,7 +129,7 @@ class _Run:
         period = 0 if whole else lcm(*(r.depth for r in program.rings))
         cuts: dict[tuple[str, int], int] = {}
         numbered = [(n, part) for role in program.roles for n, part in enumerate(_warpgroups(role))]
-        self.executions = [Execution(scenario, period, cuts) for _ in numbered]
+        self.executions = [Execution(scenario, period, cuts, parts.loops) for _ in numbered]
         self.roles = [
             RoleState(part, execution.run(part.body, dict(scenario.values)), number=number, index=index)
             for index, ((number, part), execution) in enumerate(zip(numbered, self.executions, strict=True))
@@ -439,7 +441,7 @@ class _Run:
                 if earlier.atomic and name in atomic:
                     continue  # in any order
                 message = self.conflict(state, op, name, earlier, write, queue, name in async_reads)
-                if message:
+                if message and not self.is_elsewhere(state, op, name, earlier, write):
                     return message
         for name, write in accesses:
             through = self.cursor(op, name)
@@ -450,16 +452,25 @@ class _Run:
                 return message
         for name, write in accesses:
             kept = kept_of[name]
-            if write and queue is None:
-                kept.clear()
+            if name in self.parts.tensors:
+                self.parts.keep(state, op, kept)
+            else:
+                if write and queue is None:
+                    kept.clear()
+                kept[:] = kept[-8:]
             if write and (ring := self.ring_of.get(name)) is not None:
                 cursor = next((c.name for c in op.cursors if c.ring == ring.name), "")
                 state.missing.get((ring.name, state.positions.get(cursor, 0)), set()).discard(name)
-            kept[:] = kept[-8:]
             now = state.interval, state.part
             own_rows = name in self.overlaps.own_rows(op)
-            kept.append(Access(op, write, name in async_reads, queue, group, *now, name in atomic, own_rows))
+            access = Access(op, write, name in async_reads, queue, group, *now, name in atomic, own_rows)
+            access.reached = self.parts.reached(op, name, write, self.executions[state.index].values)
+            kept.append(access)
         return ""
+
+    def is_elsewhere(self, state: RoleState, op: Operation, name: str, earlier: Access, write: bool) -> bool:
+        """Whether both reach a tensor, but not the same part of it."""
+        return are_elsewhere(earlier.reached, self.parts.reached(op, name, write, self.executions[state.index].values))
 
     def cursor(self, op: warp.Operation, name: str) -> warp.Cursor | None:
         """The one through which an operation reaches a tile, if that has versions."""
@@ -544,7 +555,7 @@ class _Run:
         is_apart = name in self.apart and not by_all
         has_met = earlier.part < state.part if is_apart else earlier.interval < state.interval
         if not has_met and name in self.tensors:
-            has_met = keep_apart(earlier.by, op, name, (earlier.write, write), self.fixed)
+            has_met = keep_apart(earlier.by, op, name, (earlier.write, write), self.parts.fixed)
         if not has_met:
             return f"{where} has no barrier after {earlier.op}"
         if by_async and earlier.write and not earlier.async_proxy and not earlier.fenced:

@@ -16,7 +16,7 @@ from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 
 if TYPE_CHECKING:
-    from tilec.driver.planning import Plan
+    from tilec.driver.build import Plan
 
 Told = tuple[tuple[Span, str], ...]
 """What is to be said about places of the text, as Markdown."""
@@ -68,7 +68,7 @@ _MOST_VALUES = 4
 
 
 def _check(question: Question) -> Answer:
-    from tilec.driver.front import legal
+    from tilec.driver.build import legal
     from tilec.driver.observer import Observer
     from tilec.ops.values import Poisoned, Value
 
@@ -109,9 +109,8 @@ def _shown(value: Any) -> str | None:
 
 
 def _schedule(question: Question) -> Answer:
-    from tilec.driver.front import check_all
+    from tilec.driver.build import plan_all
     from tilec.driver.observer import Observer
-    from tilec.driver.planning import plan_kernel
     from tilec.ir.tile import Buffer
     from tilec.ops.values import Value
 
@@ -122,7 +121,7 @@ def _schedule(question: Question) -> Answer:
             tiles[value.span] = span
 
     observer = Observer(bound=bound)
-    plans = [plan_kernel(k, question.options, observer) for k in check_all(question.source, question.options, observer)]
+    plans = plan_all(question.source, question.options, observer)
     schedules = tuple(told for plan in plans for told in _schedules(plan))
     layouts = tuple((tiles.get(span, span), told) for plan in plans for span, told in _layouts(plan))
     return Answer(question.source, tuple(observer.warnings), schedules=schedules, layouts=layouts)

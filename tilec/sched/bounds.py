@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
+from tilec.sched.implied import without_implied
 from tilec.sched.paths import Arc, arcs, distances, earliest, edge_arcs, reach, relax
 from tilec.sched.problem import Op, Problem, Use
 from tilec.support.records import dataclass
@@ -62,6 +63,7 @@ class Unschedulable(Exception):
 @lru_cache(maxsize=32)
 def bounds(problem: Problem) -> Bounds:
     """All bounds, in the order slots, roles, recurrence, rings, density, pools, stages. Raises `Unschedulable`."""
+    problem = without_implied(problem)
     found = [*_slot_bounds(problem), *_role_bounds(problem)]
     floor = max((bound.ii for bound in found), default=1)
     edges, with_rings = edge_arcs(problem), arcs(problem)

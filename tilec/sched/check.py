@@ -86,11 +86,19 @@ def _copies(problem: Problem) -> Iterator[str]:
 def _cycle(problem: Problem) -> Iterator[str]:
     """Ops are struck off when nothing of their own iteration is before them; those of a cycle never are."""
     left = set(range(len(problem.ops)))
-    while True:
-        blocked = {edge.dst for edge in problem.edges if edge.distance == 0 and edge.src in left}
-        if blocked >= left:
-            break
-        left &= blocked
+    waits, onward = [0] * len(problem.ops), [list[int]() for _ in problem.ops]
+    for edge in problem.edges:
+        if edge.distance == 0:
+            waits[edge.dst] += 1
+            onward[edge.src].append(edge.dst)
+    free = [op for op in left if not waits[op]]
+    while free:
+        op = free.pop()
+        left.remove(op)
+        for other in onward[op]:
+            waits[other] -= 1
+            if not waits[other]:
+                free.append(other)
     if left:
         names = ", ".join(problem.ops[op].name for op in sorted(left))
         yield f"within one iteration these ops wait for each other, or for ops that do: {names}"

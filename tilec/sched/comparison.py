@@ -8,10 +8,12 @@ of them that lead to the bound.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import field
+from typing import Any, ClassVar, Literal
 
 from tilec.sched.problem import UNLIMITED
-from tilec.sched.trace import TraceError, member, parsed
+from tilec.sched.trace import TraceError, parsed
+from tilec.support import schema
 from tilec.support.records import dataclass
 
 Kind = Literal[
@@ -49,70 +51,122 @@ class Comparison:
     why: tuple[tuple[str, tuple[str, ...]], ...]
 
 
+# ---- what is compared ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    OPEN: ClassVar[bool] = True
+    what: str
+    chosen: str
+    by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    OPEN: ClassVar[bool] = True
+    name: str
+    scope: str
+    dtype: str
+    shape: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    OPEN: ClassVar[bool] = True
+    slot: str
+    rows: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    OPEN: ClassVar[bool] = True
+    name: str
+    role: str
+    stage: int
+    issue: int
+    latency: int
+    rows: tuple[_Use, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    OPEN: ClassVar[bool] = True
+    name: str
+    depth: int
+    bytes: int
+    lifetime: int
+    max_depth: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    OPEN: ClassVar[bool] = True
+    name: str
+    peak: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    OPEN: ClassVar[bool] = True
+    name: str
+    percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    OPEN: ClassVar[bool] = True
+    kind: str
+    name: str
+    ii: int
+    culprit: str
+    ops: tuple[int, ...]
+    binds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    OPEN: ClassVar[bool] = True
+    name: str
+    ii: int
+    mii: int
+    status: str
+    stages: int
+    order: tuple[int, ...]
+    ops: tuple[_Op, ...]
+    rings: tuple[_Ring, ...]
+    pools: tuple[_Pool, ...]
+    slots: tuple[_Slot, ...]
+    bounds: tuple[_Bound, ...]
+    refutation: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    """What is compared of a trace; the rest of it is passed over."""
+
+    OPEN: ClassVar[bool] = True
+    kernel: str
+    target: str
+    calibration: str
+    decisions: tuple[_Decision, ...]
+    loops: tuple[_Loop, ...]
+    constants: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    tiles: tuple[_Tile, ...] | None = None
+
+
 def read(text: str) -> dict[str, Any]:
     """The record of a trace. Raises `TraceError` where the text is none, or of another version."""
     record = parsed(text)
-    for name in ("kernel", "target", "calibration"):
-        member(record, name, str, "tilec")
-    for index, decision in enumerate(member(record, "decisions", list, "tilec")):
-        for name in ("what", "chosen", "by", "why"):
-            member(decision, name, str, f"decision {index}")
-    for index, loop in enumerate(member(record, "loops", list, "tilec")):
-        _check_loop(loop, f"loop {index}")
-    for name in ("constants", "options"):
-        _check_words(record.get(name, {}), name)
-    _check_optional(record, "threads", int, "tilec")
-    _check_optional(record, "tiles", list, "tilec")
-    for index, tile in enumerate(record.get("tiles") or ()):
-        for name, kind in (("name", str), ("scope", str), ("dtype", str), ("shape", list)):
-            member(tile, name, kind, f"tile {index}")
+    for at, loop in enumerate(schema.record(_Trace, record, "tilec").loops):
+        for of in (loop.order, *(bound.ops for bound in loop.bounds)):
+            if not all(0 <= op < len(loop.ops) for op in of):
+                raise TraceError(f"tilec.loops[{at}]: {list(of)!r:.60} names statements that are not there")
     return record
-
-
-def _check_loop(loop: object, place: str) -> None:
-    for name, kind in _LOOP:
-        member(loop, name, kind, place)
-    assert isinstance(loop, dict)
-    for group, facts in _IN_LOOP.items():
-        for index, one in enumerate(loop[group]):
-            for name, kind in facts:
-                member(one, name, kind, f"{place}, {group} {index}")
-    _check_optional(loop, "refutation", dict, place)
-    for index, ring in enumerate(loop["rings"]):
-        _check_optional(ring, "max_depth", int, f"{place}, rings {index}")
-    count = len(loop["ops"])
-    for op in loop["ops"]:
-        for use in op["rows"]:
-            member(use, "slot", str, f"{place}, rows of {op['name']}")
-            for span in member(use, "rows", list, f"{place}, rows of {op['name']}"):
-                if not (isinstance(span, list) and len(span) == 2 and all(type(end) is int for end in span)):
-                    raise TraceError(f"{place}, rows of {op['name']}: {span!r} is no range of rows")
-    for of in (loop["order"], *(bound["ops"] for bound in loop["bounds"])):
-        if not all(type(op) is int and 0 <= op < count for op in of):
-            raise TraceError(f"{place}: {of!r} names statements that are not there")
-
-
-def _check_optional(value: dict[str, Any], name: str, kind: type[Any], place: str) -> None:
-    if value.get(name) is not None:
-        member(value, name, kind, place)
-
-
-def _check_words(value: object, name: str) -> None:
-    if not isinstance(value, dict) or not all(isinstance(word, str) for word in value.values()):
-        raise TraceError(f"tilec: '{name}' is {value!r}, expected words by name")
-
-
-_LOOP = (
-    ("name", str), ("ii", int), ("mii", int), ("status", str), ("stages", int), ("order", list), ("ops", list),
-    ("rings", list), ("pools", list), ("slots", list), ("bounds", list),
-)  # fmt: skip
-_IN_LOOP: dict[str, tuple[tuple[str, type[Any]], ...]] = {
-    "ops": (("name", str), ("role", str), ("stage", int), ("issue", int), ("latency", int), ("rows", list)),
-    "rings": (("name", str), ("depth", int), ("bytes", int), ("lifetime", int)),
-    "pools": (("name", str), ("peak", int), ("capacity", int)),
-    "slots": (("name", str), ("percent", int)),
-    "bounds": (("kind", str), ("name", str), ("ii", int), ("culprit", str), ("ops", list), ("binds", bool)),
-}
 
 
 # ---- what changed ----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from heapq import heapify, heappop, heappush
 
 from tilec.sched.anchor import begin
 from tilec.sched.bounds import bounds, depth_limits, lead, serial_ii
+from tilec.sched.budget import Budget
 from tilec.sched.lags import evenly, fold
 from tilec.sched.objective import evaluate, given, make, pressure_in, topological
 from tilec.sched.paths import Arc, arcs, distances, has_positive_cycle
@@ -36,6 +37,8 @@ Arm = Callable[[Problem, int, Sequence[Arc]], Starts | None]
 _PLACEMENTS_PER_OP = 5
 _PERMUTATIONS = 6
 _RETRIES = 8
+# By pairs of ops and dependences.
+_WORK_PER_PAIR = 5
 # The arms look at every pair of ops: beyond this size only `modulo` is worth its time.
 _MOST_OPS = 48
 _MOST_STEPS = 32
@@ -43,14 +46,20 @@ _MOST_STEPS = 32
 _FEWEST_INSTRUCTIONS = 8
 
 
-def heuristic(problem: Problem) -> Solution:
+def work_of_placing(problem: Problem) -> int:
+    """Of a budget, what it takes to place all ops at one interval."""
+    return _WORK_PER_PAIR * (len(problem.ops) ** 2 + len(problem.edges))
+
+
+def heuristic(problem: Problem, budget: Budget | None = None) -> Solution:
     """The best schedule of all arms, or the serial one where `is_serial` says so or nothing else works. Its II is
-    optimal only if it equals the bound."""
+    optimal only if it equals the bound. The budget pays for each interval that is tried, and none is once it is
+    spent."""
     proven = bounds(problem)
     trials: list[Trial] = []
     best: tuple[int, tuple[int, ...], Starts, str] | None = None
     for arm in () if is_serial(problem) else ARMS:
-        found = sweep(problem, arm, proven.mii, proven.mii + _MOST_STEPS * max(1, proven.mii // 64))
+        found = sweep(problem, arm, proven.mii, proven.mii + _MOST_STEPS * max(1, proven.mii // 64), budget)
         trials.append(Trial(arm, None if found is None else found[0]))
         if found is not None:
             ii, start = found
@@ -97,9 +106,13 @@ def trials(problem: Problem, ii: int) -> tuple[Trial, ...]:
     return tuple(Trial(arm, None if reached is None else reached[0]) for arm, reached in found)
 
 
-def sweep(problem: Problem, arm: str, low: int, high: int) -> tuple[int, Starts] | None:
+def sweep(problem: Problem, arm: str, low: int, high: int, budget: Budget | None = None) -> tuple[int, Starts] | None:
     """The first II at which an arm finds a schedule; the II is raised in steps of one in sixty-four."""
     for ii in range(low, high + 1, max(1, low // 64)):
+        if budget is not None:
+            if budget.is_spent:
+                return None
+            budget.spend(work_of_placing(problem))
         start = place(problem, ii, arm)
         if start is not None:
             return ii, start
@@ -170,7 +183,6 @@ def _modulo(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
             # Not where it was before: that is what the ops in the way were put there for.
             found = low if low > before[op] else table.next_end(op, before[op] + 1)
         leaving = set(table.in_the_way(op, found) if not table.is_free(op, found) else ())
-        table.place(op, found)
         start[op] = before[op] = found
         for arc in out[op]:
             at = start[arc.dst]
@@ -180,19 +192,25 @@ def _modulo(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
             table.remove(other)
             start[other] = None
             heappush(waiting, (-height[other], other))
+        table.place(op, found)
     return None if waiting else tuple(at for at in start if at is not None)
 
 
 def _heights(count: int, within: Sequence[Arc], ii: int) -> list[int]:
     """The longest path from each op to the end of anything."""
     height = [0] * count
+    # Most arcs point forward: from the end on one pass is nearly enough.
+    behind = [
+        (arc.src, arc.dst, arc.latency - ii * arc.distance)
+        for arc in sorted(within, key=lambda arc: arc.src, reverse=True)
+    ]
     changed = True
     while changed:
         changed = False
-        for arc in within:
-            above = height[arc.dst] + arc.latency - ii * arc.distance
-            if above > height[arc.src]:
-                height[arc.src], changed = above, True
+        for src, dst, least in behind:
+            above = height[dst] + least
+            if above > height[src]:
+                height[src], changed = above, True
     return height
 
 

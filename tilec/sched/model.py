@@ -28,6 +28,8 @@ REGISTER_STEP = 8
 MOST_STEPS = 31
 """A thread names at most 255 registers, 248 of them in whole steps."""
 _MOST_OPS_FOR_TURNS = 48
+_MOST_WORK_FOR_DISTANCES = 1 << 18
+"""Of ops times arcs: a second."""
 _MOST_TURNS_PER_PAIR = 3
 
 
@@ -80,7 +82,9 @@ class Model(Program):
         self._most = unlimited if "rings" in without else depth_limits(problem, ii, without)
         within = arcs(problem, self._most)
         self.low = earliest(problem, ii, within)
-        self._distances = distances(problem, ii, within) if len(problem.ops) <= _MOST_OPS_FOR_TURNS else None
+        self._distances = (
+            distances(problem, ii, within) if len(problem.ops) * len(within) <= _MOST_WORK_FOR_DISTANCES else None
+        )
         self.stages = enough_stages(problem, ii, self._distances, without)
         self.is_complete = stages is None or stages >= self.stages
         self._span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
@@ -288,7 +292,7 @@ class Model(Program):
         """Keeps ops apart that share slots of one unit, by turns; the slots for which that is enough: none where the
         turns are too many."""
         problem, ii = self.problem, self.ii
-        if self._distances is None:
+        if self._distances is None or len(problem.ops) > _MOST_OPS_FOR_TURNS:
             return frozenset()
         slots = held_once(problem, ii, without)
         choices: list[tuple[int, int, int, int, range]] = []

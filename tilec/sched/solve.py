@@ -20,7 +20,8 @@ from tilec.sched.anchor import begin
 from tilec.sched.bounds import Bounds, Unschedulable, bounds, depth_limits, serial_ii
 from tilec.sched.budget import Budget
 from tilec.sched.explain import explain
-from tilec.sched.heuristic import heuristic, overlaps, place, serial, trials
+from tilec.sched.heuristic import heuristic, overlaps, place, serial, trials, work_of_placing
+from tilec.sched.implied import without_implied
 from tilec.sched.lags import evenly, most_even, observed
 from tilec.sched.least import least
 from tilec.sched.levels import EFFORT_PER_LEVEL, Levels, justify
@@ -50,9 +51,7 @@ _EFFORT_FOR_LAST_RESORT = 4.0
 # A few intervals by windows, whose words say more, before many are refuted at once.
 _STEPS_BEFORE_LEAP = 8
 
-# Of the budget, what heuristics take for one interval, by pairs of ops and dependences; and how much they may take for
-# the answer where it ends, for all intervals that they are tried at.
-_WORK_PER_PAIR = 5
+# Of the budget, how much heuristics may take for the answer where it ends, for all intervals that they are tried at.
 _WORK_FOR_ANSWER = 4_000_000
 _ARMS_AND_STEPS = 100
 
@@ -71,14 +70,14 @@ def solve(
     before = budget.spent
     if scheduler == "heuristic" or problem.force_serial:
         solution = _by_heuristic(problem, budget)
-        return replace(solution, work=budget.spent - before)
+        return replace(solution, work=budget.spent - before, is_cut=budget.is_spent)
     solution = _exact(problem, effort, budget)
     return replace(solution, work=budget.spent - before, is_cut=budget.is_spent)
 
 
 def _exact(problem: Problem, effort: float, budget: Budget) -> Solution:
     proven = bounds(problem)
-    found = _Sweep(problem, proven, effort, budget)
+    found = _Sweep(without_implied(problem), proven, effort, budget)
     answer = found.run()
     status: Status = "feasible" if any(attempt.outcome == "unknown" for attempt in found.attempts) else "optimal"
     plain = observed(resolve(problem, answer.role), answer.start)
@@ -101,7 +100,7 @@ def _exact(problem: Problem, effort: float, budget: Budget) -> Solution:
 def _by_heuristic(problem: Problem, budget: Budget) -> Solution:
     role = guess(problem, budget) if has_roles(problem) else ()
     plain = resolve(problem, role)
-    solution = heuristic(plain)
+    solution = heuristic(without_implied(plain), budget)
     schedule = replace(solution.schedule, role=role)
     if any(violations(problem, schedule)) and (overlaps(problem) or not problem.force_serial):
         # Serial as a last resort, and not even that holds: values are too many for their pools in the written order, or
@@ -231,7 +230,7 @@ class _Sweep:
 
     @property
     def work_of_placing(self) -> int:
-        return _WORK_PER_PAIR * (len(self.problem.ops) ** 2 + len(self.problem.edges))
+        return work_of_placing(self.problem)
 
     def placed(self, ii: int) -> Starts | None:
         """What heuristics find at this interval."""

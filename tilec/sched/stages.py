@@ -8,6 +8,9 @@ from tilec.sched.anchor import depends_on_begin
 from tilec.sched.objective import limited
 from tilec.sched.problem import Problem
 
+_FEW_OPS = 48
+"""Models of no more are soon solved, and which of equal schedules is found depends on how many stages they may have."""
+
 
 def enough_stages(
     problem: Problem, ii: int, apart: Sequence[Sequence[int | None]] | None, without: frozenset[str]
@@ -41,6 +44,25 @@ def enough_stages(
     if apart is not None and not any(least is None for row in apart for least in row):
         furthest = -min((least for row in apart for least in row if least is not None), default=0)
         stages = min(stages, furthest // ii + 1 + depends_on_begin(problem))
+    elif apart is not None and len(problem.ops) > _FEW_OPS:
+        stages = min(stages, _by_components(ii, apart, waits))
     if problem.max_stages is not None and "stages" not in without:
         return min(stages, problem.max_stages)
+    return stages
+
+
+def _by_components(ii: int, apart: Sequence[Sequence[int | None]], waits: Sequence[int]) -> int:
+    """The same where ops that dependences keep together, in both directions, count once: from where the longest path
+    first comes to any of them to where it leaves them for good there are no more steps than between two of them, and
+    then one more, no longer than its wait."""
+    stages, seen = 1, [False] * len(waits)
+    for op, row in enumerate(apart):
+        if seen[op]:
+            continue
+        together = [other for other, least in enumerate(row) if least is not None and apart[other][op] is not None]
+        furthest = 0
+        for one in together:
+            seen[one] = True
+            furthest = max(furthest, *(-(apart[other][one] or 0) for other in together))
+        stages += max(waits[one] for one in together) + (furthest // ii + 1 if len(together) > 1 else 0)
     return stages

@@ -1,6 +1,7 @@
 """A reservation table that is filled op by op, for schedulers that place one op after the other.
 
-It keeps intervals and not rows: a product holds the tensor cores for hundreds of cycles.
+It keeps intervals and not rows: a product holds the tensor cores for hundreds of cycles. Where an op first fits is
+looked up in a row of bits for each slot, a bit for each cycle in which no unit is free.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilec.sched.problem import Problem, Use
+
+_MOST_BITS = 1 << 20
+"""Of a row. Longer intervals are searched op by op."""
 
 
 class Held(NamedTuple):
@@ -27,10 +31,14 @@ class Table:
         # Of each op, and of all ops: how many units it holds the whole interval.
         self._turns = [[0] * len(problem.ops) for _ in problem.slots]
         self._full = [0] * len(problem.slots)
+        # Of each slot, the cycles in which every unit is held; None where that is to be looked at again.
+        self._taken: list[int | None] = [0] * len(problem.slots)
 
     def is_free(self, op: int, start: int) -> bool:
         """Whether the op can be placed there beside all others."""
         uses = self.problem.ops[op].uses
+        if self._is_simple(op):
+            return all(self._is_clear(use, start) for use in uses if use.cycles)
         self.place(op, start)
         fits = all(self._fits(use, start) for use in uses if use.cycles)
         for use in uses:
@@ -39,6 +47,7 @@ class Table:
             self._full[use.slot] -= turns
             if rest:
                 self._held[use.slot].pop()  # it was placed last
+            self._taken[use.slot] = None
         return fits
 
     def place(self, op: int, start: int) -> None:
@@ -46,11 +55,26 @@ class Table:
             turns, rest = divmod(use.cycles, self.ii)
             self._turns[use.slot][op] += turns
             self._full[use.slot] += turns
+            taken = self._taken[use.slot]
+            if turns or (rest and self._free_units(use.slot) != 1):
+                taken = None
             if rest:
-                self._held[use.slot].append(Held(op, (start + use.offset) % self.ii, rest))
+                held = Held(op, (start + use.offset) % self.ii, rest)
+                self._held[use.slot].append(held)
+                if taken is not None:
+                    bits = self._bits(held)
+                    taken = None if taken & bits else taken | bits
+            self._taken[use.slot] = taken
 
     def remove(self, op: int) -> None:
         for slot in {use.slot for use in self.problem.ops[op].uses}:
+            taken = self._taken[slot]
+            if self._free_units(slot) != 1 or self._turns[slot][op]:
+                taken = None
+            if taken is not None:
+                for held in self._held[slot]:
+                    taken ^= self._bits(held) if held.op == op else 0  # nobody else holds any of them
+            self._taken[slot] = taken
             self._held[slot] = [held for held in self._held[slot] if held.op != op]
             self._full[slot] -= self._turns[slot][op]
             self._turns[slot][op] = 0
@@ -58,8 +82,64 @@ class Table:
     def first_free(self, op: int, low: int, high: int) -> int | None:
         """The earliest start in [low, high] where the op fits. Only there, and where some other use ends, can one
         first fit."""
+        if self._is_simple(op):
+            at = self._first_clear([use for use in self.problem.ops[op].uses if use.cycles], low)
+            return None if at is None or at > high else at
         candidates = sorted({low, *self._ends(op, low)})
         return next((at for at in candidates if at <= high and self.is_free(op, at)), None)
+
+    def _is_simple(self, op: int) -> bool:
+        """Whether none of its uses can be in another's way, and each is a piece of a row."""
+        uses = [use for use in self.problem.ops[op].uses if use.cycles]
+        is_once = len({use.slot for use in uses}) == len(uses)
+        return is_once and self.ii <= _MOST_BITS and all(use.cycles < self.ii for use in uses)
+
+    def _is_clear(self, use: Use, start: int) -> bool:
+        bits = self._bits(Held(0, (start + use.offset) % self.ii, use.cycles))
+        return self._free_units(use.slot) > 0 and not self._row(use.slot) & bits
+
+    def _first_clear(self, uses: list[Use], low: int) -> int | None:
+        """The same for simple uses, wherever it is."""
+        ii, every = self.ii, (1 << self.ii) - 1
+        barred = 0
+        for use in uses:
+            if self._free_units(use.slot) <= 0:
+                return None
+            # A use meets a cycle if it begins there or up to its length before: the row, spread backwards.
+            row = self._row(use.slot)
+            reached = 1
+            while row and reached < use.cycles:
+                step = min(reached, use.cycles - reached)
+                row |= row >> step | row << ii - step & every
+                reached += step
+            turn = (low + use.offset) % ii
+            barred |= row >> turn | row << ii - turn & every
+        behind = (~barred & barred + 1).bit_length() - 1
+        return low + behind if behind < ii else None
+
+    def _row(self, slot: int) -> int:
+        """A bit for each cycle in which no unit of the slot is free."""
+        row = self._taken[slot]
+        if row is None:
+            # Cycles in which at least so many more units are held.
+            most, is_apart = [0] * self._free_units(slot), True
+            for held in self._held[slot]:
+                bits = self._bits(held)
+                for at, more in enumerate(most):
+                    most[at], bits = more | bits, more & bits
+                is_apart = is_apart and not bits
+            row = most[-1]
+            # Of a unit that is held twice it cannot be told what is free once one of the two has gone.
+            self._taken[slot] = row if is_apart else None
+        return row
+
+    def _bits(self, held: Held) -> int:
+        bits = (1 << held.cycles) - 1 << held.phase
+        return bits & (1 << self.ii) - 1 | bits >> self.ii
+
+    def _free_units(self, slot: int) -> int:
+        """Units of a slot that nobody holds the whole interval."""
+        return self.problem.slots[slot].width - self._full[slot]
 
     def next_end(self, op: int, low: int) -> int:
         """The earliest start from `low` on at which some use ends that the op would have to wait for."""

@@ -18,13 +18,25 @@ TextError = schema.SchemaError
 """The JSON does not say what it should; the message names the place."""
 
 
+@dataclass(frozen=True, slots=True)
+class _OfProblem:
+    OPEN: ClassVar[bool] = True
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class _OfSolution:
+    OPEN: ClassVar[bool] = True
+    solution: Solution
+
+
 def to_json(problem: Problem) -> dict[str, Any]:
     return {"schema": SCHEMA, "problem": encode(problem)}
 
 
 def from_json(json: object) -> Problem:
     """Reads what `to_json` wrote, or a person; raises `TextError` for anything else."""
-    problem = schema.record(Problem, _member(json, "problem"), "problem")
+    problem = schema.record(_OfProblem, schema.versioned(json, SCHEMA), "").problem
     wrong = next(faults(problem), None)
     if wrong is not None:
         raise TextError(wrong)
@@ -36,7 +48,7 @@ def solution_to_json(solution: Solution) -> dict[str, Any]:
 
 
 def solution_from_json(json: object) -> Solution:
-    return schema.record(Solution, _member(json, "solution"), "solution")
+    return schema.record(_OfSolution, schema.versioned(json, SCHEMA), "").solution
 
 
 def problems_from_json(json: object) -> list[tuple[Problem, int | None]]:
@@ -100,14 +112,6 @@ def from_neutral(json: object) -> Problem:
     if wrong is not None:
         raise TextError(wrong)
     return problem
-
-
-def _member(json: object, name: str) -> object:
-    if not isinstance(json, dict) or name not in json:
-        raise TextError(f"expected an object with '{name}'")
-    if type(json.get("schema")) is not int or json["schema"] != SCHEMA:
-        raise TextError(f"schema is {json.get('schema')!r}, this version reads {SCHEMA}")
-    return json[name]
 
 
 # --- any of our frozen dataclasses ---

@@ -298,16 +298,19 @@ class _Tracks:
 # --- reading back ---
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    OPEN: ClassVar[bool] = True
+    tilec: Mapping[str, Any]
+
+
 def parsed(source: str) -> dict[str, Any]:
     """The `tilec` member of a trace's text, of the version that is written here; what is in it may be anything yet."""
     try:
         value = readers.json_value(source)
     except ValueError as error:
         raise TraceError(f"not JSON: {error}") from error
-    record: dict[str, Any] = member(value, "tilec", dict, "the trace")
-    if record.get("schema") != SCHEMA:
-        raise TraceError(f"schema is {record.get('schema')!r}, this version reads {SCHEMA}")
-    return record
+    return schema.versioned(schema.record(_File, value, "").tilec, SCHEMA)
 
 
 def read_schedule(source: str) -> list[Schedule]:
@@ -316,9 +319,8 @@ def read_schedule(source: str) -> list[Schedule]:
     Start times, II and depths are taken at their word. The order follows from them, so that a person who edits a start
     time need not edit the order too; the recorded order only says which of two ops that issue in one cycle is first.
     """
-    record = parsed(source)
-    loops = member(record, "loops", list, "tilec")
-    return [_schedule(schema.record(_Loop, loop, f"loops[{at}]"), f"loops[{at}]") for at, loop in enumerate(loops)]
+    loops = schema.record(_Loops, parsed(source), "tilec").loops
+    return [_schedule(loop, f"tilec.loops[{at}]") for at, loop in enumerate(loops)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,18 +347,15 @@ class _Loop:
     roles: tuple[int | None, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    OPEN: ClassVar[bool] = True
+    loops: tuple[_Loop, ...]
+
+
 def _schedule(loop: _Loop, place: str) -> Schedule:
     start = tuple(op.start for op in loop.ops)
     if sorted(loop.order) != list(range(len(start))):
         raise TraceError(f"{place}.order: expected each of the {len(start)} ops once")
     order = tuple(sorted(loop.order, key=lambda op: start[op] % loop.ii))
     return Schedule(loop.ii, start, order, tuple(ring.depth for ring in loop.rings), "given", loop.roles)
-
-
-def member(value: object, name: str, kind: type[Any], place: str) -> Any:
-    """Of an object in a trace, where it must have such a one; `place` names the object."""
-    if not isinstance(value, dict) or name not in value:
-        raise TraceError(f"{place}: '{name}' is missing")
-    if type(value[name]) is not kind:
-        raise TraceError(f"{place}: '{name}' is {repr(value[name])[:80]}, expected {kind.__name__}")
-    return value[name]

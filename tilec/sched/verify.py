@@ -54,7 +54,7 @@ def _shape(problem: Problem, schedule: Schedule) -> Iterator[str]:
             yield f"op {op.name} starts in cycle {start}, before its iteration does"
     if sorted(schedule.order) != list(range(len(problem.ops))):
         yield f"order {list(schedule.order)} does not list each of the {len(problem.ops)} ops once"
-    if any(op.roles for op in problem.ops) and len(schedule.role) != len(problem.ops):
+    if len(schedule.role) != len(problem.ops) and (schedule.role or any(op.roles for op in problem.ops)):
         yield f"there are {len(schedule.role)} roles for {len(problem.ops)} ops"
 
 
@@ -150,9 +150,8 @@ def _roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
     names = [role.name for role in problem.roles]
     for spec, chosen in zip(problem.ops, schedule.role, strict=False):
         if spec.roles and chosen not in spec.roles:
-            found = (
-                "no role" if chosen is None else f"role {names[chosen]}" if chosen < len(names) else f"role {chosen}"
-            )
+            called = dict(enumerate(names))
+            found = "no role" if chosen is None else f"role {called.get(chosen, chosen)}"
             yield f"op {spec.name} has {found}, it may have {', '.join(names[role] for role in spec.roles)}"
     if not schedule.role:
         return

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from stat import S_IMODE
+from typing import BinaryIO
 
 from tilec.support.diagnostics import fail
 from tilec.support.recognise import check_no_binary
@@ -18,6 +19,7 @@ LARGEST_SOURCE = 1 << 20
 LARGEST_TEXT = 1 << 26
 LARGEST = 1 << 31
 """Bytes of a kernel file, of other text, and of any file that is read: more takes long, or does not end."""
+_PIECE = 1 << 20
 
 
 def read_source(path: str) -> SourceFile:
@@ -44,7 +46,7 @@ def read_bytes(path: str, largest: int = LARGEST) -> bytes:
     note(path)
     try:
         with Path(path).open("rb") as file:
-            data = file.read(largest + 1)
+            data = _at_most(largest + 1, file)
     except FileNotFoundError:
         fail("no-such-file", f"{path} does not exist")
     except IsADirectoryError:
@@ -54,6 +56,14 @@ def read_bytes(path: str, largest: int = LARGEST) -> bytes:
     if len(data) > largest:
         fail("file-too-large", f"{path} has more than {largest:,} bytes")
     return data
+
+
+def _at_most(largest: int, file: BinaryIO) -> bytes:
+    """Piece by piece: Python takes memory for as much as it is asked for, however short the file is."""
+    pieces = bytearray()
+    while piece := file.read(min(_PIECE, largest - len(pieces))):
+        pieces += piece
+    return bytes(pieces)
 
 
 # ---- what was read ---------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 `read` makes a value of a type from plain JSON or TOML, and checks one that is there already; a field's type is all that
 there is to write. Ranges and other demands stand in it: `Annotated[int, Range(0, 255)]`. The message names the place,
-what was expected there and what was found.
+what was expected there and what was found. `plain` is the way back.
+
+Of a union of dataclasses each says in `KIND` which `kind` its objects have.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -49,11 +52,27 @@ class Where:
     of_any_type: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Where a file has something else than the value: this is read as `of`, and `by` makes the value of it, or says
+    with a `ValueError` why there is none."""
+
+    of: Any
+    by: Callable[[Any], Any]
+
+    def read(self, value: object, place: str) -> Any:
+        given = read(self.of, value, place)
+        try:
+            return self.by(given)
+        except ValueError as error:
+            raise SchemaError(f"{place}: {error}") from error
+
+
 _WORD = Range(-(1 << 63), (1 << 63) - 1)
 """What a whole number is where nothing narrower is said."""
 
 _NAMES: Mapping[Any, str] = {
-    int: "a whole number", float: "a number", str: "a string", bool: "true or false", types.NoneType: "null",
+    int: "a whole number", float: "a number", str: "a string", bool: "true, false", types.NoneType: "null",
 }  # fmt: skip
 
 
@@ -66,22 +85,21 @@ def read(wanted: Any, value: object, place: str) -> Any:
         for demand in arguments[1:]:
             if isinstance(demand, Where) and demand.of_any_type and not demand.allows(value):
                 _refuse(place, demand.wanted, value)
-        made = read(arguments[0], value, place)
+        maker = next((demand for demand in arguments[1:] if isinstance(demand, Made)), None)
+        made = read(arguments[0], value, place) if maker is None else maker.read(value, place)
         for demand in arguments[1:]:
-            if not demand.allows(made):
+            if demand is not maker and not demand.allows(made):
                 _refuse(place, demand.wanted, value)
         return made
     if origin in (types.UnionType, typing.Union):
         return _one_of(arguments, value, place)
     if origin is typing.Literal:
-        if not any(type(value) is type(known) and value == known for known in arguments):
-            _refuse(place, f"one of {', '.join(map(repr, arguments))}", value)
-        return value
+        return _known(arguments, value, place)
     if origin is tuple:
         return _members(arguments, value, place)
-    if origin is dict:
+    if origin in (dict, Mapping):
         if not isinstance(value, dict):
-            _refuse(place, "an object", value)
+            _refuse(place, "an object or table", value)
         return {name: read(arguments[1], member, _member(place, name)) for name, member in value.items()}
     if dataclasses.is_dataclass(wanted):
         return (
@@ -96,6 +114,8 @@ def read(wanted: Any, value: object, place: str) -> Any:
     # True is an int to Python, not to us.
     if type(value) is not wanted:
         _refuse(place, _NAMES.get(wanted, str(wanted)), value)
+    if wanted is float and not math.isfinite(typing.cast(float, value)):
+        _refuse(place, "a number that is finite", value)
     if wanted is int and not _WORD.allows(value):
         _refuse(place, "a whole number of 64 bits", value)
     return value
@@ -105,10 +125,13 @@ def record(wanted: Callable[..., T], value: object, place: str) -> T:
     """An object with a member for each field; those with a default may be left out. Of a class whose `OPEN` is true
     the object may have others too, which are passed over."""
     if not isinstance(value, dict):
-        _refuse(place, "an object", value)
+        _refuse(place, "an object or table", value)
     hints, required = _fields(wanted)
     if getattr(wanted, "OPEN", False):
         value = {name: member for name, member in value.items() if name in hints}
+    elif hasattr(wanted, "KIND"):
+        _known((wanted.KIND,), value.get("kind"), _member(place, "kind"))
+        value = {name: member for name, member in value.items() if name != "kind"}
     said = f"{place}: " if place else ""
     for name in value:
         if name not in hints:
@@ -117,6 +140,32 @@ def record(wanted: Callable[..., T], value: object, place: str) -> T:
         if name not in value:
             raise SchemaError(f"{said}'{name}' is missing")
     return wanted(**{name: read(hints[name], member, _member(place, name)) for name, member in value.items()})
+
+
+def versioned(value: object, *known: int) -> dict[str, Any]:
+    """The other members of an object whose `schema` is one of these versions."""
+    if not isinstance(value, dict):
+        _refuse("", "an object or table", value)
+    version = value.get("schema")
+    if type(version) is not int or version not in known:
+        raise SchemaError(f"schema is {_shown(version)}, this version reads {', '.join(map(str, known))}")
+    return {name: member for name, member in value.items() if name != "schema"}
+
+
+def plain(value: object) -> Any:
+    """What JSON holds of a value, as `read` takes it; what is as its field's default says is left out."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        members = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
+        said = {f.name: plain(member) for f, member in members if member != _default(f)}
+        return {"kind": value.KIND, **said} if hasattr(value, "KIND") else said
+    if isinstance(value, Mapping):
+        return {name: plain(member) for name, member in value.items()}
+    return [plain(member) for member in value] if isinstance(value, tuple) else value
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    made = field.default_factory
+    return field.default if made is dataclasses.MISSING else made()
 
 
 def faults(value: Any, place: str) -> Iterator[str]:
@@ -143,15 +192,33 @@ def _one_of(alternatives: tuple[Any, ...], value: object, place: str) -> Any:
     if value is None and types.NoneType in alternatives:
         return None
     others = [one for one in alternatives if one is not types.NoneType]
-    if len(others) == 1:
-        return read(others[0], value, place)
+    kinds = {one.KIND: one for one in others if hasattr(one, "KIND")}
+    if kinds and isinstance(value, dict):
+        return record(kinds[_known((*kinds,), value.get("kind"), _member(place, "kind"))], value, place)
+    # What cannot be meant is not looked at: the message names the place inside.
+    meant = [one for one in others if (typing.get_origin(one) is tuple) == isinstance(value, list)]
+    if len(others) == 1 or len(meant) == 1:
+        return read((meant or others)[0], value, place)
     for one in others:
         try:
             return read(one, value, place)
         except SchemaError:
             continue
-    named = [_NAMES.get(one, getattr(one, "__name__", str(one))) for one in others]
-    return _refuse(place, " or ".join(named), value)
+    said = [one for one in others if one is not int or float not in others]
+    *named, last = dict.fromkeys("an object or table" if one in kinds.values() else _name(one) for one in said)
+    return _refuse(place, f"{', '.join(named)} or {last}" if named else last, value)
+
+
+def _known(known: tuple[Any, ...], value: Any, place: str) -> Any:
+    if not any(type(value) is type(one) and value == one for one in known):
+        _refuse(place, f"one of {', '.join(map(repr, known))}", value)
+    return value
+
+
+def _name(wanted: Any) -> str:
+    if typing.get_origin(wanted) is tuple:
+        return "an array"
+    return _NAMES.get(wanted, getattr(wanted, "__name__", str(wanted)))
 
 
 def _members(arguments: tuple[Any, ...], value: object, place: str) -> tuple[Any, ...]:
@@ -187,9 +254,10 @@ def _fields(wanted: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def _refuse(place: str, wanted: str, found: object) -> NoReturn:
-    shown = f"{found!r:.{_LONGEST_SHOWN}}" if not isinstance(found, int) else _number(found)
-    raise SchemaError(f"{place}: expected {wanted}, found {shown}")
+    raise SchemaError(f"{place}{': ' if place else ''}expected {wanted}, found {_shown(found)}")
 
 
-def _number(found: int) -> str:
-    return repr(found) if -(1 << 64) <= found <= 1 << 64 else f"a number of {found.bit_length()} bits"
+def _shown(found: object) -> str:
+    if not isinstance(found, int) or -(1 << 64) <= found <= 1 << 64:
+        return f"{found!r:.{_LONGEST_SHOWN}}"
+    return f"a number of {found.bit_length()} bits"

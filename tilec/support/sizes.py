@@ -19,6 +19,9 @@ OPERATIONS: dict[str, tuple[Callable[[int, int], int], str]] = {
 """Python's, on integers; and how one is written."""
 
 
+_LARGEST = 1 << 63
+
+
 class SizeError(ValueError):
     """Arrays and numbers that do not go together."""
 
@@ -73,11 +76,13 @@ def show(size: Size) -> str:
 
 def read(record: object) -> Size:
     """A size from JSON; `ValueError` for anything else."""
-    if isinstance(record, int | str) and not isinstance(record, bool):
+    if type(record) is str or (type(record) is int and abs(record) < _LARGEST):
         return record
-    if isinstance(record, list | tuple) and len(record) == 3 and record[0] in OPERATIONS:
-        return str(record[0]), read(record[1]), read(record[2])
-    raise ValueError(f"no size: {record!r}")
+    if isinstance(record, list | tuple) and len(record) == 3:
+        name, a, b = record
+        if type(name) is str and name in OPERATIONS:
+            return name, read(a), read(b)
+    raise ValueError(f"expected a number, a name, or [operation, size, size], found {record!r:.60}")
 
 
 def found(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

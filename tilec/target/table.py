@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import field, replace
 from functools import cache, lru_cache
-from typing import Literal, NoReturn, get_args
+from typing import Annotated, Literal
 
-from tilec.sched.problem import Pool, Slot
-from tilec.support import files, readers, resources
+from tilec.sched.problem import Count, Cycles, Pool, Slot
+from tilec.support import files, readers, resources, schema
 from tilec.support.diagnostics import InternalError, fail
 from tilec.support.options import CALIBRATIONS
 from tilec.support.records import dataclass
@@ -197,10 +197,168 @@ def whole_cycles(value: float) -> int:
     return math.ceil(value - 1e-9)
 
 
-# --- loading ---
+# --- what a target file holds ---
 
-_HEAVIEST = 1_000_000
-"""Of the weights in a layout's cost."""
+_Formula = Annotated[str, schema.Made(int | float | str, str)]
+_Price = Annotated[float, schema.Where(lambda weight: 0 <= weight <= 1_000_000, "a number from 0 to 1000000")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    value: Count
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class _Cycles:
+    value: Cycles
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    value: _Price
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class _Ptx:
+    target: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    width: Count
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    limit: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Calibration:
+    what: str
+    families: Mapping[str, _Cycles] = field(default_factory=dict)
+    ceilings: Mapping[str, _Cycles] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calibrations:
+    """A field for each of `CALIBRATIONS`."""
+
+    silicon: _Calibration
+    book: _Calibration
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    smem_transactions: _Weight
+    tmem_cycles: _Weight
+    live_registers: _Weight
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    slot: str
+    cycles: _Formula
+    offset: _Formula = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What an instruction kind costs under one calibration."""
+
+    uses: tuple[_Use, ...]
+    issue: _Formula
+    latency: _Formula
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    """Of an instruction kind: a row for each of `CALIBRATIONS`."""
+
+    parameters: tuple[str, ...]
+    silicon: _Row
+    book: _Row
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    name: str
+    ptx: _Ptx
+    features: tuple[str, ...]
+    limits: Mapping[str, _Limit]
+    slots: Mapping[str, _Slot]
+    pools: Mapping[str, _Pool]
+    calibrations: _Calibrations
+    layout: _Layout
+    timing: Mapping[str, _Timing]
+
+
+# --- what the compiler asks for ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Names that a target file must have, and of the kinds their parameters."""
+
+    limits: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
+    kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+_ASKED: Mapping[str, _Asked] = {
+    "": _Asked(
+        ("clock_mhz", "ctas_per_cluster", "ctas_per_sm", "dram_bytes_per_cycle", "l2_bytes", "l2_bytes_per_cycle",
+         "mbarriers", "named_barriers", "named_barriers_carried", "registers_allocation_per_warp", "registers_per_sm",
+         "registers_per_thread", "smem_allocation_bytes", "smem_bytes_per_cta", "smem_bytes_per_sm",
+         "smem_reserved_bytes_per_cta", "sms", "threads_per_cta", "threads_per_sm"),
+        ("mbarriers", "named_barriers", "named_barriers_carried", "registers", "registers_per_thread", "smem"),
+        {
+            **dict.fromkeys(("cp.async", "ld.global", "st.global", "ld.shared", "st.shared"), ("bytes", "threads")),
+            **dict.fromkeys(("elementwise", "integer"), ("ops", "elements", "threads")),
+            "ldmatrix": ("bytes",), "mma.sync": ("count", "warps"), "mufu": ("elements",),
+            "reduce": ("elements", "threads"), "barrier": (), "mbarrier": (),
+        },
+    ),
+    "cluster": _Asked(("sms_in_large_clusters",)),
+    "tma": _Asked(("tma_box_elements",), (), dict.fromkeys(("tma.load", "tma.store"), ("bytes",))),
+    "wgmma": _Asked((), (), {"wgmma.ss": ("n", "count", "k_bytes"), "wgmma.rs": ("n", "count")}),
+    "tcgen05": _Asked(
+        ("tmem_allocation_columns", "tmem_bank_pressure", "tmem_columns"),
+        ("tmem", "tmem_banks"),
+        {
+            **{f"tcgen05.mma.{form}": ("m", "n", "count") for form in ("ss", "ts", "ss.pair", "ts.pair")},
+            **{f"tcgen05.{name}": ("bytes",) for name in ("cp", "ld", "st")},
+        },
+    ),
+}  # fmt: skip
+"""By the feature of the machines that it is asked of; "" is every machine."""
+
+
+def _absent(target: Target) -> Iterator[str]:
+    for feature, asked in _ASKED.items():
+        if feature and not target.has(feature):
+            continue
+        why = f", which machines with {feature} have" if feature else ""
+        kinds = {kind.name: kind for kind in target.kinds}
+        there: tuple[tuple[str, Collection[str], Collection[str]], ...] = (
+            ("limits", asked.limits, [limit.name for limit in target.limits]),
+            ("pools", asked.pools, [pool.name for pool in target.pools]),
+            ("timing", asked.kinds, kinds),
+        )
+        for table, names, has in there:
+            yield from (f"{table}: '{name}' is missing{why}" for name in names if name not in has)
+        for name, wanted in asked.kinds.items():
+            if name in kinds and set(kinds[name].parameters) != set(wanted):
+                yield f"timing.{name}.parameters: expected {list(wanted)}, found {list(kinds[name].parameters)}"
+
+
+# --- loading ---
 
 
 @cache
@@ -216,7 +374,10 @@ def load(name: str, calibration: str = CALIBRATIONS[0]) -> Target:
         fail("unknown-target", f"unknown target '{name}'", notes=(f"known targets: {there_are}",),
              help=f"did you mean '{near[0]}'?" if near else None)  # fmt: skip
     files.note(str(resources.target_file(name)))
-    return parse(resources.target_text(name), f"{name}.toml", calibration)
+    target = parse(resources.target_text(name), f"{name}.toml", calibration)
+    for absent in _absent(target):
+        fail("bad-target-file", f"{name}.toml: {absent}")
+    return target
 
 
 def parse(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
@@ -226,172 +387,57 @@ def parse(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
         table = readers.toml_table(text)
     except ValueError as error:
         fail("bad-target-file", f"{file} is not TOML: {error}")
-    return _Reader(file, calibration).target(table)
+    try:
+        given = schema.record(_File, table, "")
+        return {name: _target(given, name) for name in CALIBRATIONS}[calibration]
+    except schema.SchemaError as error:
+        fail("bad-target-file", f"{file}: {error}")
 
 
-class _Reader:
-    """Checks as it reads; every message names the file and the place in it."""
+def _target(given: _File, calibration: str) -> Target:
+    chosen: _Calibration = getattr(given.calibrations, calibration)
+    families = _named(chosen.families)
+    weights = (given.layout.smem_transactions, given.layout.tmem_cycles, given.layout.live_registers)
+    return Target(
+        name=given.name,
+        ptx_target=given.ptx.target,
+        ptx_version=given.ptx.version,
+        features=given.features,
+        limits=_named(given.limits),
+        slots=tuple(Slot(name, slot.width) for name, slot in given.slots.items()),
+        pools=tuple(_pool(name, pool.limit, given.limits) for name, pool in given.pools.items()),
+        kinds=tuple(_kind(name, timing, calibration, families, given.slots) for name, timing in given.timing.items()),
+        calibration=calibration,
+        families=families,
+        ceilings=_named(chosen.ceilings),
+        weights=Weights(*(weight.value for weight in weights)),
+    )
 
-    def __init__(self, file: str, calibration: str) -> None:
-        self.file = file
-        self.calibration = calibration
 
-    def wrong(self, place: str, what: str) -> NoReturn:
-        fail("bad-target-file", f"{self.file}: {place}: {what}" if place else f"{self.file}: {what}")
+def _named(numbers: Mapping[str, _Limit] | Mapping[str, _Cycles]) -> tuple[Limit, ...]:
+    return tuple(Limit(name, number.value, number.source) for name, number in numbers.items())
 
-    def target(self, table: object) -> Target:
-        required = ("name", "ptx", "features", "limits", "slots", "pools", "calibrations", "layout", "timing")
-        top = self.table(table, "", required=required)
-        ptx = self.table(top["ptx"], "ptx", required=("target", "version"))
-        limits = tuple(self.limit(name, entry) for name, entry in self.table(top["limits"], "limits").items())
-        slots = tuple(self.slot(name, entry) for name, entry in self.table(top["slots"], "slots").items())
-        values = {limit.name: limit.value for limit in limits}
-        pools = tuple(self.pool(name, entry, values) for name, entry in self.table(top["pools"], "pools").items())
-        slot_names = tuple(slot.name for slot in slots)
-        calibrations = self.table(top["calibrations"], "calibrations", required=CALIBRATIONS)
-        families = {name: self.named_cycles(calibrations[name], name, "families") for name in CALIBRATIONS}
-        ceilings = {name: self.named_cycles(calibrations[name], name, "ceilings") for name in CALIBRATIONS}
-        kinds = [self.kind(*entry, slot_names, families) for entry in self.table(top["timing"], "timing").items()]
-        return Target(
-            name=self.text(top["name"], "name"),
-            ptx_target=self.text(ptx["target"], "ptx.target"),
-            ptx_version=self.text(ptx["version"], "ptx.version"),
-            features=tuple(self.text(feature, "features") for feature in self.array(top["features"], "features")),
-            limits=limits,
-            slots=slots,
-            pools=pools,
-            kinds=tuple(kind[self.calibration] for kind in kinds),
-            calibration=self.calibration,
-            families=families[self.calibration],
-            ceilings=ceilings[self.calibration],
-            weights=self.weights(top["layout"]),
-        )
 
-    def named_cycles(self, entry: object, calibration: str, what: str) -> tuple[Limit, ...]:
-        """The families or ceilings of a calibration; it may have none."""
-        place = f"calibrations.{calibration}"
-        fields = self.table(entry, place, required=("what",), optional=("families", "ceilings"))
-        self.text(fields["what"], f"{place}.what")
-        place = f"{place}.{what}"
-        return tuple(self.limit(name, given, place) for name, given in self.table(fields.get(what, {}), place).items())
+def _pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:
+    if limit not in limits:
+        raise schema.SchemaError(f"pools.{name}: there is no limit '{limit}'")
+    return Pool(name, limits[limit].value)
 
-    def weights(self, entry: object) -> Weights:
-        names = ("smem_transactions", "tmem_cycles", "live_registers")
-        values = []
-        for name, given in self.table(entry, "layout", required=names).items():
-            fields = self.table(given, f"layout.{name}", required=("value", "source"))
-            self.source(fields["source"], f"layout.{name}")
-            value = fields["value"]
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                self.wrong(f"layout.{name}.value", f"expected a number, found {value!r}")
-            if not 0 <= value <= _HEAVIEST:  # nor is what is not a number
-                self.wrong(f"layout.{name}.value", f"expected 0 to {_HEAVIEST}, found {value!r:.40}")
-            values.append((name, float(value)))
-        return Weights(**dict(values))
 
-    def limit(self, name: str, entry: object, within: str = "limits") -> Limit:
-        place = f"{within}.{name}"
-        fields = self.table(entry, place, required=("value", "source"))
-        return Limit(name, self.whole(fields["value"], f"{place}.value"), self.source(fields["source"], place))
-
-    def slot(self, name: str, entry: object) -> Slot:
-        place = f"slots.{name}"
-        fields = self.table(entry, place, required=("width", "what"))
-        self.text(fields["what"], f"{place}.what")
-        width = self.whole(fields["width"], f"{place}.width")
-        if width < 1:
-            self.wrong(place, f"width is {width}, a slot has at least one unit")
-        return Slot(name, width)
-
-    def pool(self, name: str, entry: object, limits: Mapping[str, int]) -> Pool:
-        place = f"pools.{name}"
-        limit = self.text(self.table(entry, place, required=("limit",))["limit"], f"{place}.limit")
-        if limit not in limits:
-            self.wrong(place, f"there is no limit '{limit}'")
-        return Pool(name, limits[limit])
-
-    def kind(
-        self, name: str, entry: object, slots: tuple[str, ...], families: Mapping[str, tuple[Limit, ...]]
-    ) -> dict[str, Kind]:
-        """The kind as each calibration prices it."""
-        place = f"timing.{name}"
-        fields = self.table(entry, place, required=("parameters", *CALIBRATIONS))
-        listed = self.array(fields["parameters"], f"{place}.parameters")
-        parameters = tuple(self.text(parameter, f"{place}.parameters") for parameter in listed)
-        prices = {c: (f"{place}.{c}", fields[c], families[c]) for c in CALIBRATIONS}
-        return {c: self.priced(name, parameters, *prices[c], slots) for c in CALIBRATIONS}
-
-    def priced(
-        self,
-        name: str,
-        parameters: tuple[str, ...],
-        place: str,
-        entry: object,
-        families: tuple[Limit, ...],
-        slots: tuple[str, ...],
-    ) -> Kind:
-        fields = self.table(entry, place, required=("uses", "issue", "latency", "source"))
-        uses = tuple(self.use(use, f"{place}.uses", slots) for use in self.array(fields["uses"], f"{place}.uses"))
-        issue, latency = self.formula(fields["issue"], f"{place}.issue"), self.formula(fields["latency"], place)
-        kind = Kind(name, parameters, families, uses, issue, latency, self.source(fields["source"], place))
-        # One trial price finds every unknown name and every form that is none, long before a kernel needs it.
-        try:
-            timing = _price(kind, (64,) * len(parameters))
-        except (FormulaError, ArithmeticError) as error:
-            self.wrong(place, str(error))
-        if min(timing.issue, timing.latency, *(n for use in timing.uses for n in use[1:])) < 0:
-            self.wrong(place, "a number of cycles is negative")
-        return kind
-
-    def use(self, entry: object, place: str, slots: tuple[str, ...]) -> tuple[str, str, str]:
-        fields = self.table(entry, place, required=("slot", "cycles"), optional=("offset",))
-        slot = self.text(fields["slot"], f"{place}.slot")
-        if slot not in slots:
-            self.wrong(place, f"there is no slot '{slot}', expected one of: {', '.join(slots)}")
-        offset = self.formula(fields.get("offset", 0), f"{place}.offset")
-        return slot, self.formula(fields["cycles"], f"{place}.cycles"), offset
-
-    def source(self, entry: object, place: str) -> Source:
-        place = f"{place}.source"
-        fields = self.table(entry, place, required=("kind", "where"))
-        where = self.text(fields["where"], f"{place}.where")
-        kind = next((kind for kind in get_args(SourceKind) if kind == fields["kind"]), None)
-        if kind is None:
-            self.wrong(place, f"kind is {fields['kind']!r}, expected one of: {', '.join(get_args(SourceKind))}")
-        return Source(kind, where)
-
-    def table(
-        self, value: object, place: str, required: tuple[str, ...] | None = None, optional: tuple[str, ...] = ()
-    ) -> dict[str, object]:
-        """A table with these keys and no others; without `required`, with any keys."""
-        if not isinstance(value, dict):
-            self.wrong(place, f"expected a table, found {value!r}")
-        if required is None:
-            return value
-        missing = [key for key in required if key not in value]
-        if missing:
-            self.wrong(place, f"'{missing[0]}' is missing")
-        unknown = [key for key in value if key not in required and key not in optional]
-        if unknown:
-            self.wrong(place, f"'{unknown[0]}' is not known here")
-        return value
-
-    def array(self, value: object, place: str) -> list[object]:
-        if not isinstance(value, list):
-            self.wrong(place, f"expected an array, found {value!r}")
-        return value
-
-    def text(self, value: object, place: str) -> str:
-        if not isinstance(value, str):
-            self.wrong(place, f"expected a string, found {value!r}")
-        return value
-
-    def whole(self, value: object, place: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool):
-            self.wrong(place, f"expected a whole number, found {value!r}")
-        return value
-
-    def formula(self, value: object, place: str) -> str:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            self.wrong(place, f"expected a number or a formula, found {value!r}")
-        return str(value)
+def _kind(
+    name: str, timing: _Timing, calibration: str, families: tuple[Limit, ...], slots: Mapping[str, _Slot]
+) -> Kind:
+    place, row = f"timing.{name}.{calibration}", getattr(timing, calibration)
+    absent = next((use.slot for use in row.uses if use.slot not in slots), None)
+    if absent is not None:
+        raise schema.SchemaError(f"{place}.uses: there is no slot '{absent}', expected one of: {', '.join(slots)}")
+    uses = tuple((use.slot, use.cycles, use.offset) for use in row.uses)
+    kind = Kind(name, timing.parameters, families, uses, row.issue, row.latency, row.source)
+    # One trial price finds every unknown name and every form that is none, long before a kernel needs it.
+    try:
+        made = _price(kind, (64,) * len(timing.parameters))
+    except (FormulaError, ArithmeticError) as error:
+        raise schema.SchemaError(f"{place}: {error}") from error
+    for cycles in (made.issue, made.latency, *(n for use in made.uses for n in use[1:])):
+        schema.read(Cycles, cycles, f"{place}, where parameters are 64")
+    return kind

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tilec.support import readers
+from tilec.support import readers, schema
 from tilec.support.diagnostics import fail
 from tilec.tune.outcome import Outcome, from_json, to_json
 from tilec.tune.space import Point
@@ -37,7 +37,7 @@ class Journal:
                 self.close()
                 raise ValueError(f"it is a database of something else, with a table {min(tables)}")
             self._base.executescript(_TABLES)
-            known = dict(self._base.execute("SELECT name, value FROM about"))
+            known = dict(self._rows("name, value FROM about", tuple[str, str]))
         wanted = {"format": FORMAT, **about}
         if known:
             self._check(known, wanted)
@@ -52,7 +52,8 @@ class Journal:
     def predictions(self) -> dict[Point, int | str]:
         """Cycles, or why a point cannot be built."""
         with self._readable():
-            return {_point(p): _prediction(found) for p, found in self._base.execute("SELECT * FROM predictions")}
+            rows = self._rows("point, found FROM predictions", tuple[str, str])
+            return {_point(point): _prediction(found) for point, found in rows}
 
     def predict(self, found: Iterable[tuple[Point, int | str]]) -> None:
         with self._written() as cursor:
@@ -73,13 +74,18 @@ class Journal:
     def outcomes(self) -> dict[Point, Outcome]:
         """Of the trials that are done, in the order of their numbers."""
         with self._readable():
-            rows = self._base.execute("SELECT point, outcome FROM trials WHERE outcome IS NOT NULL ORDER BY number")
+            rows = self._rows("point, outcome FROM trials WHERE outcome IS NOT NULL ORDER BY number", tuple[str, str])
             return {_point(point): from_json(outcome) for point, outcome in rows}
 
     def proposed(self) -> list[Point]:
         """Every trial, done or not, in the order of their numbers."""
         with self._readable():
-            return [_point(point) for (point,) in self._base.execute("SELECT point FROM trials ORDER BY number")]
+            return [_point(point) for (point,) in self._rows("point FROM trials ORDER BY number", tuple[str])]
+
+    def _rows(self, selected: str, wanted: Any) -> Iterator[Any]:
+        """SQLite holds any type in any column."""
+        for row in self._base.execute(f"SELECT {selected}"):
+            yield schema.read(wanted, row, "a row")
 
     # ---- the file ----------------------------------------------------------------------------------------------------
 
@@ -101,8 +107,9 @@ class Journal:
             yield
         except sqlite3.OperationalError as error:  # not the file's own fault: it is locked, or may not be opened
             fail("bad-journal", f"cannot read {self.path}: {str(error).lower()}", help="name another with --journal")
-        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
-            fail("bad-journal", f"{self.path} is no journal: {str(error).lower()}", help="name another with --journal")
+        except (sqlite3.Error, ValueError) as error:
+            why = str(error).lower() if isinstance(error, sqlite3.Error) else error
+            fail("bad-journal", f"{self.path} is no journal: {why}", help="name another with --journal")
 
     @contextmanager
     def _written(self) -> Iterator[sqlite3.Cursor]:
@@ -125,12 +132,10 @@ def _key(point: Point) -> str:
 
 
 def _prediction(text: str) -> int | str:
-    found = readers.json_value(text)
-    if not isinstance(found, int | str):
-        raise TypeError(f"{text} is no prediction")
+    found: int | str = schema.read(int | str, readers.json_value(text), "prediction")
     return found
 
 
 def _point(key: str) -> Point:
-    items: list[tuple[str, Any]] = [(name, value) for name, value in json.loads(key)]
-    return tuple(items)
+    found: Point = schema.read(Point, readers.json_value(key), "point")
+    return found

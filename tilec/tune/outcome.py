@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
-from tilec.support import readers
+from tilec.support import readers, schema
 from tilec.support.records import dataclass
 
 
@@ -48,22 +47,10 @@ class Outcome:
         return bool(self.refusal) or not gpu or (self.gpu == gpu and self.milliseconds is not None)
 
 
-_TYPES = {
-    **dict.fromkeys(("refusal", "gpu"), str),
-    **dict.fromkeys(("by_levels", "by_schedule", "registers", "spilled_bytes"), int),
-    "milliseconds": float | int | None,
-}
-
-
 def to_json(outcome: Outcome) -> str:
-    return json.dumps(asdict(outcome))
+    return json.dumps(schema.plain(outcome))
 
 
 def from_json(text: str) -> Outcome:
-    """Raises `TypeError` or `ValueError` where the text is of another form."""
-    record = readers.json_value(text)
-    found = Outcome(**{**record, "intervals": tuple(record["intervals"])})
-    for name, wanted in _TYPES.items():
-        if not isinstance(getattr(found, name), wanted):
-            raise TypeError(f"{name} is {getattr(found, name)!r}")
-    return found
+    """Raises `ValueError` where the text is of another form."""
+    return schema.record(Outcome, readers.json_value(text), "outcome")

@@ -10,6 +10,7 @@ from math import prod
 from tilec.support.records import dataclass
 
 Value = int | float | bool | str
+"""What `-D` takes."""
 Point = tuple[tuple[str, Value], ...]
 
 

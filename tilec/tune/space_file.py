@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import field
 from difflib import get_close_matches
-from typing import Any
 
-from tilec.support import readers
+from tilec.support import readers, schema
 from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 from tilec.tune import knobs
 from tilec.tune.space import Space, SpaceError, Value, space
 
-TABLES = ("constants", "options")
+_Values = Mapping[str, Value | tuple[Value, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    constants: _Values = field(default_factory=dict)
+    options: _Values = field(default_factory=dict)
 
 
 def read(text: str, path: str, constants: Collection[str]) -> Space:
     """The space of a file, for a kernel with these constants."""
     try:
-        tables = readers.toml_table(text)
+        given = schema.record(_File, readers.toml_table(text), "")
+    except schema.SchemaError as error:
+        fail("bad-space", f"{path} is no space to search: {error}", help="write name = [value, …] lines under "
+             "[constants] and [options]; values are numbers, true, false or strings")  # fmt: skip
     except ValueError as error:
         fail("bad-space", f"{path} is no TOML: {error}", help="write name = [value, …] lines under [constants]")
-    for name in tables:
-        if name not in TABLES or not isinstance(tables[name], dict):
-            fail(
-                "bad-space", f"{path} has `{name}`, which is no table of a space", help="use [constants] and [options]"
-            )
     axes: list[tuple[str, list[Value]]] = []
-    for name, values in tables.get("constants", {}).items():
+    for name, values in given.constants.items():
         if name not in constants:
             near = get_close_matches(name, constants, n=1)
             fail(
@@ -34,9 +39,9 @@ def read(text: str, path: str, constants: Collection[str]) -> Space:
                 f"{path} tries `{name}`, which is no constant of the kernel",
                 help=f"did you mean {near[0]}?" if near else f"the constants are {', '.join(constants)}",
             )
-        axes.append((name, _values(name, values, path)))
-    for name, values in tables.get("options", {}).items():
-        listed = _values(name, values, path)
+        axes.append((name, _listed(values)))
+    for name, values in given.options.items():
+        listed = _listed(values)
         knobs.check(name, listed, path)
         axes.append((f"{knobs.DASHES}{name}", listed))
     if not axes:
@@ -47,9 +52,5 @@ def read(text: str, path: str, constants: Collection[str]) -> Space:
         fail("bad-space", f"{path}: {error}", help="give each name at least one value, or take it out")
 
 
-def _values(name: str, values: Any, path: str) -> list[Value]:
-    listed = values if isinstance(values, list) else [values]
-    for value in listed:
-        if not isinstance(value, int | float | bool | str):
-            fail("bad-space", f"{path} tries {name} = {value!r}", help="values are numbers, true, false or strings")
-    return listed
+def _listed(values: Value | tuple[Value, ...]) -> list[Value]:
+    return list(values) if isinstance(values, tuple) else [values]

@@ -5,9 +5,10 @@ It holds for one kernel text and one target. `tilec --tuned FILE` compiles with 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from tilec.support import readers
+from tilec.support import readers, schema
 from tilec.support.diagnostics import fail
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
@@ -28,44 +29,35 @@ class Tuned:
     schedule: str
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    tuned: str
+    kernel: str
+    target: str
+    entry: str
+    constants: Mapping[str, Value]
+    options: Mapping[str, Value]
+    schedule: Mapping[str, Any]
+
+
 def write(tuned: Tuned) -> str:
     constants = {name: value for name, value in tuned.point if not name.startswith(knobs.DASHES)}
     options = {n.removeprefix(knobs.DASHES): value for n, value in tuned.point if n.startswith(knobs.DASHES)}
-    record = {
-        "tuned": tuned.said,
-        "kernel": tuned.kernel,
-        "target": tuned.target,
-        "entry": tuned.entry,
-        "constants": constants,
-        "options": options,
-        "schedule": json.loads(tuned.schedule),
-    }
-    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    schedule = json.loads(tuned.schedule)
+    record = _File(tuned.said, tuned.kernel, tuned.target, tuned.entry, constants, options, schedule)
+    return json.dumps(schema.plain(record), indent=1, ensure_ascii=False) + "\n"
 
 
 def read(text: str, path: str) -> Tuned:
     try:
-        record = readers.json_value(text)
-        constants, options = record["constants"], record["options"]
-        point = (*constants.items(), *((f"{knobs.DASHES}{name}", value) for name, value in options.items()))
-        for name, value in options.items():
-            knobs.check(name, [value], path)
-        words = [str(record[name]) for name in ("kernel", "target", "entry", "tuned")]
-        schedule = json.dumps(record["schedule"], ensure_ascii=False)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"it has no {error}" if isinstance(error, KeyError) else str(error).lower()
-        fail("bad-tuned-file", f"{path} is not what tilec tune writes: {what}", help="write it again with tilec tune")
-    kernel, target, entry, said = words
-    return Tuned(kernel, target, entry, _checked(point, path), said, schedule)
-
-
-def _checked(point: tuple[tuple[str, Any], ...], path: str) -> Point:
-    found: list[tuple[str, Value]] = []
-    for name, value in point:
-        if not isinstance(value, int | float | bool | str):
-            fail("bad-tuned-file", f"{path} gives {name} no value that -D takes", help="write it again with tilec tune")
-        found.append((name, value))
-    return tuple(found)
+        found = schema.record(_File, readers.json_value(text), "")
+    except ValueError as error:
+        fail("bad-tuned-file", f"{path} is not what tilec tune writes: {error}", help="write it again with tilec tune")
+    for name, value in found.options.items():
+        knobs.check(name, [value], path)
+    options = ((f"{knobs.DASHES}{name}", value) for name, value in found.options.items())
+    schedule = json.dumps(found.schedule, ensure_ascii=False)
+    return Tuned(found.kernel, found.target, found.entry, (*found.constants.items(), *options), found.tuned, schedule)
 
 
 def applied(tuned: Tuned, base: CompileOptions, path: str) -> CompileOptions:

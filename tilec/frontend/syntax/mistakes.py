@@ -7,7 +7,7 @@ Only a text with a mistake, and a grammar without tables, get here.
 from __future__ import annotations
 
 import hashlib
-import pickle
+import io
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -59,32 +59,18 @@ def _parser(text: str, cache_dir: Path | None) -> lark.Lark:
 
 
 def _load(text: str, cache_dir: Path | None) -> lark.Lark:
+    from tilec.frontend.syntax.tables import keep, kept
+
     if cache_dir is None:
         return _build(text)
     version = f"{lark.__version__} {sys.version_info[:2]} {Lines.__module__}.{Lines.__qualname__}\n"
     path = cache_dir / f"lark-{hashlib.sha256((version + text).encode()).hexdigest()[:24]}.tables"
     try:
-        with path.open("rb") as file:
-            return lark.Lark.load(file)
-    except (
-        OSError,
-        pickle.UnpicklingError,
-        EOFError,
-        LookupError,
-        AttributeError,
-        ImportError,
-        TypeError,
-        ValueError,
-    ):  # absent, or not whole
-        from tilec.frontend.syntax.tables import keep
-
-        parser = _build(text)
-
-        def save(place: Path) -> None:
-            with place.open("wb") as file:
-                parser.save(file)
-
-        keep(path, save)
+        return lark.Lark.load(io.BytesIO(kept(path)))
+    except (OSError, ValueError):  # absent, or not whole
+        parser, file = _build(text), io.BytesIO()
+        parser.save(file)
+        keep(path, file.getvalue())
         return parser
 
 

@@ -11,16 +11,12 @@ import os
 import sys
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tilec.frontend.syntax.lalr import Rule, Tables, tree
 from tilec.frontend.syntax.tree import Branch
 from tilec.support.resources import grammar, tables_folder
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_FORMAT = 1  # of the tables: what they mean to `syntax.lalr`
+_FORMAT = 2  # of the tables: what they mean to `syntax.lalr`
 
 _made: dict[str, Tables] = {}
 """The tables of this process, by their grammar."""
@@ -67,24 +63,24 @@ def _load(text: str, name: str, cache_dir: Path | None) -> Tables:
             continue  # absent, or not whole
     tables = _build(text)
     if cache_dir is not None:
-        keep(cache_dir / name, lambda path: _write(tables, path))
+        keep(cache_dir / name, _dumped(tables))
     return tables
 
 
 def _read(path: Path) -> Tables:
-    states, rules, *rest = marshal.loads(path.read_bytes())
+    states, rules, *rest = marshal.loads(kept(path))
     return Tables(states, tuple(Rule(*rule) for rule in rules), *rest)
 
 
-def _write(tables: Tables, path: Path) -> None:
-    path.write_bytes(marshal.dumps((tables.states, tuple(map(tuple, tables.rules)), *tables[2:])))
+def _dumped(tables: Tables) -> bytes:
+    return marshal.dumps((tables.states, tuple(map(tuple, tables.rules)), *tables[2:]))
 
 
 def write_tables(folder: Path) -> Path:
     """Make the tables and save them in `folder`, as the build of the wheel does."""
     text = grammar("tile.lark")
     path = folder / tables_name(text)
-    _write(_build(text), path)
+    path.write_bytes(_sealed(_dumped(_build(text))))
     return path
 
 
@@ -94,16 +90,32 @@ def _build(text: str) -> Tables:
     return tables_of(text)
 
 
-def keep(path: Path, write: Callable[[Path], None]) -> None:
+def kept(path: Path) -> bytes:
+    """What `keep` has written. A file that is no longer what was written is a `ValueError`: what is in it is taken at
+    its word, and damage would be found anywhere in the parser, or nowhere."""
+    whole = path.read_bytes()
+    if whole != _sealed(whole[_SEAL:]):
+        raise ValueError("it is not what was written")
+    return whole[_SEAL:]
+
+
+_SEAL = 4
+
+
+def _sealed(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(_SEAL, "little") + data
+
+
+def keep(path: Path, data: bytes) -> None:
     """Write beside the destination and rename: another process may be reading or writing the same file."""
     import tempfile  # which takes as long to import as the tables to load
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        os.close(handle)
         try:
-            write(Path(name))
+            with os.fdopen(handle, "wb") as file:
+                file.write(_sealed(data))
             Path(name).replace(path)
         finally:
             Path(name).unlink(missing_ok=True)

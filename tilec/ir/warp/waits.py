@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Literal
 
 from tilec.ir.tile import Buffer, Expr
 from tilec.ir.warp.memory import Barrier, Cursor
 from tilec.ir.warp.operations import Operation
 from tilec.support.records import dataclass
+from tilec.support.source import NOWHERE, Span
 
 # ---- synchronisation: placed by code.sync, except the ring protocol, which follows from the roles, and what a kernel
 # ---- asks for itself -------------------------------------------------------------------------------------------------
@@ -26,10 +28,13 @@ class Await(Operation):
 
 @dataclass(frozen=True, slots=True)
 class BarSync(Operation):
-    """All threads of the role meet at named barrier `id`."""
+    """All threads of the role meet at named barrier `id`. `over` is what is touched behind it, and has been touched at
+    `after`, by other threads: to be read, and empty where the kernel asks for the barrier or it has another purpose."""
 
     id: int
     threads: int
+    over: str = field(default="", compare=False)
+    after: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

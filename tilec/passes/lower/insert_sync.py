@@ -27,6 +27,7 @@ from dataclasses import replace
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.tile import Expr, Var
+from tilec.passes.lower.areas import ANYWHERE
 from tilec.passes.lower.handover import forget_copies, handover_of, prepared
 from tilec.passes.lower.numbered import Node, flat, numbered
 from tilec.passes.lower.placed_waits import END, Counter, Needs, Part, inserted, is_drained, without
@@ -106,6 +107,7 @@ class _Role:
     ) -> None:
         self.rings, self.fragments, self.warps = rings, fragments, role.warps
         self.nodes = numbered(role.body, Counter(), apart, over, fixed)
+        self.spans = {node.place: node.op.span for node in flat(self.nodes)}
         self.registers = _registers(self.nodes, fragments)
         self.mixed: frozenset[str] = frozenset()  # registers of wgmma in flight between trips, which others use too
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
@@ -259,15 +261,21 @@ class _Role:
         if op.part == "steady" or not _says_what_to_wait_for(node):
             self.before_loop(node)
         trips = warp.static_trips(op)
+        if node.frame is not None:
+            self.state.enter(node.frame)
         if trips is None or any(isinstance(inner, warp.Break) for inner in warp.walk(op.body)):
             self.until_stable(node.bodies[0], node)
         else:
             self.repeat(node, trips)
+        if node.frame is not None:
+            self.state.leave()
 
     def trip(self, node: Node) -> None:
         """The assembler lets no wgmma be in flight from one trip of a loop to the next where threads use its
         accumulator: at the border registers may have to be moved. A loop that has to keep it has dearer waits, which
         are then all placed anew."""
+        if node.frame is not None:
+            self.state.next_iteration()
         self.run(node.bodies[0])
         crossing = frozenset() if self.is_final or node.place in self.emptied else self.crossing(node)
         if crossing and isinstance(node.op, warp.Loop) and _can_be_emptied(node.op):
@@ -335,6 +343,9 @@ class _Role:
         self.state = begun
         self.run(before)
         self.before_loop(body[at])
+        frame = body[at].frame
+        if frame is not None:
+            self.state.enter(frame)
         seen = set()
         while (shape := self.state.shape()) not in seen:
             seen.add(shape)
@@ -342,6 +353,8 @@ class _Role:
             reached = self.state.copy()
             if drained:
                 self.state.wait("wgmma", 0)
+            if frame is not None:
+                self.state.leave()
             self.run(after)
             ends.append(self.state)
             self.state = reached
@@ -361,7 +374,7 @@ class _Role:
         conflicts = [
             (record, touch)
             for node in inner
-            for touch in node.touches
+            for touch in (replace(t, area=None) for t in node.touches)  # that of every iteration
             if touch.buffer not in written and touch.buffer not in self.fragments
             for record in self.conflicting(node, touch, self.key(node, touch))
         ]
@@ -383,15 +396,17 @@ class _Role:
         for touch, key in touched:
             kept = state.records.setdefault(key, [])
             if touch.write and node.queue is None:
-                kept.clear()  # whoever conflicts with what came before conflicts with this one first
+                # Whoever conflicts with what came before conflicts with this one first, unless this one is elsewhere.
+                kept[:] = [] if touch.area is None else [r for r in kept if not r.is_settled and not r.is_same(touch)]
             self.record(kept, node, touch, group)
         for touch in node.early:  # of whatever version: they may only conflict with the tile whose memory it becomes
             self.record(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
 
     def record(self, kept: list[Record], node: Node, touch: Touch, group: int) -> None:
         if any(r.place == node.place for r in kept):
-            kept[:] = [r for r in kept if r.place != node.place or r.touch != touch]
-        kept.append(Record(node.place, touch, node.queue, group, "", False))
+            kept[:] = [r for r in kept if r.place != node.place or not r.is_same(touch)]
+        age = ANYWHERE if touch.area is None else 0
+        kept.append(Record(node.place, touch, node.queue, group, "", False, age))
 
     def key(self, node: Node, touch: Touch) -> Key:
         """The buffer and its version: which one, by counting how far the cursor has moved."""
@@ -406,6 +421,8 @@ class _Role:
             if commute or not (record.touch.write or touch.write):
                 continue
             if touch.owner is not None and touch.owner == record.touch.owner:
+                continue
+            if record.is_elsewhere(touch, self.state.frame):
                 continue
             if touch.buffer in self.fragments:
                 # Registers are a thread's own: only operations still in flight matter, and wgmma
@@ -430,6 +447,8 @@ class _Role:
         for record, touch in conflicts:
             self.add_wait(needs, record)
             if touch.buffer not in self.fragments:
+                if not needs.over:
+                    needs.over, needs.after = touch.buffer, self.spans[record.place]
                 if needs.barrier != "role":
                     needs.barrier = "warpgroup" if record.touch.apart and touch.apart else "role"
                 needs.fence |= self.unfenced(record, touch)

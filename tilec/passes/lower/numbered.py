@@ -7,17 +7,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tilec.ir import warp
-from tilec.ir.tile import Var
+from tilec.ir.tile import Buffer, Store, Var, walk as walk_tile
+from tilec.passes.lower.areas import Frame, area, frame_of
 from tilec.passes.lower.owners import owner
 from tilec.passes.lower.placed_waits import Counter
 from tilec.passes.lower.scoreboard import Queue, Touch
 from tilec.passes.lower.touches import Over, touched_early, touches
 
+MOST_PARTS = 16
+"""Accesses of a role to one tensor whose parts are told apart: each is looked at with each other one, and with how many
+iterations lie between them. Where there are more, the tensor is one thing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """An operation of the text with its number, what it touches and, for structured ones, its numbered bodies. `early`
-    are its touches of the memory that other tiles have later, as touches of these."""
+    are its touches of the memory that other tiles have later, as touches of these; `frame` is that of a loop that
+    stands in no other one."""
 
     place: int
     op: warp.Operation
@@ -26,9 +32,22 @@ class Node:
     queue: Queue | None
     cursors: dict[str, str]  # by ring
     bodies: tuple[tuple[Node, ...], ...]
+    frame: Frame | None = None
 
 
 def numbered(
+    body: tuple[warp.Operation, ...],
+    counter: Counter,
+    apart: frozenset[str],
+    over: Mapping[str, tuple[Over, ...]],
+    fixed: frozenset[Var],
+) -> tuple[Node, ...]:
+    nodes = _numbered(body, counter, apart, over, fixed)
+    parted = _shared_by_threads(nodes)
+    return _with_areas(nodes, parted, None, fixed) if parted else nodes
+
+
+def _numbered(
     body: tuple[warp.Operation, ...],
     counter: Counter,
     apart: frozenset[str],
@@ -44,9 +63,59 @@ def numbered(
         early = tuple(
             dict.fromkeys(touched_early(op, touch, later) for touch in mine for later in over.get(touch.buffer, ()))
         )
-        inner = tuple(numbered(b, counter, apart, over, fixed) for b in warp.nested(op))
+        inner = tuple(_numbered(b, counter, apart, over, fixed) for b in warp.nested(op))
         nodes.append(Node(place, op, mine, early, queue, cursors, inner))
     return tuple(nodes)
+
+
+def _shared_by_threads(nodes: tuple[Node, ...]) -> frozenset[str]:
+    """The tensors that threads write of which another thread may reach the same elements: of others no parts need be
+    told apart."""
+    reached: dict[str, list[Touch]] = {}
+    for node in flat(nodes):
+        for touch in node.touches:
+            reached.setdefault(touch.buffer, []).append(touch)
+    names = frozenset(buffer.name for node in flat(nodes) for buffer in _tensors(node.op))
+    return frozenset(
+        name
+        for name in names & reached.keys()
+        if len(reached[name]) <= MOST_PARTS
+        and any(t.write for t in reached[name])
+        and (len({t.owner for t in reached[name]}) > 1 or any(t.owner is None for t in reached[name]))
+    )
+
+
+def _tensors(op: warp.Operation) -> Iterator[Buffer]:
+    """Those that an operation reaches by threads, whose parts can be told."""
+    match op:
+        case warp.CpAsync(source=source):
+            yield source.buffer
+        case warp.Elementwise(nest=nest):
+            for stmt in walk_tile(nest.body):
+                if isinstance(stmt, Store) and stmt.buffer.scope == "global":
+                    yield stmt.buffer
+        case _:
+            pass
+
+
+def _with_areas(
+    nodes: tuple[Node, ...], parted: frozenset[str], frame: Frame | None, fixed: frozenset[Var], depth: int = 0
+) -> tuple[Node, ...]:
+    """In one loop at most: how many iterations of two lie between two accesses, nobody counts."""
+    found = []
+    for node in nodes:
+        touches = node.touches
+        if depth < 2 and any(t.buffer in parted for t in touches):
+            touches = tuple(
+                replace(t, area=area(node.op, t.buffer, t.write, frame, fixed)) if t.buffer in parted else t
+                for t in touches
+            )
+        is_loop = isinstance(node.op, warp.Loop | warp.Forever)
+        own = frame_of(node.op) if isinstance(node.op, warp.Loop) and not depth else None
+        deeper = 2 if is_loop and own is None else depth + is_loop
+        bodies = tuple(_with_areas(b, parted, own or frame, fixed, deeper) for b in node.bodies)
+        found.append(replace(node, touches=touches, bodies=bodies, frame=own))
+    return tuple(found)
 
 
 def flat(nodes: tuple[Node, ...]) -> Iterator[Node]:

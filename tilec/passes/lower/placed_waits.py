@@ -9,18 +9,21 @@ from typing import Literal
 
 from tilec.ir import warp
 from tilec.passes.lower.scoreboard import QUEUES, Meeting, Queue
-from tilec.support.source import NOWHERE
+from tilec.support.source import NOWHERE, Span
 
 END = -1  # the place after the role's last operation
 
 
 @dataclass(slots=True)
 class Needs:
-    """What must stand in front of one operation of the text."""
+    """What must stand in front of one operation of the text. `over` is the buffer because of which there is a barrier,
+    and `after` where it has been touched before."""
 
     waits: dict[Queue, int] = field(default_factory=dict)
     fence: bool = False
     barrier: Meeting = ""
+    over: str = ""
+    after: Span = NOWHERE
 
 
 Part = Literal["all", "barrier", "fence"] | Queue
@@ -112,7 +115,7 @@ def _before(needs: Needs | None, barrier: warp.BarSync, op: warp.Operation | Non
             yield waits[queue](needs.waits[queue], span=span)
     if needs.fence:
         yield warp.ProxyFence(span=span)
-    if needs.barrier:
-        yield (
-            replace(barrier, span=span) if needs.barrier == "role" else warp.WarpgroupSync(warp.FIRST_APART, span=span)
-        )
+    if needs.barrier == "role":
+        yield replace(barrier, span=span, over=needs.over, after=needs.after)
+    elif needs.barrier:
+        yield warp.WarpgroupSync(warp.FIRST_APART, span=span)

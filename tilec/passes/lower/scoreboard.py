@@ -9,9 +9,10 @@ state's shape returns.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from tilec.passes.lower.areas import ANYWHERE, LONG_AGO, Area, Frame, are_apart, behind
 from tilec.passes.lower.owners import Owner
 from tilec.support import records
 
@@ -39,7 +40,7 @@ class Touch:
     """One access: a shared tile, a fragment or a tensor, by name. `atomic` is the combination that it makes, whose
     accesses need no order among themselves. What lies in tensor memory ("tensor") no proxy fence orders. `apart`: each
     warpgroup reaches a part of its own, so that it need only meet itself. `owner` says which thread reaches each
-    element: accesses of one owner are each thread's own."""
+    element: accesses of one owner are each thread's own. `area` is the part of a tensor, where that matters."""
 
     buffer: str
     write: bool
@@ -47,12 +48,14 @@ class Touch:
     atomic: str = ""
     apart: bool = False
     owner: Owner | None = None
+    area: Area | None = None
 
 
 @dataclass(slots=True)
 class Record:
     """An access that a later operation may conflict with. `group` is its place in its queue until it has completed,
-    then 0; `met` says who has met since it began, or since it completed if that was later."""
+    then 0; `met` says who has met since it began, or since it completed if that was later. `age` counts the iterations
+    since, where its touch has an area and it may matter."""
 
     place: int
     touch: Touch
@@ -60,9 +63,25 @@ class Record:
     group: int
     met: Meeting
     fenced: bool
+    age: int = ANYWHERE
 
     def copy(self) -> Record:
-        return Record(self.place, self.touch, self.queue, self.group, self.met, self.fenced)
+        return Record(self.place, self.touch, self.queue, self.group, self.met, self.fenced, self.age)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is complete, and all threads have met since."""
+        return not self.group and self.met == "role"
+
+    def is_same(self, touch: Touch) -> bool:
+        """Whether it reached just what the touch does now."""
+        return self.touch == touch and (touch.area is None or self.age == 0)
+
+    def is_elsewhere(self, touch: Touch, frame: Frame | None) -> bool:
+        """Whether it reached another part of the tensor than the touch does now."""
+        if self.age == ANYWHERE or self.touch.area is None or touch.area is None:
+            return False
+        return are_apart(self.touch.area, self.age, touch.area, frame)
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -76,7 +95,7 @@ class RingUse:
 
 def _unlike(kept: Iterable[Record]) -> list[Record]:
     """Without those that have become like another one since they were told apart."""
-    return list({(r.place, r.touch, r.queue, r.group, r.met, r.fenced): r for r in kept}.values())
+    return list({(r.place, r.touch, r.queue, r.group, r.met, r.fenced, r.age): r for r in kept}.values())
 
 
 class State:
@@ -88,12 +107,13 @@ class State:
         self.records: dict[Key, list[Record]] = {}
         self.issued: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
         self.positions = {c: 0 for use in uses for c in use.cursors}
+        self.frame: Frame | None = None  # the loop that the role is in
 
     def copy(self) -> State:
         new = State.__new__(State)
         new.uses, new.use_of = self.uses, self.use_of
         new.records = {key: [r.copy() for r in kept] for key, kept in self.records.items()}
-        new.issued, new.positions = dict(self.issued), dict(self.positions)
+        new.issued, new.positions, new.frame = dict(self.issued), dict(self.positions), self.frame
         return new
 
     # ---- what happens ------------------------------------------------------------------------------------------------
@@ -138,6 +158,29 @@ class State:
             if record.met != "role":
                 record.met = who
 
+    def enter(self, frame: Frame) -> None:
+        self.frame = frame
+        for record in self.all():
+            record.age = min(record.age, 0)
+
+    def next_iteration(self) -> None:
+        for key, kept in self.records.items():
+            if all(record.age == ANYWHERE for record in kept):
+                continue
+            for record in kept:
+                if record.age != ANYWHERE:
+                    record.age = ANYWHERE if record.is_settled else min(record.age + 1, LONG_AGO)
+            self.records[key] = _unlike(kept)
+
+    def leave(self) -> None:
+        """Where what the loop has reached is from now on does not depend on it."""
+        assert self.frame is not None, "a loop is left that was not entered"
+        for record in self.all():
+            if record.age != ANYWHERE and record.touch.area is not None:
+                found = behind(record.touch.area, record.age, self.frame)
+                record.touch, record.age = replace(record.touch, area=found), ANYWHERE if found is None else 0
+        self.frame = None
+
     def all(self) -> Iterator[Record]:
         for kept in self.records.values():
             yield from kept
@@ -153,7 +196,7 @@ class State:
             away = version if use is None else (version - moved[use]) % use.depth
             for r in kept:
                 distance = COMPLETE if not r.group else UNCOMMITTED if self.is_open(r) else self.pending(r)
-                found.add((buffer, away, r.place, r.touch, distance, "" if r.group else r.met, r.fenced))
+                found.add((buffer, away, r.place, r.touch, distance, "" if r.group else r.met, r.fenced, r.age))
         apart = tuple((self.positions[c] - moved[use]) % use.depth for use in self.uses for c in use.cursors)
         return frozenset(found), apart
 
@@ -193,7 +236,7 @@ class State:
         """Whether one of these records of the same place stands for the new one: of two records of one access, the one
         later in its queue asks for more."""
         for old in kept:
-            if old.fenced != new.fenced or old.touch != new.touch:
+            if old.fenced != new.fenced or old.age != new.age or old.touch != new.touch:
                 continue
             if old.group and new.group:
                 old.group = max(old.group, new.group)

@@ -1,0 +1,45 @@
+"""When a pass of the pipeline runs, as far as options and target tell: a condition gives the reason why it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tilec.support.options import CompileOptions
+
+if TYPE_CHECKING:
+    from tilec.target.table import Target
+
+Condition = Callable[[CompileOptions, "Target"], str | None]
+"""Why a pass is off, or None where it runs."""
+
+
+def always(options: CompileOptions, target: Target) -> str | None:
+    """It runs for every kernel."""
+    return None
+
+
+def only_with(switch: str, is_given: Callable[[CompileOptions], bool]) -> Condition:
+    """It runs where `switch` is given."""
+
+    def condition(options: CompileOptions, target: Target) -> str | None:
+        return None if is_given(options) else f"only with {switch}"
+
+    return condition
+
+
+def at_level(level: int, switch: str, needs: str | None = None, **fields: Any) -> Condition:
+    """It runs from -O`level` on where these `fields` of the options have these values, which `switch` changes, and
+    where the target has what it `needs`."""
+
+    def condition(options: CompileOptions, target: Target) -> str | None:
+        if options.opt_level < level:
+            return f"from -O{level} on"
+        for name, value in fields.items():
+            if getattr(options, name) != value:
+                return "--schedule" if name == "schedule" else switch
+        if needs is not None and not target.has(needs):
+            return f"{target.name} has no {needs}"
+        return None
+
+    return condition

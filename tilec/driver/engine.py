@@ -1,0 +1,146 @@
+"""Runs the table of `driver.pipeline`, or a part of it: each pass in its turn, and behind each the observer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from tilec.driver.front import apart
+from tilec.driver.observer import Observer
+from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
+from tilec.driver.stages import SUFFIX, text_of, violations
+from tilec.driver.work import File, Work
+from tilec.support.diagnostics import CompileError, InternalError, Mistakes, fail
+from tilec.support.options import LAST_STAGE, CompileOptions, Stage
+from tilec.support.source import SourceFile
+
+KernelPass = Pass | Choice
+
+_PLACE = {row.name: number for number, row in enumerate(PIPELINE, 1)}
+_LAYOUTS = _PLACE["assign-layouts"]
+
+
+def read(source: SourceFile, options: CompileOptions, observer: Observer, *, is_single: bool = False) -> File:
+    """The file with its kernels, or with the only one that is asked for."""
+    return _through_file(File(source, options, is_single), observer, is_front=True)
+
+
+def checked(source: SourceFile, options: CompileOptions, observer: Observer) -> File:
+    """All that can be wrong with a kernel before anything is solved, found in one run, and raised together."""
+    mistakes = Mistakes()
+    file = File(source, options, mistakes=mistakes, is_checked_only=True)
+    file = _through_file(file, observer, is_front=True)
+    for work, seen in zip(file.kernels, _observers(file, observer), strict=True):
+        try:
+            advance(work, seen)
+        except CompileError as last:  # nothing could be looked at behind it
+            if not mistakes.met:  # else it may follow from what is wrong before
+                mistakes.add(last)
+    mistakes.end()
+    return file
+
+
+def advance(work: Work, observer: Observer, *, behind: str | None = None, last: str | None = None) -> Work:
+    """One kernel through its passes, from the one behind `behind` to `last`: all of them, if neither is given."""
+    first = 0 if behind is None else _PLACE[behind]
+    end = len(PIPELINE) if last is None else _PLACE[last]
+    for number, row, form in _kernel_passes():
+        if first < number <= end:
+            work = _stepped(work, observer, number, row, form)
+            if row.gives is not None and row.gives == LAST_STAGE.get(work.options.opt_level):
+                if work.is_checked_only:
+                    return work
+                if number < end:
+                    _no_code(work.options.opt_level)
+    return work
+
+
+def linked(file: File, observer: Observer) -> File:
+    """The file whose kernels are all in PTX, as one cubin."""
+    return _through_file(file, observer, is_front=False)
+
+
+def each(file: File, observer: Observer, *, behind: str | None = None, last: str | None = None) -> File:
+    """The file with each of its kernels advanced."""
+    from dataclasses import replace
+
+    seen = _observers(file, observer)
+    kernels = (advance(k, s, behind=behind, last=last) for k, s in zip(file.kernels, seen, strict=True))
+    return replace(file, kernels=tuple(kernels))
+
+
+def explored(work: Work, last: str) -> Work:
+    """A kernel without layouts, through the passes from there to `last`; nobody sees it."""
+    if work.layouts is not None:
+        raise InternalError("what is explored has no layouts yet")
+    return advance(work, Observer(), behind=PIPELINE[_LAYOUTS - 2].name, last=last)
+
+
+def names() -> tuple[str, ...]:
+    """Of stages and of passes, in order: what one can stop behind."""
+    return tuple(dict.fromkeys((*(row.gives for row in PIPELINE if row.gives), *_PLACE)))
+
+
+def place_of(name: str) -> int:
+    """Where in the table a stage is complete, or a pass stands."""
+    return _PLACE.get(name) or next(number for number, row in enumerate(PIPELINE, 1) if row.gives == name)
+
+
+def form_of(name: str) -> Stage:
+    """The stage as which a kernel is shown behind a stage or a pass."""
+    forms = {row.name: form for _, row, form in _kernel_passes()}
+    given: Stage = PIPELINE[place_of(name) - 1].gives or forms.get(name, "ast")
+    return given
+
+
+def _why_off(row: KernelPass, work: Work) -> str | None:
+    if work.is_checked_only and not (isinstance(row, Pass) and row.checks):
+        return "it finds no mistakes"
+    return row.when(work.options, work.target)
+
+
+def _stepped(work: Work, observer: Observer, number: int, row: KernelPass, form: Stage) -> Work:
+    is_unwanted = isinstance(row, Pass) and row.is_only_shown and not observer.wants(row.gives, row.name)
+    is_on = not is_unwanted and _why_off(row, work) is None
+    if is_on:
+        work = row.run(work, explored) if isinstance(row, Choice) else row.run(work, observer)
+    is_given = row.gives is not None and not is_unwanted and not work.is_checked_only
+    if is_on or is_given:
+        stage = row.gives or form
+        broken = violations(stage, work) if row.gives else ()
+        observer.saw(number, row.name, row.gives, SUFFIX[stage], partial(text_of, stage, work), broken)
+    return work
+
+
+def _through_file(file: File, observer: Observer, *, is_front: bool) -> File:
+    first = next(number for number, _, _ in _kernel_passes())
+    for number, row in enumerate(PIPELINE, 1):
+        if isinstance(row, FilePass) and (number < first) == is_front:
+            file = row.run(file, observer)
+            suffix = SUFFIX[row.gives] if row.gives else None
+            observer.saw(number, row.name, row.gives, suffix, partial(text_of, row.gives or "ast", file))
+    return file
+
+
+def _kernel_passes() -> Iterator[tuple[int, KernelPass, Stage]]:
+    """With their numbers, and the form in which a kernel is behind each."""
+    form: Stage = "tile"
+    for number, row in enumerate(PIPELINE, 1):
+        if isinstance(row, FilePass):
+            continue
+        shows = row.shows if isinstance(row, Pass) else None
+        is_aside = isinstance(row, Pass) and row.is_only_shown
+        form = form if is_aside else row.gives or shows or form
+        yield number, row, form
+
+
+def _observers(file: File, observer: Observer) -> list[Observer]:
+    return apart(observer, [work.kernel for work in file.kernels])
+
+
+def _no_code(level: int) -> None:
+    fail(
+        "level-without-code",
+        f"-O{level} ends with stage {LAST_STAGE[level]} and makes no code",
+        help="use -O2 or -O3",
+    )

@@ -1,0 +1,108 @@
+"""The passes from verified schedules to a cubin: the warp program, its PTX, and what the assembler makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilec.driver.work import File, Work
+
+if TYPE_CHECKING:
+    from tilec.driver.observer import Observer
+
+
+def expand(work: Work, observer: Observer) -> Work:
+    """Roles, rings, and for each role its part of the loops: prologue, steady state, epilogue."""
+    from tilec.passes.loop.build_problem import Scheduled
+    from tilec.passes.lower.expand import expand
+
+    scheduled = [Scheduled(p.loop, p.solution.schedule) for p in work.loops]
+    return replace(work, warp_program=expand(work.laid, scheduled, work.target, work.options.arrivals))
+
+
+def allocate_shared(work: Work, observer: Observer) -> Work:
+    """A place in shared memory for each tile."""
+    from tilec.passes.lower.allocate_shared import place
+
+    placed = place(work.program, work.target, unlimited=work.options.switches.unlimited_smem)
+    return replace(work, warp_program=placed)
+
+
+def insert_sync(work: Work, observer: Observer) -> Work:
+    """Waits, fences and barriers."""
+    from tilec.passes.lower.insert_sync import synchronise
+
+    return replace(work, warp_program=synchronise(work.program))
+
+
+def split_loops(work: Work, observer: Observer) -> Work:
+    """Steady states in pieces, where a condition on the loop's variable is known in each."""
+    from tilec.passes.lower.split_loops import split
+
+    return replace(work, warp_program=split(work.program))
+
+
+def programmatic_launch(work: Work, observer: Observer) -> Work:
+    """The kernel begins while the one before it ends, where it does not say itself what it waits for."""
+    from tilec.passes.lower.programmatic_launch import dependent
+
+    return replace(work, warp_program=dependent(work.program))
+
+
+def lint_barriers(work: Work, observer: Observer) -> Work:
+    """What makes a correct kernel slower than it looks, as far as its barriers tell."""
+    from tilec.driver import lints
+
+    for found in lints.barriers(work.program, work.target, work.source_kernel.span):
+        observer.warn(found, work.options)
+    return work
+
+
+def emit(work: Work, observer: Observer) -> Work:
+    """PTX, if the assembler can be asked for so much."""
+    from tilec.codegen.emit import emit
+    from tilec.passes.analysis.usage import usage
+    from tilec.passes.layout.register_limits import check_work
+
+    kernel = work.source_kernel
+    module = emit(
+        work.program,
+        work.target,
+        Path(work.source.path).name,  # alone: where the file lies must not change the output
+        usage(kernel),
+        imported=tuple(work.source.imported),
+        outputs=kernel.outputs,
+        fast_math="fast-math" in kernel.asks,
+    )
+    check_work(work.laid, sum(len(entry.body) for entry in module.entries))
+    return replace(work, ptx_module=module)
+
+
+def join_modules(file: File, observer: Observer) -> File:
+    """One module with the entries of all kernels; what they have in common, it has once."""
+    modules = [work.module for work in file.kernels]
+    variables = dict.fromkeys(v for module in modules for v in module.variables)
+    entries = tuple(entry for module in modules for entry in module.entries)
+    functions = dict.fromkeys(f for module in modules for f in module.functions)
+    joined = replace(modules[0], variables=tuple(variables), entries=entries, functions=tuple(functions))
+    return replace(file, ptx_module=joined)
+
+
+def print_ptx(file: File, observer: Observer) -> File:
+    """The text of the module."""
+    from tilec.ptx.text import print_module
+
+    return replace(file, ptx=print_module(file.module))
+
+
+def assemble(file: File, observer: Observer) -> File:
+    """The cubin; the assembler's remarks are warnings."""
+    from tilec.driver import lints, remarks
+    from tilec.ptx.assemble import assemble
+
+    assembled = assemble(file.ptx, file.module.target, opt_level=file.options.opt_level)
+    for remark in remarks.warnings(assembled.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span):
+        observer.warn(remark, file.options)
+    observer.warnings[:] = lints.judge(observer.warnings, file.options.lint)
+    return replace(file, assembled=assembled)

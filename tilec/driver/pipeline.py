@@ -1,0 +1,125 @@
+"""The pipeline: every pass from kernel text to cubin, in order. Whatever builds, checks, tunes or shows a kernel runs a
+part of this table, and nothing else calls a pass (`driver.engine` runs it).
+
+A pass takes what is known of a file, or of one of its kernels, and gives it rewritten. A choice is a pass that decides:
+it says so in decisions, which the schedule trace keeps, and may run a part of the table on what it considers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tilec.driver import explaining, front, lowering, planning, scheduling
+from tilec.driver.conditions import Condition, always, at_level, only_with
+from tilec.driver.work import File, Work
+from tilec.support.options import Stage
+from tilec.support.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.driver.observer import Observer
+
+
+@dataclass(frozen=True, slots=True)
+class FilePass:
+    """A pass over the whole file. `gives` is the stage that is complete behind it (`--emit`)."""
+
+    name: str
+    run: Callable[[File, Observer], File]
+    gives: Stage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass over one kernel. It runs `when` that holds; `shows` is the form that the kernel has from here on, where
+    that is no stage of its own, and `decides` the decisions that it may record. What `checks` finds mistakes:
+    `tilec check` runs nothing else. What `is_only_shown` runs where somebody wants to see what it gives."""
+
+    name: str
+    run: Callable[[Work, Observer], Work]
+    gives: Stage | None = None
+    when: Condition = always
+    shows: Stage | None = None
+    decides: tuple[str, ...] = ()
+    checks: bool = False
+    is_only_shown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the compiler decides by itself: `decides` are the decisions that it may record, and `switches` the options
+    that leave it nothing to decide."""
+
+    name: str
+    run: Callable[[Work, planning.Explore], Work]
+    decides: tuple[str, ...]
+    switches: tuple[str, ...]
+    when: Condition = always
+    gives: Stage | None = None
+
+
+EXPLAINED = ("roles", "consumers", "loads", "arrivals", "product", "dependent launch")
+
+_CONSUMERS = only_with("--consumers", lambda options: options.consumers is not None)
+_NO_CLUSTER = only_with("--no-cluster", lambda options: options.cluster == (1, 1, 1))
+_FAST_MATH = only_with("--fast-math", lambda options: options.fast_math)
+
+PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
+    FilePass("parse", front.parse, gives="ast"),
+    FilePass("elaborate", front.elaborate),
+    Pass("without-cluster", front.without_cluster, when=_NO_CLUSTER),
+    Pass(
+        "consumer-warpgroups",
+        front.consumer_warpgroups,
+        when=_CONSUMERS,
+    ),
+    Pass("fold-constants", front.fold_constants, gives="tile", checks=True),
+    Pass("fast-math", front.fast_math, when=_FAST_MATH),
+    Pass("alias-analysis", front.analyse_aliases, gives="alias", is_only_shown=True),
+    Choice("eliminate-masks", planning.eliminate_masks, ("mask",), ("--no-split-loops",)),
+    Pass("sums-in-fragments", planning.sums_in_fragments, checks=True),
+    Pass("subtile-as-asked", planning.subtile_as_asked, decides=("subtile",), checks=True),
+    Pass("assign-layouts", planning.assign_layouts, shows="layout", checks=True),
+    Choice("detect-pipelines", planning.detect_pipelines, ("loop",), ("--no-auto-pipeline",)),
+    Choice(
+        "launch-grid",
+        planning.launch_grid,
+        ("cluster", "persistent grid", "tile scheduler", "rasterisation"),
+        ("--cluster", "--no-cluster", "--no-persistent", "--tile-scheduler", "--rasterisation"),
+    ),
+    Choice("register-stages", planning.register_stages, ("register stages",), ("--register-stages",)),
+    Choice("cta-pairs", planning.cta_pairs, ("pairs", "multicast"), ("--no-pairs", "--no-multicast")),
+    Pass("explain-warps", planning.explain_warps, decides=EXPLAINED),
+    Pass("check-registers", planning.check_registers, checks=True),
+    Choice("subtile", planning.subtile, ("subtile",), ("--subtile",)),
+    Choice(
+        "occupancy",
+        planning.occupancy,
+        ("stages",),
+        ("--no-fewer-stages",),
+        when=at_level(3, "--no-fewer-stages", fewer_stages=True, schedule=None),
+        gives="layout",
+    ),
+    Pass("build-problems", scheduling.build_problems, gives="problem", checks=True),
+    Pass("solve", scheduling.solve),
+    Pass("order-roles", scheduling.order_roles),
+    Pass("explain-loops", explaining.explain_loops, decides=("copies", "search")),
+    Pass("warn-uninitialised", explaining.warn_uninitialised, checks=True),
+    Pass("lint-schedule", explaining.lint_schedule),
+    Pass("write-trace", explaining.write_trace, gives="schedule"),
+    Pass("expand", lowering.expand, gives="expand"),
+    Pass("allocate-shared", lowering.allocate_shared),
+    Pass("insert-sync", lowering.insert_sync, shows="warp"),
+    Pass("split-loops", lowering.split_loops, when=at_level(3, "--no-split-loops", split_loops=True)),
+    Pass(
+        "programmatic-launch",
+        lowering.programmatic_launch,
+        when=at_level(3, "--no-dependent-launch", needs="cluster", dependent_launch=True),
+    ),
+    Pass("lint-barriers", lowering.lint_barriers, gives="warp"),
+    Pass("emit", lowering.emit),
+    FilePass("join-modules", lowering.join_modules),
+    FilePass("print", lowering.print_ptx, gives="ptx"),
+    FilePass("assemble", lowering.assemble, gives="cubin"),
+)
+"""In order. A file's kernels go through the passes of one kernel one after the other."""

@@ -1,0 +1,50 @@
+"""The pipeline as text: `tilec --print-pipeline`, and the page of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
+from tilec.support.options import LAST_STAGE, CompileOptions
+
+if TYPE_CHECKING:
+    from tilec.target.table import Target
+
+
+def describe(row: FilePass | Pass | Choice) -> str:
+    """What a pass does: the first sentence of its function."""
+    return " ".join((row.run.__doc__ or "").split())
+
+
+def show_pipeline(options: CompileOptions, target: Target) -> str:
+    """A line for each pass: whether it runs with these options for this target, or why not; what it gives; what it
+    decides."""
+    lines = [f"the pipeline at -O{options.opt_level} for {target.name}:"]
+    end: str | None = None
+    for number, row in enumerate(PIPELINE, 1):
+        why = end or (None if isinstance(row, FilePass) else row.when(options, target))
+        state = "on" if why is None else f"off: {why}"
+        lines.append(f"{number:2}  {row.name:20} {state:32} {_about(row)}".rstrip())
+        if row.gives is not None and row.gives == LAST_STAGE.get(options.opt_level):
+            end = f"-O{options.opt_level} ends before"
+    return "\n".join(lines) + "\n"
+
+
+def _about(row: FilePass | Pass | Choice) -> str:
+    parts = [f"gives {row.gives}"] if row.gives else []
+    if isinstance(row, Choice | Pass) and row.decides:
+        parts.append(f"decides {', '.join(row.decides)}")
+    if isinstance(row, Choice):
+        parts.append(f"fixed by {', '.join(row.switches)}")
+    return "; ".join(parts)
+
+
+def page() -> Iterator[str]:
+    """The table in Markdown."""
+    yield "| # | pass | what it does | gives | decides, unless fixed by |"
+    yield "|---|---|---|---|---|"
+    for number, row in enumerate(PIPELINE, 1):
+        decides = ", ".join(row.decides) if isinstance(row, Choice | Pass) else ""
+        fixed = f" ({', '.join(f'`{switch}`' for switch in row.switches)})" if isinstance(row, Choice) else ""
+        yield f"| {number} | `{row.name}` | {describe(row)} | {row.gives or ''} | {decides}{fixed} |"

@@ -1,0 +1,109 @@
+"""A kernel on its way through the pipeline: all that is known of it so far, as one value that each pass replaces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from tilec.support.diagnostics import AT_ONCE, InternalError, Mistakes
+from tilec.support.options import CompileOptions
+from tilec.support.records import dataclass
+from tilec.support.source import SourceFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tilec.frontend.syntax import ast as syntax
+    from tilec.ir.tile import Kernel
+    from tilec.ir.warp import Program
+    from tilec.passes.layout.assign_layouts import Laid
+    from tilec.passes.loop.build_problem import LoopProblem
+    from tilec.ptx.assemble import Assembled
+    from tilec.ptx.module import Module
+    from tilec.sched.budget import Budget
+    from tilec.sched.decision import Decision
+    from tilec.sched.solution import Solution
+    from tilec.target.table import Target
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A pipelined loop with the answer to its scheduling problem."""
+
+    loop: LoopProblem
+    solution: Solution
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One kernel. `source_kernel` is what its text says, with constants folded, and `kernel` the same as passes have
+    rewritten it. `laid` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and after they
+    are scheduled. `explored` are the loops of `laid` that a choice has scheduled already. `mistakes` collects what is
+    wrong, where all of it is wanted; `is_checked_only` says that nothing else is."""
+
+    source: SourceFile
+    options: CompileOptions
+    target: Target
+    budget: Budget
+    kernel: Kernel
+    source_kernel: Kernel
+    mistakes: Mistakes = AT_ONCE
+    is_checked_only: bool = False
+    decisions: tuple[Decision, ...] = ()
+    layouts: Laid | None = None
+    unlaid: Work | None = None
+    explored: tuple[Planned, ...] | None = None
+    problems: tuple[LoopProblem, ...] = ()
+    loops: tuple[Planned, ...] = ()
+    trace: str = ""
+    warp_program: Program | None = None
+    ptx_module: Module | None = None
+
+    @property
+    def laid(self) -> Laid:
+        return _made(self.layouts, "layouts")
+
+    @property
+    def program(self) -> Program:
+        return _made(self.warp_program, "warp program")
+
+    @property
+    def module(self) -> Module:
+        return _made(self.ptx_module, "PTX")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A kernel file: its syntax tree and those that it imports, its kernels (or the only one that is asked for), and
+    what one module of all of them becomes. `mistakes` and `is_checked_only` are as for its kernels."""
+
+    source: SourceFile
+    options: CompileOptions
+    is_single: bool = False
+    mistakes: Mistakes = AT_ONCE
+    is_checked_only: bool = False
+    tree: syntax.Module | None = None
+    imported: Mapping[str, syntax.Module] | None = None
+    kernels: tuple[Work, ...] = ()
+    ptx_module: Module | None = None
+    ptx: str = ""
+    assembled: Assembled | None = None
+
+    @property
+    def is_tile_ir(self) -> bool:
+        return self.source.path.endswith(".tile")
+
+    @property
+    def module(self) -> Module:
+        return _made(self.ptx_module, "PTX")
+
+    @property
+    def cubin(self) -> Assembled:
+        return _made(self.assembled, "cubin")
+
+
+def _made(value: T | None, what: str) -> T:
+    if value is None:
+        raise InternalError(f"no pass has made the {what} yet")
+    return value

@@ -1,0 +1,171 @@
+"""Whether two accesses to a tensor, each in an iteration that the verifier of warp programs runs, reach other elements:
+found by computing where each begins and ends, with the values that the loops' variables have there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from tilec.ir import warp
+from tilec.ir.placement import NotArithmetic, evaluated
+from tilec.ir.tile import Buffer, Expr, Region, Store, Var, integer, substitute, walk as walk_tile, walk_expr
+from tilec.ir.warp_effects import effects
+from tilec.ir.warp_owners import SAMPLES, elements_of, keep_apart
+from tilec.ir.warp_run_state import Access, Range, Reached, RoleState
+from tilec.ir.warp_scenarios import ITERATIONS_APART
+
+
+class Parts:
+    """What parts of tensors the operations of a program reach, where that is to be told: of `tensors` threads may reach
+    one another's elements, `loops` are the variables of the outermost loops in which they do."""
+
+    def __init__(self, program: warp.Program) -> None:
+        self.fixed = (*program.block_vars, *(p for p in program.params if isinstance(p, Var)))
+        self.tensors = frozenset(_shared_by_threads(program, self.fixed))
+        self.loops = frozenset(_loops_over(program, self.tensors)) if self.tensors else frozenset()
+
+    def reached(self, op: warp.Operation, tensor: str, write: bool, values: Mapping[str, int]) -> Reached:
+        """What the operation reaches of a tensor by reading or by writing, where variables have these values."""
+        if tensor not in self.tensors:
+            return ()
+        used = tuple((name, values[name]) for name in _names(op, tensor, write) if name in values)
+        return tuple(_boxes(op, used, tensor, write, self.fixed, sample) for sample in SAMPLES)
+
+    def keep(self, state: RoleState, op: warp.Operation, kept: list[Access]) -> None:
+        """Of the accesses to a tensor those that may matter. What an operation has reached several executions ago is
+        one box, with all that lies between."""
+        kept[:] = [a for a in kept if a.group or a.interval >= state.interval]
+        for write in (False, True):
+            mine = [a for a in kept if a.by is op and a.write == write]
+            merged = mine[: max(0, len(mine) - ITERATIONS_APART + 1)]
+            for old, newer in itertools.pairwise(merged):
+                newer.reached = _around(old.reached, newer.reached)
+            gone = {id(old) for old in merged[:-1]}
+            kept[:] = [a for a in kept if id(a) not in gone]
+
+
+@lru_cache(maxsize=1024)
+def _names(op: warp.Operation, tensor: str, write: bool) -> tuple[str, ...]:
+    exprs = (index for _, indices, _, _ in _accesses(op, tensor, write) for index in indices)
+    return tuple(dict.fromkeys(e.name for expr in exprs for e in walk_expr(expr) if isinstance(e, Var)))
+
+
+def _shared_by_threads(program: warp.Program, fixed: tuple[Var, ...]) -> Iterator[str]:
+    """The tensors that are read and written, or written by several operations, or by one whose iterations do not give
+    each element to one thread."""
+    tensors = {p.name for p in program.params if isinstance(p, Buffer)}
+    readers: set[str] = set()
+    writers: dict[str, list[warp.Operation]] = {}
+    for op in program.operations():
+        reads, writes, _, _ = effects(op)
+        readers |= reads & tensors
+        for name in writes & tensors:
+            writers.setdefault(name, []).append(op)
+    for name, ops in writers.items():
+        if name in readers or len(ops) > 1 or not keep_apart(ops[0], ops[0], name, (True, True), fixed):
+            yield name
+
+
+def _loops_over(program: warp.Program, tensors: frozenset[str]) -> Iterator[str]:
+    for role in program.roles:
+        for loop in _outermost(role.body):
+            inner = (effects(op) for op in warp.walk(loop.body))
+            if any(not tensors.isdisjoint(reads | writes) for reads, writes, _, _ in inner):
+                yield loop.var.name
+
+
+def _outermost(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
+    for op in body:
+        if isinstance(op, warp.Loop):
+            yield op
+        elif not isinstance(op, warp.Forever):
+            for inner in warp.nested(op):
+                yield from _outermost(inner)
+
+
+def are_elsewhere(one: Reached, other: Reached) -> bool:
+    """Whether two accesses have no element in common, whatever the values are that the block never changes."""
+    return bool(one and other) and all(
+        boxes and others and all(_are_apart(a, b) for a in boxes for b in others)
+        for boxes, others in zip(one, other, strict=True)
+    )
+
+
+def _around(one: Reached, other: Reached) -> Reached:
+    """Of two executions of one operation."""
+    return tuple(
+        tuple(tuple(map(_hull, a, b)) for a, b in zip(boxes, others, strict=True))
+        for boxes, others in zip(one, other, strict=True)
+    )
+
+
+def _hull(one: Range | None, other: Range | None) -> Range | None:
+    return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]), one[2])
+
+
+def _are_apart(one: tuple[Range | None, ...], other: tuple[Range | None, ...]) -> bool:
+    for a, b in zip(one, other, strict=True) if len(one) == len(other) else ():
+        # What one of them alone depends on has no value here that it is sure to have where the other one is executed.
+        if a is not None and b is not None and a[2] == b[2] and (a[1] < b[0] or b[1] < a[0]):
+            return True
+    return False
+
+
+@lru_cache(maxsize=1024)
+def _boxes(
+    op: warp.Operation,
+    values: tuple[tuple[str, int], ...],
+    tensor: str,
+    write: bool,
+    fixed: tuple[Var, ...],
+    sample: int,
+) -> tuple[tuple[Range | None, ...], ...]:
+    """Where each of its accesses begins and ends in each dimension; nothing where that is not so simple."""
+    known = dict(values) | {var.name: sample * (n + 1) for n, var in enumerate(fixed)}
+    found = []
+    for buffer, indices, extents, over in _accesses(op, tensor, write):
+        if buffer.strides is not None or buffer.lanes != 1 or buffer.dtype.bits < 8:
+            return ()
+        box = []
+        for index, extent in zip(indices, extents, strict=True):
+            places = _places(index, known, over)
+            depends = frozenset(e for e in walk_expr(index) if isinstance(e, Var) and e in fixed)
+            box.append(None if places is None else (min(places), max(places) + extent - 1, depends))
+        found.append(tuple(box))
+    return tuple(found)
+
+
+_Access = tuple[Buffer, Sequence[Expr], Sequence[int], Mapping[Var, int]]
+
+
+def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
+    """With the number of values of each variable of the operation's own."""
+    if tensor in warp.scalar_reads(op):
+        return
+    match op:
+        case warp.CpAsync(source=Region(buffer=buffer, start=start, extent=extent)) if buffer.name == tensor:
+            yield buffer, start, extent, {}
+        case warp.CpAsync(source=warp.Gather(buffer=buffer) as gather, destination=into) if buffer.name == tensor:
+            if len(gather.variables) == len(into.extent):
+                over = dict(zip(gather.variables, into.extent, strict=True))
+                yield buffer, gather.indices, (1,) * len(gather.indices), over
+        case warp.Elementwise(nest=nest, block=None):
+            stores = [s for s in walk_tile(nest.body) if isinstance(s, Store) and s.buffer.name == tensor]
+            if not any(s.atomic is not None for s in stores):
+                over = dict(zip(nest.vars, nest.extents, strict=True))
+                for buffer, indices in elements_of(op, tensor, write):
+                    yield buffer, indices, (1,) * len(indices), over
+        case _:
+            pass
+
+
+def _places(index: Expr, known: Mapping[str, int], over: Mapping[Var, int]) -> list[int] | None:
+    mine = [e for e in dict.fromkeys(walk_expr(index)) if isinstance(e, Var)]
+    own = [var for var in mine if var in over]
+    values: dict[Var, Expr] = {var: integer(known[var.name]) for var in mine if var not in over and var.name in known}
+    try:
+        return evaluated(substitute(index, values), tuple(over[var] for var in own), tuple(own))
+    except NotArithmetic:
+        return None

@@ -1,0 +1,178 @@
+"""Which part of a tensor an access reaches, as far as placing waits is concerned: a box whose sides move with a loop.
+
+Two accesses that reach other parts need no wait and no barrier between them. How far apart they are depends on how many
+iterations lie between them: each record of an access counts those (`inflight.Record.age`), up to `LONG_AGO`, which
+means so many or more. What is nested in two loops and what is not understood may be anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tilec.ir import warp
+from tilec.ir.affine import UNKNOWN, Interval, affine, interval
+from tilec.ir.tile import Buffer, Const, Expr, Load, Region, Store, Var, walk as walk_tile, walk_expr
+from tilec.passes.analysis.usage import expressions
+from tilec.support.records import dataclass
+
+ANYWHERE = -1
+"""The age of an access of which nothing is known but its tensor."""
+
+LONG_AGO = 8
+"""Iterations that are not counted further. Pipelines have mostly met since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A loop that stands in no other one: its variable, the first value and the last one where they are known."""
+
+    var: Var
+    start: int | None
+    last: int | None
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """From `first` to `last`, beside `coefficient` times the loop's variable and `fixed`, which never changes."""
+
+    coefficient: int
+    fixed: frozenset[tuple[Expr, int]]
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A side for each dimension, in terms of the variable of `loop`, if it stands in one."""
+
+    loop: Var | None
+    sides: tuple[Side, ...]
+
+
+def frame_of(loop: warp.Loop) -> Frame | None:
+    """None for a loop whose iterations are not simply one after the other."""
+    if loop.following is not None or loop.phases:
+        return None
+    is_left = any(isinstance(op, warp.Break) for op in warp.walk(loop.body))
+    trips = None if is_left else warp.static_trips(loop)
+    start = int(loop.start.value) if isinstance(loop.start, Const) else None
+    last = start + (trips - 1) * loop.step if trips and start is not None else None
+    return Frame(loop.var, start, last, loop.step)
+
+
+def area(op: warp.Operation, tensor: str, write: bool, frame: Frame | None, fixed: frozenset[Var]) -> Area | None:
+    """What the operation reaches of a tensor by reading or by writing."""
+    if tensor in warp.scalar_reads(op):
+        return None
+    found = list(_accesses(op, tensor, write))
+    if isinstance(op, warp.Elementwise) and any(
+        isinstance(s, Store) and s.buffer.name == tensor and s.atomic is not None for s in walk_tile(op.nest.body)
+    ):
+        return None  # what combines several neighbours at once says only where the first one is
+    if not found or any(buffer.dtype.bits < 8 or buffer.lanes != 1 or buffer.strides for buffer, _, _, _ in found):
+        return None
+    var = None if frame is None else frame.var
+    boxes = [
+        tuple(_side(index, extent, ranges, var, fixed) for index, extent in zip(indices, extents, strict=True))
+        for _, indices, extents, ranges in found
+    ]
+    return Area(var, tuple(_around(sides) for sides in zip(*boxes, strict=True)))
+
+
+_Access = tuple[Buffer, Sequence[Expr], Sequence[int], Mapping[Var, Interval]]
+
+
+def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
+    match op:
+        case warp.CpAsync(source=Region(buffer=buffer, start=start, extent=extent)) if buffer.name == tensor:
+            yield buffer, start, extent, {}
+        case warp.CpAsync(source=warp.Gather(buffer=buffer) as source) if buffer.name == tensor:
+            extents = op.destination.extent
+            ranges = {v: (0.0, e - 1.0) for v, e in zip(source.variables, extents, strict=False)}
+            yield buffer, source.indices, (1,) * len(source.indices), ranges if len(ranges) == len(extents) else {}
+        case warp.Elementwise(nest=nest, block=None):
+            ranges = {v: (0.0, e - 1.0) for v, e in zip(nest.vars, nest.extents, strict=True)}
+            for buffer, indices in _elements(op, write):
+                if buffer.name == tensor:
+                    yield buffer, indices, (1,) * len(indices), ranges
+        case _:
+            pass
+
+
+def _elements(op: warp.Elementwise, write: bool) -> Iterator[tuple[Buffer, Sequence[Expr]]]:
+    for stmt in walk_tile(op.nest.body):
+        if isinstance(stmt, Store) and write:
+            yield stmt.buffer, stmt.indices
+        for expr in () if write else expressions(stmt):
+            yield from ((e.buffer, e.indices) for e in walk_expr(expr) if isinstance(e, Load))
+
+
+def _side(index: Expr, extent: int, ranges: Mapping[Var, Interval], var: Var | None, fixed: frozenset[Var]) -> Side:
+    form = affine(index)
+    coefficient, same = 0, []
+    first, last = float(form.constant), float(form.constant + extent - 1)
+    for atom, factor in form.terms:
+        if atom == var:
+            coefficient = factor
+        elif atom in fixed:
+            same.append((atom, factor))
+        else:
+            low, high = (factor * bound for bound in interval(atom, ranges))
+            first, last = first + min(low, high), last + max(low, high)
+    return Side(coefficient, frozenset(same), first, last)
+
+
+def _around(sides: Sequence[Side]) -> Side:
+    """What holds all of them."""
+    one = sides[0]
+    if any((s.coefficient, s.fixed) != (one.coefficient, one.fixed) for s in sides):
+        return replace(one, first=UNKNOWN[0], last=UNKNOWN[1])
+    return replace(one, first=min(s.first for s in sides), last=max(s.last for s in sides))
+
+
+def are_apart(earlier: Area, age: int, later: Area, frame: Frame | None) -> bool:
+    """Whether they share no element, where the earlier access was made so many iterations of the loop ago; one from
+    before the loop, as many iterations as have begun."""
+    if len(earlier.sides) != len(later.sides):
+        return False
+    least, most = _iterations(age)
+    if earlier.loop == later.loop:
+        step = 0 if earlier.loop is None or frame is None else frame.step
+        sides = [(_swept(a, -least * step, -most * step), b) for a, b in zip(earlier.sides, later.sides, strict=True)]
+    elif earlier.loop is None and frame is not None and frame.var == later.loop and frame.start is not None and age:
+        first, last = frame.start + (least - 1) * frame.step, frame.start + (most - 1) * frame.step
+        moving = (replace(_swept(side, first, last), coefficient=0) for side in later.sides)
+        sides = list(zip(earlier.sides, moving, strict=True))
+    else:
+        return False
+    return any(
+        (a.coefficient, a.fixed) == (b.coefficient, b.fixed) and (a.last < b.first or b.last < a.first)
+        for a, b in sides
+    )
+
+
+def behind(found: Area, age: int, frame: Frame) -> Area | None:
+    """The area of an access that was made in the loop so many iterations before its last one, told without its
+    variable; None if the last one is not known."""
+    if found.loop != frame.var:
+        return found
+    if frame.last is None:
+        return None
+    least, most = _iterations(age)
+    first, last = frame.last - least * frame.step, frame.last - most * frame.step
+    return Area(None, tuple(replace(_swept(side, first, last), coefficient=0) for side in found.sides))
+
+
+def _iterations(age: int) -> tuple[int, float]:
+    return age, math.inf if age >= LONG_AGO else age
+
+
+def _swept(side: Side, least: float, most: float) -> Side:
+    """Where the side may be when the loop's variable has grown by something between these."""
+    if not side.coefficient:
+        return side
+    ends = side.coefficient * least, side.coefficient * most
+    return replace(side, first=side.first + min(ends), last=side.last + max(ends))
