@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from tilec.cli import main
-from tilec.driver import build as driver, lints, remarks
+from tilec.driver import build as driver, engine, lints
+from tilec.driver.lints.assembler import assembler_log
+from tilec.driver.lints.registry import is_lint
+from tilec.driver.lints.warp.named_barriers import barriers
+from tilec.driver.work import Work
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.types import FLOAT16, FLOAT32, DType
@@ -19,7 +23,6 @@ from tilec.ptx.assemble import parse_remarks
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.options import CompileOptions, Lint
 from tilec.support.source import SourceFile, Span
-from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -86,15 +89,23 @@ ADVICE = {
 def test_every_line_of_the_log_that_costs_is_a_lint(code: str) -> None:
     log = parse_remarks(f"ptxas info    : ({code}) {ADVICE[code]}", ())
     source = SourceFile("k.tl", "def k():\n")
-    (warning,) = remarks.warnings(log, "", source, SPAN)
-    assert warning.code in lints.CODES and warning.help
+    (warning,) = assembler_log.warnings(log, "", source, SPAN)
+    assert is_lint(warning.code) and warning.help
     with pytest.raises(CompileError, match=warning.code):
-        lints.judge([warning], "error")
+        judged([warning], "error")
+    assert judged([warning], "off") == []
+
+
+def judged(warnings: list[Diagnostic], lint: Lint) -> list[Diagnostic]:
+    observer = driver.Observer(warnings=list(warnings))
+    with lints.judged(CompileOptions(lint=lint), observer):
+        pass
+    return observer.warnings
 
 
 def test_other_warnings_are_no_lints() -> None:
     other = Diagnostic("schedule-not-proven", "so", severity="warning")
-    assert lints.judge([other], "error") == lints.judge([other], "off") == [other]
+    assert judged([other], "error") == judged([other], "off") == [other]
 
 
 # ---- bank conflicts --------------------------------------------------------------------------------------------------
@@ -131,9 +142,11 @@ def test_tiles_that_nobody_wrote_are_not_spoken_of() -> None:
 # ---- barriers --------------------------------------------------------------------------------------------------------
 
 
-def with_barriers(ids: range, *, inside: bool) -> warp.Program:
+def with_barriers(ids: range, *, inside: bool) -> Work:
     source = SourceFile("gemm.tl", GEMM.read_text())
-    program = driver.build(source, CompileOptions(target="sm_80"), driver.Observer()).program
+    file = engine.read(source, CompileOptions(target="sm_80"), driver.Observer(), is_single=True)
+    (work,) = engine.each(file, driver.Observer()).kernels
+    program = work.program
     (role,) = program.roles
     more = tuple(warp.BarSync(id, 256, span=role.body[0].span) for id in ids)
     body = role.body + more
@@ -142,7 +155,7 @@ def with_barriers(ids: range, *, inside: bool) -> warp.Program:
         loop = role.body[at]
         assert isinstance(loop, warp.Loop | warp.Pipeline)
         body = (*role.body[:at], replace(loop, body=loop.body + more), *role.body[at + 1 :])
-    return replace(program, roles=(replace(role, body=body),))
+    return replace(work, warp_program=replace(program, roles=(replace(role, body=body),)))
 
 
 @pytest.mark.parametrize(
@@ -155,8 +168,8 @@ def with_barriers(ids: range, *, inside: bool) -> warp.Program:
     ],
 )
 def test_barriers(ids: range, inside: bool, says: list[str]) -> None:
-    machine = targets.load("sm_80")
-    warnings = list(lints.barriers(with_barriers(ids, inside=inside), machine, SPAN))
+    work = with_barriers(ids, inside=inside)
+    warnings = list(barriers(work))
     assert [w.title for w in warnings] == says
     assert all(w.code == "barriers-exhausted" and w.primary and w.primary.span.line and w.help for w in warnings)
 

@@ -93,7 +93,7 @@ def schedule(
     from tilec.ir.tile import For, walk
     from tilec.passes.analysis.rings import is_pipelined
     from tilec.passes.memory.staged_stores import stagings
-    from tilec.report.tables import decision_table, schedule_tables, stores_table
+    from tilec.report.tables import decision_table, role_tables, schedule_tables, stores_table
 
     with reported(None):
         source = files.read_source(file)
@@ -107,9 +107,9 @@ def schedule(
         if html is not None:
             import json
 
-            from tilec.report.html_page import page
+            from tilec.report.viewer import page
 
-            files.write_all({html: page(json.loads(plan.trace)).encode()})
+            files.write_all({html: page([json.loads(plan.trace)["tilec"]]).encode()})
     show_tables([decision_table(plan.kernel.name, plan.decisions)])
     print()
     if not plan.loops:
@@ -118,9 +118,7 @@ def schedule(
         print(f"{plan.kernel.name}: {said if loops else 'no pipelined loop'}")
     import json
 
-    from tilec.report.role_tables import hand_tables
-
-    show_tables(hand_tables(json.loads(plan.trace)["tilec"]))
+    show_tables(role_tables(json.loads(plan.trace)["tilec"]))
     width = console().width
     for planned in plan.loops:
         line = planned.loop.loop.span.line
@@ -160,7 +158,7 @@ def _explain() -> click.Command:
 
 
 def _explain_pipeline() -> click.Command:
-    from tilec.cli.pipeline import explain_pipeline
+    from tilec.cli.explain import explain_pipeline
 
     return explain_pipeline
 

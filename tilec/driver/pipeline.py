@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilec.driver import explaining, front, lowering, planning, scheduling
+from tilec.driver import explaining, front, lints, lowering, planning, scheduling
 from tilec.driver.conditions import Condition, always, at_level, only_with
 from tilec.driver.work import File, Work
 from tilec.support.options import Stage
@@ -104,8 +104,9 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("solve", scheduling.solve),
     Pass("order-roles", scheduling.order_roles),
     Pass("explain-loops", explaining.explain_loops, decides=("copies", "search")),
-    Pass("warn-uninitialised", explaining.warn_uninitialised, checks=True),
-    Pass("lint-schedule", explaining.lint_schedule),
+    Pass("lint-tile", lints.lint_tile, checks=True),
+    Pass("lint-layout", lints.lint_layout),
+    Pass("lint-schedule", lints.lint_schedule),
     Pass("write-trace", explaining.write_trace, gives="schedule"),
     Pass("expand", lowering.expand, gives="expand"),
     Pass("allocate-shared", lowering.allocate_shared),
@@ -116,7 +117,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
         lowering.programmatic_launch,
         when=at_level(3, "--no-dependent-launch", needs="cluster", dependent_launch=True),
     ),
-    Pass("lint-barriers", lowering.lint_barriers, gives="warp"),
+    Pass("lint-warp", lints.lint_warp, gives="warp"),
     Pass("emit", lowering.emit),
     FilePass("join-modules", lowering.join_modules),
     FilePass("print", lowering.print_ptx, gives="ptx"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilec.driver.front import strategy_of
 from tilec.driver.work import Planned, Work
-from tilec.support.diagnostics import Diagnostic, Label, fail
+from tilec.support.diagnostics import Label, fail
 from tilec.support.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -228,14 +228,6 @@ def schedule_violations(planned: tuple[Planned, ...]) -> Iterator[str]:
 
     for p in planned:
         yield from violations(p.loop.problem, p.solution.schedule)
-
-
-def not_proven(planned: Planned) -> Diagnostic | None:
-    if planned.solution.warning is None:
-        return None
-    label = Label(planned.loop.loop.span)
-    helped = "search longer, with a larger --search-budget" if planned.solution.is_cut else None
-    return Diagnostic("schedule-not-proven", planned.solution.warning, label, help=helped, severity="warning")
 
 
 def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...]:

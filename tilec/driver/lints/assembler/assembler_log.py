@@ -1,10 +1,15 @@
-"""The assembler's remarks as warnings about the kernel: `.loc` lines lead from a PTX line back to its source line."""
+"""register-spill, wgmma-serialised, injected-wait, setmaxnreg-ignored: what the assembler did, in its own log.
+
+`.loc` lines lead from a PTX line back to its source line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from tilec.driver.lints.registry import ASSEMBLER, lint
+from tilec.driver.work import File
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import NOWHERE, SourceFile, Span
 
@@ -26,6 +31,11 @@ _HELP: dict[RemarkKind, str] = {
 }
 
 _MOST_NOTES = 3
+
+
+@lint(ASSEMBLER, "register-spill", "wgmma-serialised", "injected-wait", "setmaxnreg-ignored")
+def remarks(file: File) -> Iterator[Diagnostic]:
+    yield from warnings(file.cubin.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span)
 
 
 def warnings(remarks: Iterable[Remark], ptx: str, source: SourceFile, kernel: Span) -> list[Diagnostic]:

@@ -1,4 +1,4 @@
-"""Tiles that are read and never given a value: a T.copy that was forgotten, or a T.clear before a T.gemm.
+"""never-set: tiles that are read and never given a value: a T.copy that was forgotten, or a T.clear before a T.gemm.
 
 Whoever is unsure says nothing. A tile counts as set by whatever writes it without needing what it holds, wherever that
 stands; a statement that only adds to it sets nothing. Under an `if`, and where a value is chosen, nothing is known.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.driver.lints.registry import TILE, warns
+from tilec.driver.work import Work
 from tilec.ir.tile import (
     Buffer,
     Expr,
     For,
     If,
-    Kernel,
     Load,
     Parallel,
     Select,
@@ -29,8 +30,10 @@ from tilec.passes.analysis.usage import reads, writes
 from tilec.support.diagnostics import Diagnostic, Label, warning
 
 
-def unset(kernel: Kernel) -> Iterator[Diagnostic]:
+@warns(TILE)
+def unset(work: Work) -> Iterator[Diagnostic]:
     """A warning for each."""
+    kernel = work.source_kernel
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}
     first: dict[Buffer, Stmt] = {}
     for stmt in _leaves(kernel.body):
