@@ -51,6 +51,8 @@ class Asked:
     fragments_lie: ClassVar[Literal["alike", "its own way"] | None] = None
     """How the fragments lie that it works on: alike, as for element by element, or as `layout.assign_layouts` has a
     rule for. Who works on several has to say."""
+    by_warpgroups: ClassVar[bool] = False
+    """Whether each warpgroup can do its part of it without the others; who folds says along what, `folded`."""
     moves: ClassVar[bool] = False
     """Whether it is called by where from and where to."""
 
@@ -178,6 +180,11 @@ class Asked:
     @property
     def wait(self) -> str | None:
         """When it is waited for, where that is not left to tilec."""
+        return None
+
+    @property
+    def folded(self) -> int | None:
+        """The dimension of its first region, a fragment, that it folds; None where it folds none, or in other ways."""
         return None
 
     # ---- part by part ----------------------------------------------------------------------------------------------

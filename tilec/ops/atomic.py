@@ -51,6 +51,7 @@ class AtomicTile(TileOp):
     `parts`, `staged` and `wait` are as of a copy."""
 
     name = "atomic"
+    by_warpgroups = True
     fragments_lie = "alike"
     reaches_regions = False
     source: OnChip

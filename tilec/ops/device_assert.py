@@ -19,6 +19,7 @@ class DeviceAssert(TileOp):
     """Stops the grid where `condition` does not hold in some thread."""
 
     name = "device_assert"
+    by_warpgroups = True
     is_collective = False
     condition: Condition
     message: str

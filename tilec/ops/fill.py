@@ -27,6 +27,7 @@ class Fill(TileOp):
     """Sets each element of `tile` to `value`, of its dtype."""
 
     name = "fill"
+    by_warpgroups = True
     order_is_known = True
     tile: Annotated[Region, In(("shared", "fragment", "tmem", "local"))]
     value: Scalar

@@ -80,6 +80,7 @@ class Im2col(TileOp):
     """What a square filter sees in `images`, from this `row` and `column` of all that it sees on, to `matrix`."""
 
     name = "im2col"
+    by_warpgroups = True
     moves = True
     order_is_known = True
     reaches_regions = False

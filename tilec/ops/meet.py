@@ -88,6 +88,7 @@ class Meet(TileOp):
     """One of the `MEETINGS`; of `awaited` tiles what is under way has come before it. A grid meets at a `counter`."""
 
     name = "meet"
+    by_warpgroups = True
     reaches_regions = False
     awaited: tuple[Shared, ...] = ()
     what: Annotated[str, schema.Where(MEETINGS.__contains__, f"one of {', '.join(MEETINGS)}")] = field(kw_only=True)

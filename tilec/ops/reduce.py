@@ -42,6 +42,7 @@ class Reduce(TileOp):
     unless `clear`."""
 
     name = "reduce"
+    by_warpgroups = True
     fragments_lie = "its own way"
     order_is_known = True
     source: OnChip
@@ -64,6 +65,10 @@ class Reduce(TileOp):
 
     def continued(self) -> Reduce:
         return replace(self, clear=False)
+
+    @property
+    def folded(self) -> int:
+        return self.dim
 
 
 BITS = ("bitand", "bitor", "bitxor")

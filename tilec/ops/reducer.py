@@ -47,6 +47,7 @@ class ReducerInit(TileOp):
     """One part of each element begins with `value`, the others with what changes nothing; without one, all of them."""
 
     name = "reducer_init"
+    by_warpgroups = True
     reaches_regions = False
     parts: Parts
     everywhere: bool
@@ -59,11 +60,16 @@ class FinalizeReducer(TileOp):
     """Combines the parts of each element into `destination`."""
 
     name = "finalize_reducer"
+    by_warpgroups = True
     fragments_lie = "its own way"
     reaches_regions = False
     parts: Parts
     destination: Annotated[Region, In(("fragment",))]
     kind: Kind
+
+    @property
+    def folded(self) -> int:
+        return ACROSS_COPIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class BlockBarrier(TileOp):
     """All threads wait for each other; with `id` those of several roles, `threads` in number."""
 
     name = "barrier"
+    by_warpgroups = True
     reaches_regions = False
     awaited: tuple[Shared, ...] = ()
     id: Annotated[int, schema.Range(0, 15)] | None = field(default=None, kw_only=True)
@@ -44,6 +45,7 @@ class Fence(TileOp):
     """What threads have written to shared memory is visible to the asynchronous proxy."""
 
     name = "fence"
+    by_warpgroups = True
     is_collective = False
     via: Literal["nothing"] | None = field(default=None, metadata=BY_PASSES)
 
@@ -53,6 +55,7 @@ class CommitCopies(TileOp):
     """Closes a group of asynchronous copies."""
 
     name = "commit"
+    by_warpgroups = True
     is_collective = False
 
 
@@ -62,6 +65,7 @@ class WaitCopies(TileOp):
     marks one that a `sync` list asks for: of all threads, for what they all do."""
 
     name = "wait"
+    by_warpgroups = True
     is_collective = False
     reaches_regions = False
     awaited: tuple[Shared, ...] = ()

@@ -32,6 +32,7 @@ class Transpose(TileOp):
     """Puts the columns of `source` into the rows of `destination`."""
 
     name = "transpose"
+    by_warpgroups = True
     order_is_known = True
     reaches_regions = False
     source: Shared

@@ -25,6 +25,7 @@ class SetRegisters(TileOp):
     """Each thread of the warpgroup has `count` registers from here on."""
 
     name = "set_registers"
+    by_warpgroups = True
     is_collective = False
     count: Annotated[
         int,
@@ -39,6 +40,7 @@ class WaitWgmma(TileOp):
     """At most `pending` products of the warpgroup are under way behind it."""
 
     name = "wait_wgmma"
+    by_warpgroups = True
     is_collective = False
     pending: Whole
     via: Literal["wgmma", "nothing"] | None = field(default=None, metadata=BY_PASSES)

@@ -39,6 +39,7 @@ class Copy(TileOp):
     """
 
     name = "copy"
+    by_warpgroups = True
     fragments_lie = "alike"
     moves = True
     order_is_known = True

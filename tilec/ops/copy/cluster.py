@@ -24,6 +24,7 @@ class Send(TileOp):
     """What `source` holds to `destination` in `block` of the cluster."""
 
     name = "send"
+    by_warpgroups = True
     reaches_regions = False
     source: Shared
     destination: Shared

@@ -82,6 +82,7 @@ class Gemm(TileOp):
     """
 
     name = "gemm"
+    by_warpgroups = True
     fragments_lie = "its own way"
     order_is_known = True
     a: Annotated[Region, In(("shared", "fragment", "tmem"))]

@@ -33,9 +33,6 @@ from tilec.ir.tile import (
     with_children,
 )
 from tilec.ops.copy import Copy
-from tilec.ops.gemm import Gemm
-from tilec.ops.reduce import Reduce
-from tilec.ops.reducer import FinalizeReducer
 from tilec.passes.analysis.copy_nests import covers
 from tilec.passes.analysis.scheduling_hints import expanded
 from tilec.passes.analysis.usage import expressions, reads, writes
@@ -82,10 +79,10 @@ def resolve(kernel: Kernel, conflict: Conflict) -> tuple[Kernel, Conversion]:
     match stmt:
         case Parallel():
             statements = _nest(stmt, conflict, staging)
-        case Gemm() | Reduce() | FinalizeReducer():
-            statements = _operation(stmt, buffer, staging, kernel)
-        case TileOp():
+        case TileOp(is_elementwise=True):
             statements = _move(stmt, buffer, staging)
+        case TileOp():
+            statements = _operation(stmt, buffer, staging, kernel)
         case _:
             raise InternalError(f"{type(stmt).__name__} has no registers")
     used = dict.fromkeys(b for s in statements for b in (*reads(s), *writes(s)) if b.scope != "global")

@@ -12,10 +12,8 @@ import math
 from collections.abc import Iterable, Iterator
 
 from tilec.ir.affine import affine
-from tilec.ir.tile import Bind, Buffer, Expr, Load, Parallel, Stmt, Store, Var, substitute, walk, walk_expr
+from tilec.ir.tile import Bind, Buffer, Expr, Load, Parallel, Stmt, Store, TileOp, Var, substitute, walk, walk_expr
 from tilec.ir.types import BOOL
-from tilec.ops.atomic import AtomicTile
-from tilec.ops.copy import Copy
 from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.analysis.usage import expressions
 
@@ -36,7 +34,7 @@ def of_fragment(fragment: Buffer, stmts: Iterable[Stmt], threads: int) -> int:
     met: list[Buffer] = []
     for stmt in stmts:
         match stmt:
-            case Copy(regions=regions) | AtomicTile(regions=regions) if any(is_alike(r.buffer) for r in regions):
+            case TileOp(fragments_lie="alike", regions=regions) if any(is_alike(r.buffer) for r in regions):
                 met += [r.buffer for r in regions if not r.buffer.in_registers]
             case Parallel(extents=fragment.shape) if any(is_alike(b) for b, _ in _accesses(stmt)):
                 met += streams(stmt)

@@ -24,8 +24,7 @@ from tilec.ir.tile import IN_REGISTERS, Bind, For, Stmt, TileOp, bodies, walk
 from tilec.ops.gemm import Gemm
 from tilec.ops.lowering import Demand
 from tilec.ops.meet import is_for_every_role
-from tilec.ops.reduce import Reduce, crossing_warps
-from tilec.ops.reducer import ACROSS_COPIES, FinalizeReducer
+from tilec.ops.reduce import crossing_warps
 from tilec.ops.sync import is_explicit
 from tilec.passes.analysis.compound import is_compound
 from tilec.passes.analysis.control_slice import is_kept_by_every_role
@@ -199,9 +198,13 @@ def _keeps_to_itself(stmt: Stmt, laid: Laid, own: frozenset[str]) -> bool:
     if isinstance(stmt, Bind) or any(scopes.get(name) not in IN_REGISTERS for name in accesses(stmt).writes - own):
         return False
     for inner in walk((stmt,)):
-        if isinstance(inner, Reduce | FinalizeReducer):
-            dim = inner.dim if isinstance(inner, Reduce) else ACROSS_COPIES
-            if crossing_warps(laid.fragments[inner.regions[0].buffer.name], dim) > 1:
+        if not isinstance(inner, TileOp):
+            continue
+        if not inner.by_warpgroups:
+            return False
+        if inner.folded is not None:
+            folded = laid.fragments[inner.regions[0].buffer.name]
+            if crossing_warps(folded, inner.folded) > 1:
                 return False
     return True
 
