@@ -68,7 +68,7 @@ def test_options_that_go_with_a_problem(capfd: pytest.CaptureFixture[str]) -> No
 
 def test_light_specialisation_only_divides(capfd: pytest.CaptureFixture[str]) -> None:
     for threshold, is_light in (("512", False), ("511", True), ("0", True)):
-        assert tilec(GEMM, "--rrt-size-threshold", threshold, "--emit", "schedule,cubin", "-o", "light") == 0
+        assert tilec(GEMM, "--max-scheduled-ii", threshold, "--emit", "schedule,cubin", "-o", "light") == 0
         loop = json.loads(Path("light.trace.json").read_text())["tilec"]["loops"][0]
         assert {op["role"] for op in loop["ops"]} == {"producer", "consumer"}
         assert (loop["stages"] == 1 and loop["ii"] > 1000) if is_light else loop["ii"] == 512

@@ -34,7 +34,7 @@ def options() -> frozenset[str]:
     found = {"--help", "--version"}
     for command in (command_of([])[0], *(make() for make in COMMANDS.values())):
         for param in command.params:
-            found |= {*param.opts, *param.secondary_opts}
+            found |= {*param.opts, *param.secondary_opts, *getattr(param, "former", ())}
     return frozenset(found)
 
 

@@ -65,5 +65,5 @@ def test_what_only_one_kernel_has(tmp_path: Path, capsys: pytest.CaptureFixture[
     trace = str(tmp_path / "t.json")
     assert main([str(SEVERAL), "-D", "M=64", "-o", str(tmp_path / "a.cubin"), "--schedule-trace-file", trace]) == 1
     error = capsys.readouterr().err
-    assert "error[which-entry]: the file has 4 kernels, each with its own schedule" in error
+    assert "error[ambiguous-entry]: the file has 4 kernels, each with its own schedule" in error
     assert list(tmp_path.iterdir()) == []

@@ -103,9 +103,9 @@ def _line(text: str) -> int:
 
 
 def test_a_ptx_line_leads_to_its_source_line() -> None:
-    remark = Remark("injected-wait", "C7517", "a wait is injected", "k", _line("add.u32 %r0, %r0, 1;"))
+    remark = Remark("inserted-wait", "C7517", "a wait is injected", "k", _line("add.u32 %r0, %r0, 1;"))
     (warning,) = assembler_log.warnings([remark], PTX, KERNEL, Span(1, 1, 1, 6))
-    assert (warning.code, warning.severity) == ("injected-wait", "warning")
+    assert (warning.code, warning.severity) == ("inserted-wait", "warning")
     assert warning.primary is not None
     assert warning.primary.span == Span(2, 5, 2, 11)
     assert warning.notes == ("C7517: a wait is injected", "PTX line 6: add.u32 %r0, %r0, 1;")
@@ -120,7 +120,7 @@ def test_a_remark_without_a_line_is_about_the_kernel() -> None:
 
 
 def test_code_before_the_first_loc_is_about_the_kernel() -> None:
-    remark = Remark("injected-wait", "C7519", "an arrive is injected", "k", _line("mov.u32 %r0, 0;"))
+    remark = Remark("inserted-wait", "C7519", "an arrive is injected", "k", _line("mov.u32 %r0, 0;"))
     (warning,) = assembler_log.warnings([remark], PTX, KERNEL, Span(1, 1, 1, 6))
     assert warning.primary is not None
     assert warning.primary.span.line == 1
@@ -128,6 +128,6 @@ def test_code_before_the_first_loc_is_about_the_kernel() -> None:
 
 def test_remarks_of_one_kind_on_one_line_are_one_warning() -> None:
     line = _line("add.u32 %r0, %r0, 1;")
-    many = [Remark("injected-wait", "C7519", f"number {i}", "k", line) for i in range(5)]
+    many = [Remark("inserted-wait", "C7519", f"number {i}", "k", line) for i in range(5)]
     (warning,) = assembler_log.warnings(many, PTX, KERNEL, Span(1, 1, 1, 6))
     assert warning.notes[-1] == "and 2 more of the kind"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -106,6 +108,32 @@ def judged(warnings: list[Diagnostic], lint: Lint) -> list[Diagnostic]:
 def test_other_warnings_are_no_lints() -> None:
     other = Diagnostic("schedule-not-proven", "so", severity="warning")
     assert judged([other], "error") == judged([other], "off") == [other]
+
+
+@pytest.mark.parametrize("given", [["--stop-after", "schedule"], ["--stop-after", "ptx"], []], ids=" ".join)
+def test_lints_are_judged_wherever_a_build_ends(given: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """All of what was found by then, in one go."""
+    Path("columns.tl").write_text(kernel(MATRIX, *COLUMNS[:5], COLUMNS[5].format(other="u[j, i]")))
+    assert main(["columns.tl", "-o", "out", *given, "--lint=error"]) == 1
+    assert capfd.readouterr().err.count("error[bank-conflict]") == 1
+    assert main(["columns.tl", "-o", "out", *given]) == 0
+    assert capfd.readouterr().err.count("warning[bank-conflict]") == 1
+    assert main(["columns.tl", "-o", "out", *given, "--lint=off"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_only_the_lints_of_a_stage_that_is_reached_are_loaded() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["never_set"]
+
+
+LOADED = f"""
+import sys
+from tilec.cli import main
+main(["check", {str(GEMM)!r}])
+loaded = [name.split(".") for name in sys.modules if name.startswith("tilec.driver.lints.")]
+print(*(words[-1] for words in loaded if len(words) == 5))
+"""
 
 
 # ---- bank conflicts --------------------------------------------------------------------------------------------------
@@ -279,9 +307,9 @@ def test_accumulators_that_do_not_fit(capfd: pytest.CaptureFixture[str]) -> None
     wide = [str(GEMM), "--target", "sm_100a", "-D", "block_M=256", "-D", "block_N=512", "-o", "a.cubin"]
     assert main(wide) == 0
     said = capfd.readouterr().err
-    assert "warning[tensor-memory-full]: the accumulators need 1024 columns of tensor memory" in said
+    assert "warning[tensor-memory-exhausted]: the accumulators need 1024 columns of tensor memory" in said
     assert "gemm.tl:22:" in said and "use a smaller tile" in said
     assert main([*wide, "--lint=error"]) == 1
-    assert "error[tensor-memory-full]" in capfd.readouterr().err
+    assert "error[tensor-memory-exhausted]" in capfd.readouterr().err
     assert main([str(GEMM), "--target", "sm_100a", "-o", "b.cubin"]) == 0
-    assert "tensor-memory-full" not in capfd.readouterr().err
+    assert "tensor-memory-exhausted" not in capfd.readouterr().err

@@ -26,6 +26,7 @@ from tilec.cli.console import (
     show_tables,
     usage,
 )
+from tilec.cli.former import FormerSpellings
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.limits import Limits, bounded, limit_options
 from tilec.driver.build import Observer
@@ -39,10 +40,17 @@ NO_ROOM = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 @click.command()
 @click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Check so many at a time.")
-@click.option("--parts", is_flag=True, help="A file without kernels, which others import, is no mistake.")
+@click.option(
+    "library",
+    "--library",
+    cls=FormerSpellings,
+    former={"--parts": "--library"},
+    is_flag=True,
+    help="A file without kernels, which others import, is no mistake.",
+)
 @limit_options
 @kernel_options
-def check(kernels: tuple[str, ...], jobs: int, parts: bool, verbose: bool, **given: Any) -> None:
+def check(kernels: tuple[str, ...], jobs: int, library: bool, verbose: bool, **given: Any) -> None:
     """Look for mistakes in kernels, without compiling them. Prints nothing if there are none."""
     from tilec.driver.batch import Job, compile_all
 
@@ -50,7 +58,7 @@ def check(kernels: tuple[str, ...], jobs: int, parts: bool, verbose: bool, **giv
         sources = [files.read_source(kernel) for kernel in kernels]
         asked = [compile_options({**given, "target": target}) for target in target_names(given)]
     made = compile_all([Job(s, options, only_check=True) for s in sources for options in asked], jobs)
-    reported_all(one for one in made if not (parts and [d.code for d in one.diagnostics] == ["no-kernel"]))
+    reported_all(one for one in made if not (library and [d.code for d in one.diagnostics] == ["no-kernel"]))
 
 
 @click.command()

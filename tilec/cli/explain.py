@@ -20,7 +20,7 @@ from tilec.support.diagnostics import fail
 @click.argument("code", required=False, shell_complete=one_of(codes))
 def explain(code: str | None) -> None:
     """Say more about an error or warning: explain CODE. Without a code, list them all."""
-    from tilec.driver.explanations import EXPLANATIONS
+    from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
     if code is None:
         for name in sorted(EXPLANATIONS):
@@ -29,6 +29,9 @@ def explain(code: str | None) -> None:
             print(f"{name:24} {first.removesuffix('.')}")
         return
     code = code.strip("[]")
+    if code in FORMER_CODES:
+        print(f"{code} is called {FORMER_CODES[code]} now:\n")
+        code = FORMER_CODES[code]
     if code not in EXPLANATIONS:
         import difflib
 

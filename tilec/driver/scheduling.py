@@ -53,8 +53,8 @@ def problems_of(
             unlimited_smem=options.switches.unlimited_smem,
             ping_pong=options.ping_pong,
             overlap=options.overlap,
-            store_role=options.store_role,
-            most=options.rrt_size_threshold,
+            store_role=options.epilogue_warp,
+            most=options.max_scheduled_ii,
         )
         for loop in ready if target.ceilings else ():
             check_ceilings(loop, target)
@@ -127,7 +127,7 @@ def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Soluti
     from tilec.sched.solve import solve
 
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
-    problem, most = loop.problem, options.rrt_size_threshold
+    problem, most = loop.problem, options.max_scheduled_ii
     try:
         is_light = most is not None and len({*loop.roles}) > 1 and bounds(problem).mii > most
         if is_light:

@@ -93,8 +93,14 @@ def _checked(switches: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in ("target", "entry", "defines"):
         if name in switches:
             raise ValueError(f"{name} is no switch: it is an argument of compile itself")
-    options.check_fields(switches)
-    return switches
+    current: dict[str, Any] = {}
+    for name, value in switches.items():
+        now = options.FORMER_NAMES.get(name.replace("_", "-"), name)
+        if now != name:
+            warnings.warn(f"the switch {name} is called {now} now", DeprecationWarning, stacklevel=3)
+        current[now] = value
+    options.check_fields(current)
+    return current
 
 
 def _source(source: str | os.PathLike[str]) -> SourceFile:

@@ -195,7 +195,7 @@ def _is_positive(call: Call) -> bool:
     items = value if isinstance(value, tuple) else (value,)
     if any(isinstance(i, int) and not isinstance(i, bool) and i < 1 for i in items):
         fail(
-            "barrier-count",
+            "bad-arrival-count",
             "a barrier needs at least one arrival",
             call["arrive_count"].span,
             "nobody could be waited for",

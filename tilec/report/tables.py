@@ -42,9 +42,10 @@ def plain_table(title: str, *columns: str) -> Table:
 
 def decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType:
     """What was decided for the kernel beside the schedules of its loops, by whom and why."""
-    table = plain_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
+    table = plain_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because", "<weighed")
     for decision in decisions:
-        table.add_row(decision.what, decision.chosen, decision.by, decision.why)
+        weighed = "; ".join(f"{each.answer}: {each.price:,} {each.unit}" for each in decision.alternatives)
+        table.add_row(decision.what, decision.chosen, decision.by, decision.why, weighed)
     return table
 
 

@@ -48,7 +48,7 @@ def _check_count(kernel: Kernel, op: BlockBarrier) -> None:
         return  # threads of several roles (`sema.explicit_roles`)
     if threads not in (None, kernel.threads):
         fail(
-            "part-of-a-block",
+            "divergent-barrier",
             "T.sync_threads is for all threads of the block",
             op.span,
             f"{threads} of {kernel.threads}",

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from tilec.frontend.sema.pipeline_records import Nested, Pipelines
 from tilec.frontend.sema.stage_arrivals import Arriving, arriving, with_arrivals
 from tilec.frontend.sema.stage_contents import check_contents
-from tilec.frontend.sema.stages import Nested, Pipelines, payload_bytes
+from tilec.frontend.sema.stages import payload_bytes
 from tilec.ir.tile import Cluster, Stmt
 from tilec.ops.barriers import AllocBarrier, allocation, barrier_of
 from tilec.ops.values import SIDES, Pipeline, Side
@@ -22,7 +23,7 @@ _DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 
 def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, mistakes: Mistakes) -> list[Stmt]:
     """The statements, with the counts of the pipelines' barriers, and who arrives at each release. Errors:
-    `pipeline-role`, `pipeline-order`, `pipeline-drain`, `stage-side`."""
+    `pipeline-role`, `pipeline-deadlock`, `pipeline-drain`, `stage-access`."""
     counts: dict[str, AllocBarrier] = {}
     releases: dict[tuple[str, range], Arriving] = {}
     is_whole = not mistakes.met  # what is missing may have been an acquire
@@ -144,7 +145,7 @@ def _refuse_cycle(cycle: tuple[Nested, ...]) -> None:
     ]
     first, *others = labels
     fail(
-        "pipeline-order",
+        "pipeline-deadlock",
         "roles may wait for each other for ever: each holds a stage that another one needs",
         first.span,
         first.text,

@@ -9,7 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tilec.frontend.sema import evaluate
+from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.pointers import strided
+from tilec.frontend.syntax import ast
 from tilec.ir.affine import add
 from tilec.ir.expr import constant
 from tilec.ir.tile import (
@@ -75,7 +78,7 @@ def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
     assert isinstance(source, Buffer)
     if source.is_dynamic:
         fail(
-            "runtime-shape",
+            "dynamic-shape",
             f"{call.name} of a tensor whose shape is known at launch",
             call["src"].span,
             f"this is {describe(source)}",
@@ -116,6 +119,13 @@ def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
             secondary=(Label(source.span, f"{source.dtype}{show_shape(source.shape)}"),),
         )
     return Buffer(names.take(f"{source.name}_view"), shape, dtype, source.scope, call.span), source
+
+
+def seen(context: Context, path: str, node: ast.Call) -> Buffer:
+    """T.reshape, T.view and their like, as a buffer that stands for another one."""
+    made, source = view(asked_view(path, *evaluate.arguments(context, node), node.span), context.unique)
+    context.views[made.name] = context.views.get(source.name, source)
+    return made
 
 
 def without_views(

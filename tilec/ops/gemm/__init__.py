@@ -254,7 +254,7 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
         b_n *= 2
     if b_n != c_n and is_pair:
         fail(
-            "bad-pair",
+            "bad-cta-pair",
             "each of two blocks that multiply together has half of B's columns",
             call["B"].span,
             f"{b_n // 2} here, of the {c_n} of C",

@@ -42,7 +42,7 @@ class _Count:
 
 
 def check_counts(kernel: Kernel, roles: Sequence[Role]) -> None:
-    """Errors: `pipeline-counts`."""
+    """Errors: `unbalanced-acquires`."""
     scalars = [param for param in kernel.params if isinstance(param, Var) and param.dtype == INT32]
     for which, block in _blocks(kernel):
         found: dict[str, list[_Count]] = {}
@@ -74,7 +74,7 @@ def _check(pipeline: str, counts: Sequence[_Count], which: str, scalars: Sequenc
     sizes = [var for var in scalars if var in blamed.sizes]
     where = "".join(f", where {var.name} = {SIZE:,}" for var in sizes)
     fail(
-        "pipeline-counts",
+        "unbalanced-acquires",
         f"{blamed.role} {does} {_stages(blamed)} of {pipeline}, of which {usual.stages[0]:,} are {are}",
         blamed.span,
         _spoken(blamed),

@@ -121,7 +121,7 @@ class Watch(Protocol):
 
 
 def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
-    """Errors: `never-arrived`, `barrier-deadlock`, `barrier-bytes`."""
+    """Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
     _check_arrivals(_allocations(kernel), statements)
     with suppress(Unknown):
@@ -155,7 +155,7 @@ def run(
     watch: Watch | None = None,
 ) -> None:
     """The barriers of the first block, and of those that reach them. Raises `Unknown` where only a run knows that has
-    other scalars than these. Errors: `barrier-deadlock`, `barrier-bytes`."""
+    other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
     made = _allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
@@ -194,7 +194,7 @@ def _check_arrivals(made: dict[str, AllocBarrier], statements: list[TileOp]) -> 
         # Of a drain none may be there, where no trip has filled anything.
         if isinstance(op, AwaitBarrier) and barrier_name(op) not in arrived and op.drains is None:
             fail(
-                "never-arrived",
+                "missing-arrival",
                 f"nobody arrives at {barrier_name(op)}, which is waited for here",
                 op.span,
                 "waits for ever",
@@ -354,7 +354,7 @@ def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None
 
 def _asked_again(step: Step) -> None:
     fail(
-        "bad-pair",
+        "bad-cta-pair",
         "the second block of a pair asks for this too",
         step.span,
         "one thread of the first says what the tensor cores of both do",
@@ -408,7 +408,7 @@ def _unequal(place: Place, barrier: _Barrier) -> None:
     said = dict.fromkeys((*barrier.announced, *barrier.copied))
     first, *others = said
     fail(
-        "barrier-bytes",
+        "transaction-bytes",
         f"{abs(barrier.bytes):,} {more} bytes are announced to {_spoken(place[1:])} than are copied",
         first,
         "its phase never completes" if barrier.bytes > 0 else "announced here",

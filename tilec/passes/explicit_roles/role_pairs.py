@@ -37,14 +37,14 @@ def counted_elsewhere(kernel: Kernel) -> dict[str, Expr]:
 
 
 def check_pairs(kernel: Kernel) -> None:
-    """Errors: `bad-pair`."""
+    """Errors: `bad-cta-pair`."""
     operations = _operations(kernel)
     said = [op for op in operations if op.is_paired]
     if not said:
         return
     if kernel.cluster.blocks != 2:
         fail(
-            "bad-pair",
+            "bad-cta-pair",
             "only clusters of two blocks are pairs",
             said[0].span,
             f"this kernel's have {kernel.cluster.blocks}" if kernel.cluster.blocks > 1 else "this kernel has none",
@@ -54,7 +54,7 @@ def check_pairs(kernel: Kernel) -> None:
     alone = next((op for op in products if not op.is_paired), None)
     if alone is not None or not products:
         fail(
-            "bad-pair",
+            "bad-cta-pair",
             "all products of a kernel are done by two blocks, or none",
             (alone or said[0]).span,
             "done by one block" if alone else "no product is",
@@ -63,7 +63,7 @@ def check_pairs(kernel: Kernel) -> None:
         )
     for op in products:
         if reason := _why_not(op):
-            fail("bad-pair", "two blocks cannot do this product together", op.span, reason)
+            fail("bad-cta-pair", "two blocks cannot do this product together", op.span, reason)
     factors = {r.buffer: op for op in products for r in op.regions[:2]}
     for stmt in walk(kernel.body):
         _check_filled(stmt, factors)
@@ -91,7 +91,7 @@ def _check_filled(stmt: Stmt, factors: Mapping[Buffer, TileOp]) -> None:
     tile = next((tile for tile in writes(stmt) if tile in factors), None)
     if tile is not None:
         fail(
-            "bad-pair",
+            "bad-cta-pair",
             f"{tile.name} is multiplied by two blocks, so TMA alone fills it",
             stmt.span,
             "filled by threads here",

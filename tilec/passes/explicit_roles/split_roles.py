@@ -68,7 +68,7 @@ def is_by_hand(kernel: Kernel) -> bool:
 
 def parts(kernel: Kernel) -> tuple[Part, ...]:
     """The roles in the order of their warps, behind what they do in common; none where nothing is shared out by hand.
-    Errors: `divided-fragment`, `divided-work`."""
+    Errors: `cross-role-fragment`, `cross-role-operation`."""
     if not is_by_hand(kernel):
         return ()
     first = next((i for i, stmt in enumerate(kernel.body) if any(groups_of(s) for s in walk((stmt,)))), None)
@@ -131,7 +131,7 @@ def _own(stmt: Stmt, role: range, team: range) -> Iterator[Stmt]:
     """The role's share of a statement that a team runs."""
     if _is_collective(stmt) and role != team:
         fail(
-            "divided-work",
+            "cross-role-operation",
             "warpgroups that divide the work do this together",
             stmt.span,
             f"warpgroups {team.start} to {team.stop - 1} come here, of which some run other statements alone",
@@ -184,7 +184,7 @@ def _check_fragments(found: list[Part]) -> None:
                 other, where = owner.setdefault(buffer, (part, stmt.span))
                 if other is not part:
                     fail(
-                        "divided-fragment",
+                        "cross-role-fragment",
                         f"{buffer.name} lies in the registers of {_spoken(other)}, which {_spoken(part)} cannot reach",
                         stmt.span,
                         f"used here by {_spoken(part)}",

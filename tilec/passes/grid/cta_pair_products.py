@@ -58,8 +58,8 @@ def with_pairs(laid: Laid, target: Target, options: CompileOptions) -> tuple[Lai
     clusters."""
     if not target.has("tcgen05") or laid.form != "warp_specialised" or laid.kernel.cluster.blocks == 1:
         return None, ()
-    if not options.pairs:
-        return None, (Decision("pairs", "none", "the command line", "--no-pairs"),)
+    if not options.cta_pairs:
+        return None, (Decision("pairs", "none", "the command line", "--no-cta-pairs"),)
     shared = with_multicast(laid)
     axis = "xyz"[max(range(3), key=lambda at: laid.kernel.cluster.extents[at])]
     reason = _why_not(shared, axis)

@@ -337,8 +337,11 @@ const sectionsOf = (traces, report) => {
       add(`roofline${after}`, `${of}Roofline`, roofline(report.predictions[index]));
     }
     if (trace.decisions.length) {
-      const rows = trace.decisions.map((made) => [made.what, made.chosen, made.by, made.why]);
-      add(`decisions${after}`, `${of}Decisions`, table(["what", "decision", "by", "because"], rows));
+      const price = (each) => `${each.answer}: ${each.price} ${each.unit}`;
+      const rows = trace.decisions.map((made) => [
+        made.what, made.chosen, made.by, made.why, (made.alternatives || []).map(price).join("; "),
+      ]);
+      add(`decisions${after}`, `${of}Decisions`, table(["what", "decision", "by", "because", "weighed"], rows));
     }
     trace.loops.forEach((loop, at) => {
       const head = `${loop.name}: II ${loop.ii}, ${loop.stages} stages, ${loop.status}`;

@@ -1,4 +1,4 @@
-"""register-spill, wgmma-serialised, injected-wait, setmaxnreg-ignored: what the assembler did, in its own log.
+"""register-spill, wgmma-serialised, inserted-wait, setmaxnreg-ignored: what the assembler did, in its own log.
 
 `.loc` lines lead from a PTX line back to its source line.
 """
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 _TITLES: dict[RemarkKind, str] = {
     "register-spill": "registers spill to local memory",
     "wgmma-serialised": "the assembler serialises the wgmma instructions",
-    "injected-wait": "the assembler injects waits between wgmma instructions",
+    "inserted-wait": "the assembler injects waits between wgmma instructions",
     "setmaxnreg-ignored": "the assembler ignores setmaxnreg",
     "assembler-warning": "the assembler warns",
 }
 _HELP: dict[RemarkKind, str] = {
     "register-spill": "use a smaller tile, or more threads to share it",
     "wgmma-serialised": "touch accumulators and operand registers only after the loop, or use a smaller tile",
-    "injected-wait": "keep what touches the accumulator out of the loop, or let it stand right behind the product",
+    "inserted-wait": "keep what touches the accumulator out of the loop, or let it stand right behind the product",
     "setmaxnreg-ignored": "use more threads, or --pipeline-strategy unspecialize",
 }
 
 _MOST_NOTES = 3
 
 
-@lint(ASSEMBLER, "register-spill", "wgmma-serialised", "injected-wait", "setmaxnreg-ignored")
+@lint(ASSEMBLER, "register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored")
 def remarks(file: File) -> Iterator[Diagnostic]:
     yield from warnings(file.cubin.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span)
 

@@ -1,4 +1,4 @@
-"""never-set: tiles that are read and never given a value: a T.copy that was forgotten, or a T.clear before a T.gemm.
+"""uninitialised-read: tiles that are read and never given a value: a T.copy was forgotten, or a T.clear before T.gemm.
 
 Whoever is unsure says nothing. A tile counts as set by whatever writes it without needing what it holds, wherever that
 stands; a statement that only adds to it sets nothing. Under an `if`, and where a value is chosen, nothing is known.
@@ -46,7 +46,7 @@ def unset(work: Work) -> Iterator[Diagnostic]:
         if tile in first:
             adds = tile in writes(first[tile])
             yield warning(
-                "never-set",
+                "uninitialised-read",
                 f"nothing gives {tile.name} a value",
                 tile.span,
                 "allocated here",
