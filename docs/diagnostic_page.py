@@ -14,9 +14,9 @@ INTRODUCTION = """# Diagnostics
 *Made by `python docs/generate.py` from `tilec/driver/explanations.txt`; edit the texts there, not here.*
 
 Every error, warning and lint carries a code in brackets: `error[shape-mismatch]: …`. `tilec explain CODE` says what
-stands here. `-Wno-CODE` silences a warning, `-Werror` makes errors of them; lints have `--lint=error` and
-`--lint=off`. A code that was called otherwise in an earlier version is still understood by that. *Shown by* names a
-kernel of the tests that is refused or warned of so, with the message beside the line to blame.
+stands here. `-Wno-CODE` silences a warning, `-Werror=CODE` makes an error of it, `-Werror` of all; lints have
+`--lint=error` and `--lint=off`. A code that was called otherwise in an earlier version is still understood by that.
+*Shown by* names a kernel of the tests that is refused or warned of so, with the message beside the line to blame.
 
 """
 

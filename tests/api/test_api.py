@@ -250,6 +250,11 @@ def test_a_switch_by_the_name_that_it_had() -> None:
         tilec.compile(SCALED, device="emulator", switches={"dependent_launch": False})
 
 
+def test_a_code_by_the_name_that_it_had() -> None:
+    with pytest.warns(DeprecationWarning, match="the code never-set is called uninitialised-read now"):
+        tilec.compile(SCALED, device="emulator", switches={"silenced": ("never-set",)})
+
+
 def test_constants_of_numpy() -> None:
     a, b = np.ones((4, 64), np.float32), np.zeros((4, 64), np.float32)
     tilec.compile(SCALED, device="emulator", factor=np.float32(3.0))(a, b, 1.0)

@@ -100,6 +100,19 @@ def test_an_older_code_silences_and_is_told_of(tmp_path: Path, capfd: pytest.Cap
     assert "write -Wno-uninitialised-read" in said
 
 
+def test_one_warning_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kernel = tmp_path / "k.tl"
+    kernel.write_text(UNSET, encoding="utf-8")
+    assert tilec("check", "-Werror=uninitialised-read", str(kernel)) == 1
+    assert "error[uninitialised-read]" in capfd.readouterr().err
+    assert tilec("check", "-Werror=depth-override", str(kernel)) == 0
+    assert "warning[uninitialised-read]" in capfd.readouterr().err
+    assert tilec("check", "-Werror=never-set", str(kernel)) == 1
+    assert "write -Werror=uninitialised-read" in capfd.readouterr().err
+    assert tilec("check", "-Werror=no-such", str(kernel)) == 1
+    assert "error[unknown-code]: -Werror=no-such is no warning option" in capfd.readouterr().err
+
+
 def test_of_two_spellings_the_new_one_counts() -> None:
     params = command().make_context("tilec", ["--cluster", "2x1", "--no-cluster", KERNEL]).params
     assert params["cluster"] == "2x1"

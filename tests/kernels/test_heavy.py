@@ -78,6 +78,19 @@ def _statements(count: int) -> str:
     )
 
 
+def _nest(depth: int) -> str:
+    """Loops in loops, each of which does something before the one in it: each is entered in ways of its own."""
+    begin = (
+        f'{_BEGIN}def kernel(A: T.Tensor((1024, 64), "float32"), B: T.Tensor((1024, 64), "float32")):\n'
+        "    with T.Kernel(16, threads=128) as bx:\n"
+        '        tile = T.alloc_shared((64, 64), "float32")\n'
+        '        sums = T.alloc_fragment((64, 64), "float32")\n'
+    )
+    lines = ["for k{at} in T.serial(4):", "    T.copy(A[bx * 64, 0], tile)", "    T.copy(tile, sums)"]
+    loops = (f"{'    ' * (2 + at)}{line.format(at=at)}\n" for at in range(depth) for line in lines)
+    return f"{begin}{''.join(loops)}        T.copy(tile, B[bx * 64, 0])\n"
+
+
 HEAVY = {
     "elements": (_elementwise(65536, 65536, 128, "A[i, j] + 1.0"), {1}),
     "functions": (_elementwise(1024, 2048, 32, "T.sin(A[i, j]) + T.exp(A[i, j])"), {1}),
@@ -88,6 +101,7 @@ HEAVY = {
     "largest_fragment_of_halves": (_fragment(256, 512, "float16"), {0}),
     "halves": (_fragment(512, 512, "float16"), {1}),
     "loops": (_loops(48), {0}),
+    "nest": (_nest(20), {0}),
     "statements": (_statements(50), {0}),
 }
 """The text, and how the compiler may end."""

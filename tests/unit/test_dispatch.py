@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
+from tilec.frontend.sema import allocations, loops
 from tilec.frontend.sema.dispatch import COMPILE_TIME, KERNEL
-from tilec.frontend.sema.vocabulary import supported_names
+from tilec.frontend.sema.vocabulary import ALLOCATIONS, LOOPS, supported_names
 from tilec.frontend.syntax import ast
 from tilec.ops.python import NAMES
 from tilec.ops.views import AT_DATA
@@ -25,3 +26,8 @@ def test_every_name_with_a_reader_is_a_supported_one() -> None:
     read = {*KERNEL.values, *KERNEL.actions}
     assert {name for name in read - known if name.startswith("T.")} == set()
     assert COMPILE_TIME.values.keys() <= KERNEL.values.keys()
+
+
+def test_allocations_and_loops_are_the_names_that_are_said_to_be() -> None:
+    assert {*allocations.SIGNATURES, *allocations.OTHERS} == set(ALLOCATIONS)
+    assert {*loops.SEQUENTIAL, *loops.NESTS, loops.PERSISTENT.name} == set(LOOPS)

@@ -35,7 +35,7 @@ def kernel_options(command: Command) -> Command:
             "-W",
             multiple=True,
             metavar="WORD",
-            help="-Wno-CODE silences a warning, -Wno-all every one; -Werror makes them errors.",
+            help="-Wno-CODE silences a warning, -Wno-all every one; -Werror=CODE makes one an error, -Werror all.",
         ),
         click.option(
             "--diagnostics-format",
@@ -102,7 +102,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
     target, *others = target_names(given)
     if others:
         usage(f"--target {given['target']}: this is about one machine at a time, so name one")
-    silenced = [_silenced(word) for word in given["warn"] if word != "error"]
+    words = [_warning_word(word) for word in given["warn"]]
     tuned = given["tuned"]
     if given["schedule"] is not None and tuned is not None:
         usage("--schedule and --tuned exclude each other: both have a schedule")
@@ -110,8 +110,9 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         **{field: _value(field, stated, given[field]) for field, stated in OPTIONS.items()} | {"target": target},
         cache_dir=options.cache_folder(),
         switches=options.switches(),
-        silenced=tuple(silenced),
-        warnings_are_errors="error" in given["warn"],
+        silenced=tuple(word.removeprefix("no-") for word in words if word.startswith("no-")),
+        errors=tuple(word.removeprefix("error=") for word in words if word.startswith("error=")),
+        warnings_are_errors="error" in words,
     )
     _warn_of_former(asked)
     if tuned is None:
@@ -140,17 +141,24 @@ def _warn_of_former(asked: CompileOptions) -> None:
     show(observer.warnings, None)
 
 
-def _silenced(word: str) -> str:
-    """The code that `-Wno-CODE` names."""
+def _warning_word(word: str) -> str:
+    """What stands behind -W, with the code that it names as it is called now."""
     from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
-    code = word.removeprefix("no-")
-    if code in FORMER_CODES and code != word:
-        remember_former(f"-Wno-{code}", f"-Wno-{FORMER_CODES[code]}")
-        return FORMER_CODES[code]
-    if word != "no-all" and (code not in EXPLANATIONS or code == word):
-        fail("unknown-code", f"-W{word} is no warning option", help="write -Wno-CODE, -Wno-all or -Werror")
-    return code
+    if word in ("error", "no-all"):
+        return word
+    kind = next((kind for kind in ("no-", "error=") if word.startswith(kind)), "")
+    code = word.removeprefix(kind)
+    now = FORMER_CODES.get(code, code)
+    if not kind or now not in EXPLANATIONS:
+        fail(
+            "unknown-code",
+            f"-W{word} is no warning option",
+            help="write -Wno-CODE, -Wno-all, -Werror=CODE or -Werror",
+        )
+    if now != code:
+        remember_former(f"-W{word}", f"-W{kind}{now}")
+    return f"{kind}{now}"
 
 
 def target_names(given: dict[str, Any]) -> tuple[str, ...]:

@@ -193,7 +193,7 @@ def _about(asked: Asked) -> dict[str, str]:
 
     from tilec.sched.cache import ORTOOLS, SOLVER
 
-    rest = replace(asked.base, cache_dir=None, solve_afresh=False, silenced=(), target="", calibration="")
+    rest = replace(asked.base, cache_dir=None, solve_afresh=False, silenced=(), errors=(), target="", calibration="")
     return {
         "version of tilec": f"{__version__}, scheduler {SOLVER}, ortools {ORTOOLS}",
         "kernel": asked.source.digest(),

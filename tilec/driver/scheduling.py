@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -222,14 +221,6 @@ def order_roles(work: Work, observer: Observer) -> Work:
 # ---- what is written and checked of them -----------------------------------------------------------------------------
 
 
-def schedule_violations(planned: tuple[Planned, ...]) -> Iterator[str]:
-    """The verifier's word on every schedule, wherever it came from."""
-    from tilec.sched.verify import violations
-
-    for p in planned:
-        yield from violations(p.loop.problem, p.solution.schedule)
-
-
 def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...]:
     """That schedules were searched for no further, where the budget is spent."""
     if not budget.is_spent:
@@ -241,14 +232,8 @@ def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...
     return (Decision("search", "budget spent", "the compiler" if is_usual else "the command line", why),)
 
 
-def problem_violations(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
-    from tilec.sched.check import faults
-
-    for loop in loops:
-        yield from faults(loop.problem)
-
-
 def problem_text(loops: tuple[LoopProblem, ...]) -> str:
+    """The problems as the JSON that `tilec schedule --problem` reads."""
     import json
 
     from tilec.sched.text import to_json

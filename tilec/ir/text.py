@@ -109,6 +109,7 @@ def show_declared(buffer: Buffer) -> str:
 
 
 def show_extent(extent: Extent) -> str:
+    """A size as tile IR's text has it: a number, or an expression of sizes known at launch."""
     return str(extent) if isinstance(extent, int) else show_expr(extent)
 
 

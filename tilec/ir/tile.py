@@ -71,6 +71,8 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Const:
+    """A literal of a type."""
+
     value: int | float | bool
     dtype: DType
 
@@ -126,6 +128,8 @@ an answer of cluster launch control whether it gives a block's work away, and th
 
 @dataclass(frozen=True, slots=True)
 class Unary:
+    """One operand, and a result of `dtype`."""
+
     op: UnaryOp
     a: Expr
     dtype: DType
@@ -156,12 +160,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
+    """The value of `a` converted to `dtype`."""
+
     a: Expr
     dtype: DType
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
+    """`then` where `condition` (of type bool) holds, else `orelse`; both are of `dtype`."""
+
     condition: Expr
     then: Expr
     orelse: Expr
@@ -186,10 +194,12 @@ Extent = int | Expr
 
 
 def extent_expr(extent: Extent) -> Expr:
+    """A size as an expression."""
     return integer(extent) if isinstance(extent, int) else extent
 
 
 def integer(value: int) -> Const:
+    """A literal of type int32."""
     return Const(value, INT32)
 
 
@@ -416,6 +426,8 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class If:
+    """One branch or the other, by a condition of type bool."""
+
     condition: Expr
     then: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...] = ()
@@ -611,4 +623,5 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def is_true(expr: Expr) -> bool:
+    """Whether an expression is the literal `true`."""
     return isinstance(expr, Const) and expr.dtype == BOOL and bool(expr.value)

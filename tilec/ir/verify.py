@@ -76,15 +76,16 @@ def _size(extent: Extent) -> int:
     return extent if isinstance(extent, int) else MOST
 
 
-def verify_tile(kernel: Kernel) -> Iterator[str]:
-    """Every broken promise, in words."""
-    for span, said in tile_violations(kernel):
+def verify_tile(kernel: Kernel, *, as_launched: bool = False) -> Iterator[str]:
+    """Every broken promise, in words. `as_launched`: of a kernel with the grid that is launched, which may walk through
+    its tiles in a loop over what the machine hands out."""
+    for span, said in tile_violations(kernel, as_launched=as_launched):
         yield said if span == kernel.span else f"line {span.line}: {said}"
 
 
-def tile_violations(kernel: Kernel) -> Iterator[tuple[Span, str]]:
+def tile_violations(kernel: Kernel, *, as_launched: bool = False) -> Iterator[tuple[Span, str]]:
     """Every broken promise, with its place."""
-    checker = _Checker(kernel)
+    checker = _Checker(kernel, as_launched)
     for said in (*_launch(kernel), *checker.declarations(kernel)):
         yield (kernel.span, said) if isinstance(said, str) else said
     yield from checker.body(kernel.body, in_parallel=False)
@@ -103,8 +104,9 @@ def _launch(kernel: Kernel) -> Iterator[str]:
 
 
 class _Checker:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, as_launched: bool) -> None:
         self.names: set[str] = set()
+        self.as_launched = as_launched
         self.threads = kernel.threads
         self.groups = -(-kernel.threads // WARPGROUP_THREADS)
         self.visible: set[Var] = {THREAD}
@@ -211,6 +213,8 @@ class _Checker:
                 yield from self.expr(start)
                 yield from self.expr(stop)
                 yield from _loop(stmt)
+                if stmt.handed_out and not self.as_launched:
+                    yield f"the values of {var.name} are handed out, which no kernel says"
                 yield from _last(body, stmt.kind == "serial")
                 yield from self._nested(body, (var,), in_parallel)
             case If(condition=condition, then=then, orelse=orelse):
@@ -330,8 +334,6 @@ def _loop(loop: For) -> Iterator[str]:
         yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
         yield f"{loop.var.name} is {loop.var.dtype}, its bounds are {loop.start.dtype} and {loop.stop.dtype}"
-    if loop.handed_out:
-        yield f"the values of {loop.var.name} are handed out, which no kernel says"
     if loop.num_stages is not None and not 0 <= loop.num_stages <= MOST:
         yield f"the loop over {loop.var.name} has {loop.num_stages} stages"
     if loop.factor is not None and not 1 <= loop.factor <= MOST:

@@ -92,9 +92,10 @@ NO_SWITCHES = Switches()
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What a compilation is asked to do; `option_fields.Option` says what each field's statement has.
+    """What a compilation is asked to do. Each field is documented beneath it, and docs/options.md lists those that have
+    a spelling on the command line; `option_fields.Option` says what their statements have.
 
-    `docs/options.md` lists those that have a spelling on the command line.
+    Nothing is checked when one is made: `check_fields` refuses values from Python, the command line those of people.
     """
 
     target: str = option("sm_90a", "--target", "Machine to compile for.", metavar="NAME,…", is_code=False)
@@ -405,6 +406,14 @@ class CompileOptions:
     solve_afresh: bool = option(False, "--no-cache", "Solve again, even where the schedule is cached.", is_code=False)
     """Schedules in the cache are left alone; parser tables are not."""
 
+    verify: bool = option(
+        False,
+        "--verify",
+        "Verify thoroughly what every pass makes, also where that takes longer than the pass.",
+        is_code=False,
+    )
+    """Without, what stages give is verified, by what is quick."""
+
     cache_dir: str | None = None
     """Where parser tables and solved schedules are kept (None: nothing is)."""
 
@@ -413,6 +422,9 @@ class CompileOptions:
 
     silenced: tuple[str, ...] = ()
     """Codes of warnings that nobody wants to see ("all": none of them)."""
+
+    errors: tuple[str, ...] = ()
+    """Codes of warnings that end the compilation, where they are not silenced."""
 
     warnings_are_errors: bool = False
     """A warning that is not silenced ends the compilation."""
@@ -471,6 +483,11 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
         return chosen
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return str(Path(base) / "tilec")
+
+
+def verifies_everything(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether every compilation is to verify all that it makes: where $TILEC_VERIFY is 1, as in tests."""
+    return environment.get("TILEC_VERIFY") == "1"
 
 
 def switches(environment: Mapping[str, str] = os.environ) -> Switches:

@@ -69,7 +69,7 @@ def allocate_variable(context: Context, name: str, node: ast.Call) -> Buffer:
     return buffer
 
 
-_OTHERS: dict[str, Callable[[Context, str, ast.Call], Buffer | Pipeline]] = {
+OTHERS: dict[str, Callable[[Context, str, ast.Call], Buffer | Pipeline]] = {
     "T.alloc_var": allocate_variable,
     ALLOCATE_REDUCER.name: _reducer,
     **dict.fromkeys(roles.BARRIERS, roles.barriers),
@@ -107,8 +107,8 @@ def allocate(context: Context, name: str, path: str, node: ast.Call) -> Buffer |
             node.span,
             help="allocate before the loop",
         )
-    if path in _OTHERS:
-        return _OTHERS[path](context, name, node)
+    if path in OTHERS:
+        return OTHERS[path](context, name, node)
     scope, signature = SIGNATURES[path]
     call = bind(signature, *evaluate.arguments(context, node), node.span)
     if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):

@@ -135,7 +135,7 @@ def _looked_at(context: Context, value: Value, span: Span) -> Value:
 def _attribute(context: Context, node: ast.Attribute) -> Value:
     owner = context.value(node.value)
     if isinstance(owner, Member):
-        return _member(context, owner.path, node)
+        return _member(owner.path, node)
     if isinstance(owner, Namespace):
         value: Value = owner.scope.attribute(owner.path, node.name, node.span)
         return value
@@ -164,7 +164,7 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
     return owner.extents if node.name == "shape" else owner.dtype
 
 
-def _member(context: Context, owner: str, node: ast.Attribute) -> Value:
+def _member(owner: str, node: ast.Attribute) -> Value:
     path = f"{owner}.{node.name}"
     if owner == "tilelang" and node.name == "language":
         return Member("T")

@@ -128,9 +128,7 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
             context.scope.bind(name.id, value, name.span)
             context.block(jumps.without_jumps(context, node.body))
     body = tuple(out)
-    loop = thread_loops.over_registers(
-        context, For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
-    )
+    loop = thread_loops.over_registers(For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span))
     if context.mistakes.met > wrong:
         # What the loop is to do with its statements cannot be judged.
         context.out.append(replace(loop, kind="serial"))

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from tilec.frontend.sema.annotations import annotated, unknown_annotation
 from tilec.frontend.syntax import ast
 from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, LoopKind, LoopLayout, Stmt, Var, bodies, integer
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_count, as_expr, literal
-from tilec.ops.values import EXPR_TYPES, Access, describe
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_count, as_expr, literal, nearest
+from tilec.ops.values import EXPR_TYPES, Access, Dictionary, describe
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.trip_count import MAX_UNROLL, static_trips
-from tilec.support.diagnostics import Label, Warn, fail
+from tilec.support.diagnostics import Diagnostic, Label, Warn, fail, warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -388,6 +388,36 @@ def _extent(argument: Argument) -> int | Expr:
         fail("wrong-shape", "the extents of T.Parallel must be positive", argument.span, f"this is {value}")
     literal(value, INT32, argument.span)
     return value
+
+
+# ---- annotations= ----------------------------------------------------------------------------------------------------
+
+
+def annotated(call: Call) -> list[tuple[str, Argument]]:
+    """The entries of `annotations=`: a dictionary of whatever else somebody has to say about the loop."""
+    if "annotations" not in call.arguments or call["annotations"].value is None:
+        return []
+    value = call["annotations"].value
+    if not isinstance(value, Dictionary):
+        call.refuse("annotations", 'a dictionary, as in {"software_pipeline_stage": [0, 1]}')
+    assert isinstance(value, Dictionary)
+    found = []
+    for entry in value.entries:
+        if not isinstance(entry.key, str):
+            fail("wrong-argument", f"{call.name}: annotations have names", entry.span, f"this is {describe(entry.key)}")
+        found.append((entry.key, Argument(entry.value, entry.span)))
+    return found
+
+
+def unknown_annotation(call: Call, written: str, argument: Argument, known: Iterable[str]) -> Diagnostic:
+    near = nearest(written, known)
+    return warning(
+        "unknown-annotation",
+        f"{call.name}: the annotation {written!r} means nothing here",
+        argument.span,
+        "it is ignored",
+        help=f"did you mean {near!r}?" if near else None,
+    )
 
 
 # ---- variables -------------------------------------------------------------------------------------------------------

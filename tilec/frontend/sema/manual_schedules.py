@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tilec.frontend.sema.annotations import annotated, unknown_annotation
 from tilec.frontend.sema.if_conversion import ConvertedIf, gathered, spread
 from tilec.frontend.sema.listed_statements import Forms, Named, with_names
+from tilec.frontend.sema.loops import annotated, unknown_annotation
 from tilec.ir.tile import Bind, Parallel, Stmt, TileOp, Wishes
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import describe

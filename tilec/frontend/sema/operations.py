@@ -59,7 +59,7 @@ def operation(context: Context, spelling: registry.Spelling, path: str, node: as
         )
     pipelines.with_barrier(path, arguments)
     call = bind(spelling.signature, *arguments, node.span)
-    _check_tile(context, spelling.signature.name, arguments, node.span)
+    _check_tile(spelling.signature.name, arguments, node.span)
     op = spelling.check(call)
     for region in op.regions if not context.guards else ():
         if region.buffer.scope != "global":
@@ -178,7 +178,7 @@ def _previous(context: Context, stores: tuple[Store, ...], given: Var | None, sp
     return Load(held, (integer(0),))
 
 
-def _check_tile(context: Context, name: str, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> None:
+def _check_tile(name: str, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> None:
     """Of an array of which every thread has its own only some operations make sense; of barriers, those of theirs
     do, which look for themselves."""
     for argument in (*arguments[0], *arguments[1].values()):

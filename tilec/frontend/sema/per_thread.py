@@ -62,10 +62,10 @@ def is_own(context: Context, store: Store) -> bool:
 def alike(context: Context, expr: Expr, span: Span, what: str) -> None:
     """Refuse a value on which threads do not agree."""
     if is_varying(context, expr):
-        differs(context, span, what)
+        _differs(span, what)
 
 
-def differs(context: Context, span: Span, what: str) -> NoReturn:
+def _differs(span: Span, what: str) -> NoReturn:
     fail(
         "thread-dependent",
         f"{what} must be the same for all threads",

@@ -121,7 +121,7 @@ def _tile(context: Context, call: Call, tile: Buffer, message: str) -> None:
     per_thread.each_thread(context, printed if alone is None else (If(alone, printed, (), call.span),), call.span)
     loop = For("serial", index, integer(0), size, 1, tuple(context.out), span=call.span)
     context.out = outer
-    context.out.append(thread_loops.over_registers(context, loop))
+    context.out.append(thread_loops.over_registers(loop))
 
 
 def _product(tile: Buffer) -> Expr:

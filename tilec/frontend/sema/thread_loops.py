@@ -48,7 +48,7 @@ def nest(context: Context, made: Parallel, path: str) -> None:
     mine = [s for s in said if any(per_thread.is_varying(context, e) for e in expressions(s))]
     is_own = bool(mine) or any(s.buffer.scope == "local" for s in stores) or bool(context.masks)
     if shared:
-        made = in_warps(context, made, shared[0].span, is_own or path != "T.Parallel")
+        made = _in_warps(made, shared[0].span, is_own or path != "T.Parallel")
     if not is_own:
         context.out.append(made)
         return
@@ -80,7 +80,7 @@ def nest(context: Context, made: Parallel, path: str) -> None:
     context.out += body
 
 
-def in_warps(context: Context, made: Parallel, span: Span, is_own: bool) -> Parallel:
+def _in_warps(made: Parallel, span: Span, is_own: bool) -> Parallel:
     """The nest, of which each warp has 32 neighbours of the last dimension at a time: they find something out
     together."""
     loads = (e for s in walk(made.body) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load))
@@ -129,13 +129,13 @@ def common(context: Context, bounds: Header, span: Span) -> Header:
     ranges = {Var(name): (float(low), float(high)) for name, (low, high) in context.ranges.items()}
     start, stop = bounds.start, bounds.stop
     if per_thread.is_varying(context, start):
-        start = end(context, interval(start, ranges)[0], span)
+        start = _end(interval(start, ranges)[0], span)
     if per_thread.is_varying(context, stop):
-        stop = end(context, interval(stop, ranges)[1], span)
+        stop = _end(interval(stop, ranges)[1], span)
     return replace(bounds, start=start, stop=stop)
 
 
-def end(context: Context, bound: float, span: Span) -> Expr:
+def _end(bound: float, span: Span) -> Expr:
     if math.isinf(bound):
         fail(
             "thread-dependent",
@@ -160,7 +160,7 @@ def own_iterations(context: Context, bounds: Header, common: Header, var: Var) -
         yield bounds.value(count)
 
 
-def over_registers(context: Context, loop: For) -> For:
+def over_registers(loop: For) -> For:
     """A loop that walks through the registers of an array has its iterations written out: registers have no index."""
     stmts = list(walk(loop.body))
     trips = (

@@ -66,19 +66,19 @@ def place(context: Context, call: Call) -> Value:
     name = call.name.removeprefix("T.")
     match name:
         case "get_thread_binding":
-            return thread_index(context, dimension(context, call, 3))
+            return thread_index(context, _dimension(call, 3))
         case "get_thread_bindings":
             return tuple(thread_index(context, d) for d in range(3))
         case "get_thread_extent":
-            return context.thread_extents[dimension(context, call, 3)]
+            return context.thread_extents[_dimension(call, 3)]
         case "get_thread_extents":
             return context.thread_extents
         case "get_block_binding":
-            return context.blocks[dimension(context, call, len(context.blocks))][0]
+            return context.blocks[_dimension(call, len(context.blocks))][0]
         case "get_block_bindings":
             return tuple(var for var, _ in context.blocks)
         case "get_block_extent":
-            return context.blocks[dimension(context, call, len(context.blocks))][1]
+            return context.blocks[_dimension(call, len(context.blocks))][1]
         case "get_block_extents":
             return tuple(extent for _, extent in context.blocks)
         case "block_rank_in_cluster":
@@ -87,22 +87,22 @@ def place(context: Context, call: Call) -> Value:
         case "get_cluster_block_nums":
             return context.cluster.blocks
         case "get_lane_idx":
-            return _digit(THREAD, warp_size(context, call))
+            return _digit(THREAD, _warp_size(call))
         case "get_warp_idx" | "get_warp_idx_sync":
-            return _quotient(THREAD, warp_size(context, call))
+            return _quotient(THREAD, _warp_size(call))
         case "get_warp_group_idx":
             warps = call["warps_per_group"].value
             if warps is not None and (not isinstance(warps, int) or warps < 1):
                 call.refuse("warps_per_group", "a number of warps")
             assert warps is None or isinstance(warps, int)
-            return _quotient(THREAD, warp_size(context, call) * (warps or WARPGROUP_WARPS))
+            return _quotient(THREAD, _warp_size(call) * (warps or WARPGROUP_WARPS))
         case "shuffle_elect":
             extent = call.integer("thread_extent")
             if extent < 0 or extent % WARP_THREADS:
                 call.refuse("thread_extent", "a number of threads in whole warps, or 0")
             return Binary("eq", _digit(THREAD, extent) if extent else THREAD, integer(0), BOOL)
         case _:
-            return bound_index(context, call)
+            return _bound_index(context, call)
 
 
 def thread_index(context: Context, dim: int) -> Value:
@@ -115,20 +115,20 @@ def thread_index(context: Context, dim: int) -> Value:
     return whole if is_last else _digit(whole, extent)
 
 
-def dimension(context: Context, call: Call, count: int) -> int:
+def _dimension(call: Call, count: int) -> int:
     dim = call.integer("dim")
     if not 0 <= dim < count:
         call.refuse("dim", f"0 to {count - 1}" if count > 1 else "0")
     return dim
 
 
-def warp_size(context: Context, call: Call) -> int:
+def _warp_size(call: Call) -> int:
     if call["warp_size"].value not in (None, WARP_THREADS):
         call.refuse("warp_size", f"{WARP_THREADS}")
     return WARP_THREADS
 
 
-def bound_index(context: Context, call: Call) -> Value:
+def _bound_index(context: Context, call: Call) -> Value:
     """T.thread_binding(n, thread="threadIdx.x"), or with a start, which is 0."""
     given = [call["start"], call["stop"], call["thread"]]
     if isinstance(given[1].value, str):  # T.thread_binding(n, "threadIdx.x")

@@ -87,6 +87,8 @@ from tilec.ir.warp.waits import (
     RingWait as RingWait,
     SetRegisters as SetRegisters,
     TensorArrive as TensorArrive,
+    TensorFence as TensorFence,
+    TensorWait as TensorWait,
     TryCancel as TryCancel,
     TurnPass as TurnPass,
     TurnWait as TurnWait,

@@ -55,6 +55,8 @@ from tilec.ir.warp.waits import (
     RingWait,
     SetRegisters,
     TensorArrive,
+    TensorFence,
+    TensorWait,
     TryCancel,
     TurnPass,
     TurnWait,
@@ -112,6 +114,8 @@ AnyOperation = (
     | WarpgroupSync
     | Wgmma
     | WgmmaWait
+    | TensorFence
+    | TensorWait
 )
 
 _KNOWN = frozenset(get_args(AnyOperation))

@@ -20,6 +20,7 @@ from tilec.support.diagnostics import Label, fail
 from tilec.support.records import dataclass
 
 _OWN_CHOICE = "tilec chooses by what is copied"
+_AXES = schema.Where(lambda axes: axes in ("", "x", "y", "z", "xy", "xz", "yz", "xyz"), "axes of the cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,8 @@ class Copy(TileOp):
     block: Expr | None = field(default=None, metadata=BY_PASSES)
     factor: Yes | None = field(default=None, metadata=BY_PASSES)
     fetched: Positive | None = field(default=None, metadata=BY_PASSES)
-    multicast: str = field(default="", metadata=BY_PASSES)
-    parts: Positive = field(default=1, metadata=BY_PASSES)
+    multicast: Annotated[str, _AXES] = field(default="", metadata=BY_PASSES)
+    parts: Annotated[int, schema.Range(1, 8)] = field(default=1, metadata=BY_PASSES)
     staged: Yes | None = field(default=None, metadata=BY_PASSES)
     via: Literal["tma", "tma_store", "cp_async", "registers", "stmatrix", "tcgen05"] | None = field(
         default=None, metadata=BY_PASSES

@@ -42,7 +42,8 @@ def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
             )
         case Store():
             indices = tuple(substitute(i, values) for i in stmt.indices)
-            return replace(stmt, indices=indices, value=substitute(stmt.value, values))
+            previous = stmt.previous and declared(stmt.previous)
+            return replace(stmt, indices=indices, value=substitute(stmt.value, values), previous=previous)
         case Print():
             return replace(stmt, values=tuple(substitute(v, values) for v in stmt.values))
         case Bind():

@@ -30,6 +30,7 @@ from tilec.ops.refused import is_refused
 from tilec.ops.warpgroups import SetRegisters, WaitWgmma
 from tilec.passes.analysis.named_versions import on_versions, versioned
 from tilec.passes.analysis.substitution import renamed
+from tilec.passes.analysis.unique_names import with_unique_names
 from tilec.passes.explicit_roles.expected_bytes import with_announced
 from tilec.passes.explicit_roles.pipeline_counts import check_counts
 from tilec.passes.explicit_roles.protocol import Role, check_protocol
@@ -98,14 +99,17 @@ def laid_out(
             check_counts(kernel, roles)
             check_protocol(kernel, roles)
             check_races(kernel, roles)
+    body = tuple(on_versions(stmt, versions) for stmt in kernel.body)
+    used = dict.fromkeys(b for one in laid for b in one.kernel.buffers)
+    allocated = dict.fromkeys(b for b in kernel.buffers if b.scope == "barrier")  # even if no role has anything to do
     return Laid(
-        replace(kernel, buffers=tuple(dict.fromkeys(b for one in laid for b in one.kernel.buffers))),
+        with_unique_names(replace(kernel, body=body, buffers=(*(used | allocated),))),
         "serial",
         {name: layout for one in laid for name, layout in one.fragments.items()},
         shared,
         tuple(made for one in laid for made in one.conversions),
         made,
-        tuple((b.name, b.shape[0]) for b in versions),
+        tuple((tile.name, tile.shape[0]) for tile, each in versions.items() if each in used),
     )
 
 

@@ -47,6 +47,7 @@ from tilec.ops.gemm import Gemm, Policy
 from tilec.ops.reduce import Reduce, is_reducible
 from tilec.ops.reducer import ACROSS_COPIES, FinalizeReducer
 from tilec.ops.refused import is_refused, refused
+from tilec.passes.analysis.unique_names import with_unique_names
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.passes.layout import vector_widths as widths
 from tilec.passes.layout.atoms import MAX_BOX, Access, is_legal, shared_accesses, shared_layout, with_swizzle
@@ -175,7 +176,8 @@ def _converted(laid: Laid) -> int:
 
 def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
     """The kernel with the layouts of its fragments."""
-    kernel = _with_digits(selected.kernel, mistakes)
+    # An operation that is written as several nests has the same variables in each.
+    kernel = with_unique_names(_with_digits(selected.kernel, mistakes))
     conversions: list[Conversion] = []
     known: _Uses = {}
     while True:

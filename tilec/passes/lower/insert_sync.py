@@ -11,7 +11,9 @@ missing.
 Every path is covered. A loop is run until what is under way at its end has come up before; where its trip count is not
 known, all that may hold after any number of trips is carried on. A pipeline of unknown trip count is run for each count
 up to its stages, and on from there until nothing new comes up; where paths meet, so do their records, which lose
-nothing by it: what a record demands depends on no other one.
+nothing by it: what a record demands depends on no other one. A loop that is entered again as it was before, nothing
+having been placed since, ends as it did then: each is run once for each state that it is entered in, so that what loops
+in loops take does not double with each of them.
 
 A barrier is dear and an early wait is cheap, so a barrier placed in a run of operations also waits for what the
 operations after it in that run will need.
@@ -29,9 +31,11 @@ from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.tile import Expr, Var
 from tilec.passes.lower.areas import ANYWHERE
 from tilec.passes.lower.handover import forget_copies, handover_of, prepared
+from tilec.passes.lower.loop_borders import begins_with_product, can_be_emptied, says_what_to_wait_for
 from tilec.passes.lower.numbered import Node, flat, numbered
 from tilec.passes.lower.placed_waits import END, Counter, Needs, Part, inserted, is_drained, without
 from tilec.passes.lower.scoreboard import QUEUES, Key, Record, RingUse, State, Touch
+from tilec.passes.lower.tensor_fences import with_tensor_fences
 from tilec.passes.lower.touches import (
     Over,
     in_registers,
@@ -61,7 +65,7 @@ def synchronise(program: warp.Program) -> warp.Program:
     if common is not None:
         barrier, apart = warp.BarSync(0, common.threads), reached_apart(common, program)
         common = _synchronised(common, rings, fragments, by_async, answers, over, apart, fixed, barrier)
-    return replace(program, roles=tuple(roles), common=common)
+    return with_tensor_fences(replace(program, roles=tuple(roles), common=common))
 
 
 def _synchronised(
@@ -120,6 +124,7 @@ class _Role:
         self.state = State(self.uses)
         self.trip_count = 0
         self.steady: tuple[Node, ...] = ()  # the operations of a trip of the pipeline that is being executed
+        self.outcomes: dict[object, State] = {}  # how loops end, with what is placed now, by how they are entered
 
     def place(self) -> dict[int, Needs]:
         while self.sweep():
@@ -139,6 +144,7 @@ class _Role:
         """What was placed early may since be served by what was placed later: drop what nothing misses, the last in
         the text first, so that each trial starts where the text before it has led."""
         self.is_final = True
+        self.outcomes = {}
         self.state = State(self.uses)
         reached = []
         for node in self.nodes:
@@ -152,14 +158,14 @@ class _Role:
             whole = self.needs[place]
             lighter = without(whole, part)
             if lighter not in (whole, Needs()) or part == "all":
-                self.needs[place] = lighter
+                self.needs[place], self.outcomes = lighter, {}
                 at = len(self.nodes) if place == END else bisect.bisect_right(firsts, place) - 1
                 self.state = reached[at].copy()
                 try:
                     self.run(self.nodes[at:])
                     self.finish()
                 except _Missing:
-                    self.needs[place] = whole
+                    self.needs[place], self.outcomes = whole, {}
 
     # ---- abstract execution ------------------------------------------------------------------------------------------
 
@@ -206,8 +212,8 @@ class _Role:
                 case warp.BarrierWait(barrier=barrier):
                     self.execute(node, ())
                     self.handover.take_over(self.state, barrier.name)
-                case warp.Pipeline():
-                    self.pipeline(node, node.op)
+                case warp.Pipeline() | warp.Loop() | warp.Forever():
+                    self.repeated(node, node.op)
                 case warp.Branch(part="guard", least=least):
                     if self.trip_count >= least:
                         self.run(node.bodies[0])
@@ -221,15 +227,26 @@ class _Role:
                     self.state, other = other, self.state
                     self.run(node.bodies[1])
                     self.state.join(other)
-                case warp.Loop():
-                    self.execute(node, ())
-                    self.loop(node, node.op)
-                case warp.Forever():
-                    if not _says_what_to_wait_for(node):
-                        self.before_loop(node)
-                    self.until_stable(node.bodies[0])
                 case _:
                     pass
+
+    def repeated(self, node: Node, op: warp.Pipeline | warp.Loop | warp.Forever) -> None:
+        """Execute a loop, or be where it ended when it was entered in this state before."""
+        outcomes, entered = self.outcomes, (node.place, self.trip_count, self.state.standing())
+        if entered in outcomes:
+            self.state = outcomes[entered].copy()
+            return
+        match op:
+            case warp.Pipeline():
+                self.pipeline(node, op)
+            case warp.Loop():
+                self.execute(node, ())
+                self.loop(node, op)
+            case warp.Forever():
+                if not says_what_to_wait_for(node):
+                    self.before_loop(node)
+                self.until_stable(node.bodies[0])
+        outcomes[entered] = self.state.copy()  # in vain where something was placed meanwhile: nobody has these any more
 
     def before_turn(self, node: Node, following: tuple[Node, ...]) -> None:
         """A warpgroup that has its turn waits for no other one: barriers that its turn needs stand before it."""
@@ -258,7 +275,7 @@ class _Role:
 
     def loop(self, node: Node, op: warp.Loop) -> None:
         """As often as it runs, or, where that is not known, until no further trip adds anything."""
-        if op.part == "steady" or not _says_what_to_wait_for(node):
+        if op.part == "steady" or not says_what_to_wait_for(node):
             self.before_loop(node)
         trips = warp.static_trips(op)
         if node.frame is not None:
@@ -278,13 +295,13 @@ class _Role:
             self.state.next_iteration()
         self.run(node.bodies[0])
         crossing = frozenset() if self.is_final or node.place in self.emptied else self.crossing(node)
-        if crossing and isinstance(node.op, warp.Loop) and _can_be_emptied(node.op):
+        if crossing and isinstance(node.op, warp.Loop) and can_be_emptied(node.op):
             self.emptied.add(node.place)
-            self.changed = True
+            self.changed, self.outcomes = True, {}
         elif not crossing <= self.mixed:
             self.mixed |= crossing
             self.needs, self.emptied = {}, set()
-            self.changed = True
+            self.changed, self.outcomes = True, {}
         if node.place in self.emptied:
             self.state.wait("wgmma", 0)
 
@@ -293,7 +310,7 @@ class _Role:
         operands of products it does follow over that border, where trips begin with a product."""
         inner = [n for body in loop.bodies for n in flat(body)]
         multiplied = {name for n in inner for name in self.registers.get(n.place, ())}
-        if _begins_with_product(loop):
+        if begins_with_product(loop):
             multiplied &= {n.op.c.name for n in inner if isinstance(n.op, warp.Wgmma)}
         mixed = multiplied & {t.buffer for n in inner if n.place not in self.registers for t in n.touches}
         flying = (self.registers.get(record.place, frozenset()) for record in self.state.all() if record.group)
@@ -460,7 +477,7 @@ class _Role:
         """What stands in front of an operation, to be added to."""
         if self.is_final:
             raise _Missing
-        self.changed = True
+        self.changed, self.outcomes = True, {}
         return self.needs.setdefault(place, Needs())
 
     def add_wait(self, needs: Needs, record: Record) -> None:
@@ -558,17 +575,6 @@ class _Role:
                 self.needed(END).waits[record.queue] = 0
 
 
-_SAID = (
-    warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait, warp.ClusterWait, warp.GridSync,
-    warp.BarrierWait, warp.NamedBarrier, warp.RingWait, warp.RingAcquire, warp.TurnWait,
-)  # fmt: skip
-
-
-def _says_what_to_wait_for(loop: Node) -> bool:
-    """Whether something in the loop waits of itself: in front of it nothing should wait for the same sooner."""
-    return any(isinstance(inner.op, _SAID) for body in loop.bodies for inner in flat(body))
-
-
 def has_met(record: Record, touch: Touch) -> bool:
     """Whether who has met since the access is enough for this one."""
     return record.met == "role" or (record.touch.apart and touch.apart and record.met == "warpgroup")
@@ -581,18 +587,6 @@ def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:
         cursors = tuple(c.name for c in moved if c.ring == ring.name)
         if ring.depth > 1 and cursors:
             yield RingUse(ring.depth, ring.buffers, cursors)
-
-
-def _can_be_emptied(op: warp.Loop) -> bool:
-    """Whether nothing of it need be in flight at the end of a trip: not a steady state, which lives by that, nor a loop
-    that is left early."""
-    return op.part != "steady" and not any(isinstance(inner, warp.Break) for inner in warp.walk(op.body))
-
-
-def _begins_with_product(loop: Node) -> bool:
-    """Whether a product comes first in each of its trips."""
-    begins = (node.op for node in loop.bodies[0] if not isinstance(node.op, warp.TurnWait))
-    return isinstance(next(begins, None), warp.Wgmma)
 
 
 def _registers(nodes: tuple[Node, ...], fragments: set[str]) -> dict[int, frozenset[str]]:

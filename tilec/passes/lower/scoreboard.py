@@ -200,6 +200,11 @@ class State:
         apart = tuple((self.positions[c] - moved[use]) % use.depth for use in self.uses for c in use.cursors)
         return frozenset(found), apart
 
+    def standing(self) -> object:
+        """Equal for two states of which one may take the other's place, as none of their versions has another name."""
+        positions = tuple(self.positions[c] % use.depth for use in self.uses for c in use.cursors)
+        return self.shape(), positions
+
     def settle_cursors(self) -> None:
         """Count versions from the cursors, wherever those of a ring stand together: as at the ends of its pipeline."""
         for use in self.uses:

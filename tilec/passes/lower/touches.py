@@ -26,6 +26,8 @@ def touches(op: warp.Operation, apart: frozenset[str] = frozenset()) -> tuple[tu
 
 def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
     op = warp.known(op)
+    if isinstance(op, warp.TensorWait) and op.what == "load":
+        return (Touch(op.fragment.name, True),), None
     if isinstance(op, TOUCH_NOTHING):
         return (), None
     match op:
@@ -91,7 +93,7 @@ TOUCH_NOTHING = (
     warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
     warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.TurnWait, warp.TurnPass,
     warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
-    warp.SetRegisters,
+    warp.SetRegisters, warp.TensorFence, warp.TensorWait,
 )  # fmt: skip
 """Operations of which waits and barriers are not to be placed for what they touch, but for what they read by
 `warp.scalar_reads`."""
