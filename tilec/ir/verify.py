@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from tilec.ir.groups import WARPGROUP_THREADS, groups_of
-from tilec.ir.text import show_expr, show_tile_op
+from tilec.ir.text import show_expr
 from tilec.ir.tile import (
     COMPARISONS,
     THREAD,
@@ -174,13 +174,12 @@ class _Checker:
 
     def _stmt(self, stmt: Stmt, in_parallel: bool) -> Iterator[Said]:
         if in_parallel and isinstance(stmt, TileOp | For | While | Break | Parallel):
-            yield f"a {type(stmt).__name__} stands inside Parallel"
+            yield f"a {'TileOp' if isinstance(stmt, TileOp) else type(stmt).__name__} stands inside Parallel"
         match stmt:
-            case TileOp(regions=regions, attrs=attrs):
+            case TileOp(regions=regions):
                 yield from self._tile_op(stmt, regions)
-                for _, value in attrs:
-                    if value is not None and not isinstance(value, int | float | str):
-                        yield from self.expr(value)
+                for value in stmt.expressions:
+                    yield from self.expr(value)
             case Store(buffer=buffer, indices=indices, value=value):
                 if not in_parallel:
                     yield f"a store to {buffer.name} stands outside Parallel"
@@ -250,8 +249,6 @@ class _Checker:
         self.visible = before
 
     def _tile_op(self, op: TileOp, regions: tuple[Region, ...]) -> Iterator[str]:
-        if list(op.attrs) != sorted(op.attrs, key=lambda item: item[0]):
-            yield f"the attributes of {show_tile_op(op)} are not in order"
         for region in regions:
             yield from self._access(region.buffer, region.start)
             if len(region.extent) != len(region.buffer.extents):

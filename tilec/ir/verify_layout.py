@@ -92,9 +92,8 @@ def _loads(stmt: Stmt) -> Iterator[Load]:
     """What a statement itself reads one element of."""
     exprs: tuple[Expr, ...]
     match stmt:
-        case TileOp(regions=regions, attrs=attrs):
-            said = (value for _, value in attrs if value is not None and not isinstance(value, int | float | str))
-            exprs = (*(start for region in regions for start in region.start), *said)
+        case TileOp(regions=regions):
+            exprs = (*(start for region in regions for start in region.start), *stmt.expressions)
         case Store(indices=indices, value=value):
             exprs = (*indices, value)
         case Print(values=values):

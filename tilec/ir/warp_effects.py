@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from tilec.ir import warp
 from tilec.ir.tile import Bind, Load, Print, Store, walk as walk_tile, walk_expr
 from tilec.ir.warp import Operation
-from tilec.support.diagnostics import InternalError
 
 
 def name_of(op: Operation) -> str:
@@ -42,6 +43,9 @@ TOUCH_NOTHING = (
 def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
     """Without what its scalars read. An operation that is not known here is an internal error: it could touch
     anything."""
+    op = warp.known(op)
+    if isinstance(op, TOUCH_NOTHING):
+        return set(), set(), None, set()
     match op:
         case warp.Elementwise(nest=nest):
             stores = [s for s in walk_tile(nest.body) if isinstance(s, Store)]
@@ -78,7 +82,5 @@ def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]
             return {s.name}, {d.name}, "tcgen05.st", set()
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             return {s.name}, {d.name} | ({scratch.name} if scratch else set()), None, set()
-        case _ if isinstance(op, TOUCH_NOTHING):
-            return set(), set(), None, set()
         case _:
-            raise InternalError(f"what {name_of(op)} touches is not said")
+            assert_never(op)

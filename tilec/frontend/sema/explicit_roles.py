@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import assert_never
 
 from tilec.frontend.sema import evaluate, per_thread, thread_values
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.linear_resources import Path
 from tilec.frontend.syntax import ast
 from tilec.ir.groups import WARPGROUP_THREADS, condition
-from tilec.ir.tile import THREAD, Binary, Buffer, Const, Expr, If, Kernel, TileOp, walk, with_attr
+from tilec.ir.tile import THREAD, Binary, Buffer, Const, Expr, If, Kernel, TileOp, walk
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops import registry
-from tilec.ops.barriers import BY_EACH_THREAD, BY_ONE_THREAD, allocation, arrivals, block_of, is_signalling
-from tilec.ops.gemm import is_in_tensor_memory
+from tilec.ops.barriers import Arrive, CpAsyncArrive, allocation, arrivals
 from tilec.ops.signature import Argument, Signature, bind
+from tilec.ops.sync import BlockBarrier
+from tilec.ops.warpgroups import SetRegisters
 from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.support.diagnostics import Label, Warn, fail, warning
 from tilec.support.source import Span
@@ -150,20 +152,16 @@ def threads_of(group: int) -> range:
 
 def met(context: Context, op: TileOp) -> TileOp:
     """T.sync_threads: of the threads that come here, or of them and those of other roles."""
-    given = dict(op.attrs)
-    if op.name != "barrier" or "threads" not in given:
+    if not isinstance(op, BlockBarrier) or op.threads is None:
         return op
-    threads = given.pop("threads")
-    is_wider = context.role is not None and isinstance(threads, int) and threads > context.threads and "id" in given
-    if is_wider or threads != context.threads:
-        return op if is_wider else replace(op, attrs=tuple(kv for kv in op.attrs if kv[0] != "id"))
-    return replace(op, attrs=())
+    is_wider = context.role is not None and op.threads > context.threads and op.id is not None
+    return op if is_wider else replace(op, id=None, threads=None if op.threads == context.threads else op.threads)
 
 
 def without_effect(kernel: Kernel, by_hand: bool, warn: Warn) -> None:
     """Warn of registers that are asked for where the compiler makes the roles."""
     for stmt in () if by_hand else walk(kernel.body):
-        if isinstance(stmt, TileOp) and stmt.name == "set_registers":
+        if isinstance(stmt, SetRegisters):
             instead = "tilec shares registers out from what each role holds"
             warn(warning("hint-not-used", "T.set_max_nreg has no effect", stmt.span, instead, help="leave it out"))
 
@@ -171,19 +169,24 @@ def without_effect(kernel: Kernel, by_hand: bool, warn: Warn) -> None:
 def by_threads(context: Context, op: TileOp) -> TileOp | None:
     """An operation that each thread does for itself, or one for all of them, with the threads that do it; None for one
     that all do together."""
-    if op.name in BY_EACH_THREAD:
-        _check_block(context, op)
-        held = _mask(context)
-        return op if held is None else with_attr(op, "condition", held)
-    if op.name in BY_ONE_THREAD or is_in_tensor_memory(op):
-        return with_attr(op, "leader", leader(context, op.span))
-    if is_signalling(op):
-        return with_attr(with_attr(op, "leader", leader(context, op.span)), "announces", True)
-    return None
+    match op.done_by:
+        case "each thread":
+            assert isinstance(op, Arrive | CpAsyncArrive)
+            _check_block(context, op)
+            held = _mask(context)
+            return op if held is None else replace(op, condition=held)
+        case "one thread":
+            return op.with_leader(leader(context, op.span))
+        case "all threads":
+            return None
+        case _:
+            assert_never(op.done_by)
 
 
-def _check_block(context: Context, op: TileOp) -> None:
-    block, blocks = block_of(op), context.cluster.blocks
+def _check_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
+    if not isinstance(op, Arrive):
+        return
+    block, blocks = op.block, context.cluster.blocks
     if isinstance(block, Const) and not 0 <= block.value < blocks:
         fail(
             "bad-cluster",

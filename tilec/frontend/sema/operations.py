@@ -11,12 +11,11 @@ from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.stores import place, put
 from tilec.frontend.syntax import ast
 from tilec.ir.affine import add
-from tilec.ir.expr import cast
 from tilec.ir.tile import Buffer, Expr, Load, Region, Store, TileOp, Var, integer
 from tilec.ops import registry
 from tilec.ops.barriers import TAKING_BARRIERS
+from tilec.ops.device_assert import DeviceAssert
 from tilec.ops.dp4a import dp4a
-from tilec.ops.fill import fill_value
 from tilec.ops.reducer import contribution, update
 from tilec.ops.signature import Argument, Call, as_expr, bind, ignored
 from tilec.ops.values import Access, Value
@@ -70,7 +69,7 @@ def operation(context: Context, spelling: registry.Spelling, path: str, node: as
     if any(region.buffer.scope == "local" for region in op.regions):
         _own_tile(context, op)
         return
-    if op.name == "device_assert":
+    if isinstance(op, DeviceAssert):
         context.out.append(per_thread.asserted(context, op))
         return
     op = roles.met(context, pipelines.on_stages(context, op, arguments))
@@ -217,12 +216,8 @@ def _own_tile(context: Context, op: TileOp) -> None:
     """T.fill or T.copy of an array of which every thread has its own: element by element."""
     *sources, destination = op.regions
     variables = tuple(Var(context.unique.take("element")) for _ in destination.shape)
-    if sources:
-        source = Load(sources[0].buffer, _element(sources[0], variables))
-        value = cast(source, destination.buffer.dtype)
-    else:
-        value = fill_value(op)
-    store = Store(destination.buffer, _element(destination, variables), value, op.span)
+    loads = tuple(Load(source.buffer, _element(source, variables)) for source in sources)
+    store = op.element(_element(destination, variables), loads)
     per_thread.each_thread(context, (store,), op.span, variables, destination.shape)
 
 

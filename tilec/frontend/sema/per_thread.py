@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from tilec.frontend.sema.context import Context
@@ -26,16 +27,14 @@ from tilec.ir.tile import (
     Parallel,
     Stmt,
     Store,
-    TileOp,
     Unary,
     Var,
     children,
     integer,
     walk_expr,
-    with_attr,
 )
 from tilec.ir.types import BOOL, DType
-from tilec.ops import device_assert
+from tilec.ops.device_assert import DeviceAssert
 from tilec.support.diagnostics import CompileError, Diagnostic, Warn, fail
 from tilec.support.source import Span
 
@@ -141,12 +140,12 @@ def frozen(context: Context, value: Expr, span: Span) -> Expr:
     return named(context, "now", value, span) if any(isinstance(e, Load) for e in walk_expr(value)) else value
 
 
-def asserted(context: Context, op: TileOp) -> TileOp:
+def asserted(context: Context, op: DeviceAssert) -> DeviceAssert:
     """The assertion, of the threads that run this."""
-    condition = device_assert.asserted(op)
+    condition = op.condition
     for mask in context.masks:
         condition = Binary("or", Unary("not", mask, BOOL), condition, BOOL)
-    return with_attr(op, "condition", condition)
+    return replace(op, condition=condition)
 
 
 def settled(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> T:

@@ -18,9 +18,10 @@ from tilec.frontend.sema.manual_schedules import MOST_STAGES
 from tilec.frontend.sema.pipeline_records import PIPELINES
 from tilec.frontend.sema.stages import acquire, drain, expect, release, release_by_hand, try_acquire, variable
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Buffer, Expr, Load, TileOp, integer, walk, with_attr
+from tilec.ir.tile import Buffer, Expr, Load, TileOp, integer, walk
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops.barriers import allocation
+from tilec.ops.copy import Copy
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind, nearest
 from tilec.ops.values import SIDES, Dictionary, End, Handle, Method, Pipeline, Range, Stage, StageTile, Value, describe
 from tilec.passes.analysis.usage import reads, writes
@@ -395,7 +396,7 @@ def on_stages(context: Context, op: TileOp, arguments: tuple[list[Argument], dic
     by which a producer fills its stage may signal the stage's barrier, where the target can do that. Errors:
     `stage-access`."""
     given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
-    loads = op.name in ("copy", "gather4") and op.regions[0].buffer.scope == "global"
+    loads = op.copies_from_tensor
     for tile, span in given:
         stage = tile.stage
         if loads and stage.side == "consumer":
@@ -407,7 +408,7 @@ def on_stages(context: Context, op: TileOp, arguments: tuple[list[Argument], dic
                 secondary=(Label(stage.taken.span, "acquired here, by the consumer"),),
                 help=f"fill it where the producer has acquired it, by `{stage.pipeline.name}.producer()`",
             )
-        if loads and not any(key in ("barrier", "asynchronous") for key, _ in op.attrs):
+        if loads and isinstance(op, Copy) and op.barrier is None and op.asynchronous is None:
             element = Load(stage.barrier.buffer, (stage.index,))
-            return with_attr(with_attr(op, "signals", element), "leader", roles.leader(context, span))
+            return replace(op, signals=element, leader=roles.leader(context, span))
     return op

@@ -31,7 +31,7 @@ from tilec.ir.tile import (
     integer,
 )
 from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, DType
-from tilec.ops.registry import tile_op
+from tilec.ops.copy import Copy
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, Access
 from tilec.support.diagnostics import Label, fail
@@ -107,8 +107,8 @@ def _tile(context: Context, call: Call, tile: Buffer, message: str) -> None:
         per_thread.together(context, call.span, f"T.print of {tile.name}")
         source = Buffer(context.unique.take(f"{tile.name}_printed"), tile.shape, tile.dtype, "shared", call.span)
         context.buffers.append(source)
-        parts = tuple(Region(b, tuple(integer(0) for _ in b.shape), b.shape, call.span) for b in (tile, source))
-        context.out.append(tile_op("copy", parts, call.span))
+        held, shared = (Region(b, tuple(integer(0) for _ in b.shape), b.shape, call.span) for b in (tile, source))
+        context.out.append(Copy(held, shared, span=call.span))
     # The whole tensor is printed once for each block; only arrays of its own every thread prints.
     alone = None if tile.scope == "local" else Binary("eq", THREAD, integer(by), BOOL)
     if not message and tile.scope != "global":

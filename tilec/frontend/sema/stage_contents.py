@@ -53,7 +53,7 @@ def _uses(stmt: Stmt) -> Iterator[_Use]:
         case Store(buffer=buffer, indices=indices):
             yield _Use("writes", buffer, indices[0], stmt.span)
         case TileOp(regions=regions):
-            is_load = stmt.name in ("copy", "gather4") and regions[0].buffer.scope == "global"
+            is_load = stmt.copies_from_tensor
             read, written = reads(stmt), writes(stmt)
             for region in regions:
                 if region.buffer in read:

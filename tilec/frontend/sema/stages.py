@@ -28,11 +28,10 @@ from tilec.ir.tile import (
     TileOp,
     Var,
     integer,
-    with_attr,
 )
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.barriers import MOST_ARRIVALS
-from tilec.ops.registry import tile_op
+from tilec.ops.barriers import MOST_ARRIVALS, Arrive, AwaitBarrier, ExpectTx
+from tilec.ops.form import NOBODY
 from tilec.ops.signature import Call
 from tilec.ops.values import Handle, Pipeline, Side, Stage
 from tilec.support.diagnostics import Label, fail
@@ -144,8 +143,8 @@ def _turn(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[Var
 def _wait(context: Context, handle: Handle, index: Expr, parity: Expr, span: Span, unless: Expr | None) -> None:
     barrier = _awaited(handle)
     acquires = f"{handle.pipeline.name} {handle.side}"
-    wait = tile_op("await_barrier", (), span, barrier=Load(barrier, (index,)), parity=parity, acquires=acquires)
-    context.out.append(wait if unless is None else with_attr(wait, "unless", unless))
+    wait = AwaitBarrier(Load(barrier, (index,)), parity, acquires=acquires, unless=unless, span=span)
+    context.out.append(wait)
 
 
 def _awaited(handle: Handle) -> Buffer:
@@ -179,7 +178,7 @@ def release(context: Context, stage: Stage, span: Span) -> None:
 def _arrival(stage: Stage, span: Span) -> TileOp:
     barrier = stage.barrier
     releases = f"{stage.pipeline.name} {stage.side}"
-    return tile_op("arrive", (), span, barrier=Load(barrier.buffer, (stage.index,)), releases=releases)
+    return Arrive(Load(barrier.buffer, (stage.index,)), releases=releases, span=span)
 
 
 def drain(context: Context, handle: Handle, span: Span) -> None:
@@ -214,9 +213,7 @@ def drain(context: Context, handle: Handle, span: Span) -> None:
         Bind(stage, Select(wraps, Binary("sub", place, integer(made.stages), INT32), place, INT32), span),
         Bind(phase, Select(wraps, _other(parity), parity, INT32), span),
     ]
-    context.out.append(
-        tile_op("await_barrier", (), span, barrier=Load(made.empty, (stage,)), parity=phase, drains=made.name)
-    )
+    context.out.append(AwaitBarrier(Load(made.empty, (stage,)), phase, drains=made.name, span=span))
     inside, context.out = tuple(context.out), outer
     context.out.append(For("serial", step, integer(0), integer(made.stages), 1, inside, span=span))
 
@@ -238,8 +235,7 @@ def expect(context: Context, stage: Stage, call: Call) -> None:
     if not 0 < announced <= MOST_ARRIVALS:
         call.refuse("bytes", f"a number of bytes, 1 to {MOST_ARRIVALS:,}")
     element = Load(stage.barrier.buffer, (stage.index,))
-    op = tile_op("expect_tx", (), call.span, barrier=element, bytes=announced, arrives=False)
-    op = with_attr(op, "of_stage", "payload" if is_payload else "said")
+    op = ExpectTx(False, element, announced, NOBODY, of_stage="payload" if is_payload else "said", span=call.span)
     by_one = roles.by_threads(context, op)
     assert by_one is not None
     context.out.append(by_one)

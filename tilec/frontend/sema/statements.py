@@ -22,7 +22,7 @@ from tilec.frontend.sema.vocabulary import refuse_name, supported_names
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer
 from tilec.ops import arithmetic
-from tilec.ops.device_assert import DEVICE_ASSERT
+from tilec.ops.device_assert import DEVICE_ASSERT, DeviceAssert
 from tilec.ops.signature import Argument, Parameter, Signature, bind
 from tilec.ops.values import Function, Member, Method, TileScheduler, describe
 from tilec.support.diagnostics import Fix, fail
@@ -150,9 +150,9 @@ def _assert(context: Context, node: ast.Assert) -> None:
         )
     message = () if node.message is None else (Argument(context.value(node.message), node.message.span),)
     given = DEVICE_ASSERT.spellings[0]
-    context.out.append(
-        per_thread.asserted(context, given.check(bind(given.signature, [condition, *message], {}, node.span)))
-    )
+    op = given.check(bind(given.signature, [condition, *message], {}, node.span))
+    assert isinstance(op, DeviceAssert)
+    context.out.append(per_thread.asserted(context, op))
 
 
 STATEMENTS: dict[type[ast.Stmt], ReadsStatement] = {

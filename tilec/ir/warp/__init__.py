@@ -10,6 +10,10 @@ cursors.
 
 from __future__ import annotations
 
+from tilec.ir.warp.closed import (
+    AnyOperation as AnyOperation,
+    known as known,
+)
 from tilec.ir.warp.memory import (
     FIRST_APART as FIRST_APART,
     FIRST_TURN as FIRST_TURN,

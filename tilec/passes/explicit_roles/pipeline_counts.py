@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tilec.ir.tile import Bind, Break, For, If, Kernel, Parallel, Stmt, Store, TileOp, Var, While, walk
 from tilec.ir.types import INT32
+from tilec.ops.barriers import AwaitBarrier
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.usage import writes
 from tilec.passes.explicit_roles.known_values import Left, Unknown, Values, forget, known, set_value
@@ -142,7 +143,7 @@ def _counts(role: Role, block: Values, scalars: Sequence[Var]) -> Iterator[tuple
 
 def _acquires(op: TileOp) -> str:
     """The pipeline and the side of it of which this waits for a stage."""
-    return str(dict(op.attrs).get("acquires", ""))
+    return op.acquires or "" if isinstance(op, AwaitBarrier) else ""
 
 
 def _tally(role: Role, values: Mapping[Var, int]) -> Counter[str]:

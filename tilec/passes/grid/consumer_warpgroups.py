@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import THREAD, WARPGROUP, Kernel, LoopLayout, Parallel, TileOp, walk, walk_expr
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.usage import expressions
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
@@ -32,7 +33,7 @@ def with_consumers(kernel: Kernel, groups: int) -> Kernel:
             help=f"write threads={threads} in the kernel, and change what depends on it",
         )
     for stmt in walk(kernel.body):
-        if isinstance(stmt, TileOp) and stmt.name == "gemm" and not _is_shared_by(stmt, groups):
+        if isinstance(stmt, Gemm) and not _is_shared_by(stmt, groups):
             rows, columns = stmt.regions[2].shape
             fail(
                 "bad-consumer-warpgroups",

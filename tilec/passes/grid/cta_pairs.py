@@ -24,6 +24,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.tile import ALONE, Bind, Cluster, For, TileOp
+from tilec.ops.gemm import Gemm
+from tilec.ops.transpose import Transpose
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.grid.cta_pair_products import with_pairs
 from tilec.passes.layout.assign_layouts import Laid
@@ -68,8 +70,8 @@ def best_pairs(laid: Laid, target: Target, options: CompileOptions) -> Best:
 def _only_multiplies(loop: For) -> bool:
     """Operands that wgmma cannot read as they are stored are turned first."""
     work = [stmt for stmt in loop.body if not isinstance(stmt, Bind)]
-    names = {"load" if is_load(stmt) else stmt.name for stmt in work if isinstance(stmt, TileOp)}
-    return "gemm" in names <= {"load", "transpose", "gemm"} and all(isinstance(stmt, TileOp) for stmt in work)
+    others = [stmt for stmt in work if not (isinstance(stmt, TileOp) and is_load(stmt))]
+    return all(isinstance(stmt, Gemm | Transpose) for stmt in others) and any(isinstance(s, Gemm) for s in others)
 
 
 def _shared(laid: Laid, axis: str) -> tuple[int, str]:

@@ -16,6 +16,7 @@ from tilec.ir.tile import (
     Stmt,
     TileOp,
 )
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.compound import Cost, cost, is_compound
 from tilec.passes.analysis.fragment_prefetch import (
     begun_beside,
@@ -519,7 +520,7 @@ def _loads(stmt: Stmt) -> bool:
 
 def _accumulator(stmt: Stmt) -> Buffer | None:
     """What a gemm adds to."""
-    return stmt.regions[2].buffer if isinstance(stmt, TileOp) and stmt.name == "gemm" else None
+    return stmt.regions[2].buffer if isinstance(stmt, Gemm) else None
 
 
 def _aligned(size: int) -> int:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from tilec.ir.tile import Buffer, Kernel, Parallel, Subtile, TileOp, walk
+from tilec.ops.fill import Fill
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.assign_layouts import Laid
@@ -96,8 +97,8 @@ def candidates(kernel: Kernel, laid: Laid, options: CompileOptions) -> tuple[Sub
     multiplied = products(loops[0].body)
     leaves = [s for s in walk(loops[0].body) if isinstance(s, TileOp | Parallel)]
     others = [s for s in leaves if not any(s is p for p in multiplied)]
-    cleared = {b.name for s in others if isinstance(s, TileOp) and s.name == "fill" for b in writes(s)}
-    sums = {b.name for p in multiplied for b in writes(p) if b.name in cleared or p.attr("clear_accum") is not False}
+    cleared = {b.name for s in others if isinstance(s, Fill) for b in writes(s)}
+    sums = {b.name for p in multiplied for b in writes(p) if b.name in cleared or not p.only_adds}
     computed_with = {b.name for s in others for b in reads(s)}
     parts = options.subtile or PARTS
     found: list[Subtile] = []

@@ -7,6 +7,9 @@ from functools import partial
 
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.ops.barriers import AllocBarrier
+from tilec.ops.gemm import Gemm
+from tilec.ops.meet import Meet
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.layout.tensor_products import left_to_threads
@@ -71,7 +74,7 @@ def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
     shared: dict[int, int] = {}  # columns among instructions
     for role in laid.kernels:
         for op in walk(role.kernel.body):
-            if isinstance(op, TileOp) and op.name == "gemm" and dict(op.attrs).get("via") == "wgmma":
+            if isinstance(op, Gemm) and op.via == "wgmma":
                 sums = op.regions[2].buffer
                 _, across = wgmma_groups(op, role.kernel.threads) or (1, 1)
                 columns = sums.shape[1] // across
@@ -175,8 +178,8 @@ def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
 def about_dependent_launch(laid: Laid, target: Target, options: CompileOptions) -> Decision:
     """Whether the kernel may begin while the one before it still runs (`lower.programmatic_launch`)."""
     operations = [s for one in laid.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
-    meetings = {s.attr("what") for s in operations if s.name == "meet"}
-    has_barriers = any(s.name == "alloc_barrier" or is_bulk_load(s) for s in operations)
+    meetings = {s.what for s in operations if isinstance(s, Meet)}
+    has_barriers = any(isinstance(s, AllocBarrier) or is_bulk_load(s) for s in operations)
     decided = partial(Decision, "dependent launch")
     if meetings & {"pdl_sync", "pdl_trigger"}:
         return decided("yes", "the kernel", "T.pdl_sync, T.pdl_trigger")

@@ -14,7 +14,7 @@ from tilec.support.diagnostics import Diagnostic, warning
 @warns(LAYOUT)
 def copies(work: Work) -> Iterator[Diagnostic]:
     for stmt in (stmt for laid in work.laid.kernels for stmt in walk(laid.kernel.body)):
-        if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.attr("via") == "registers":
+        if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.via == "registers":
             source, tile = stmt.regions
             why = "its rows are not aligned to 4 bytes"
             if source.buffer.dtype != tile.buffer.dtype:

@@ -68,10 +68,8 @@ def _leaves(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 def _only_adds(stmt: Stmt, tile: Buffer) -> bool:
     """Whether what a statement writes to a tile is made of what was there."""
     match stmt:
-        case TileOp(name="gemm"):
-            return stmt.attr("clear_accum") is False
-        case TileOp(name="reduce"):
-            return stmt.attr("clear") is False
+        case TileOp(only_adds=only_adds):
+            return bool(only_adds)
         case Parallel(body=body):
             if any(isinstance(s, If) for s in walk(body)):
                 return False
