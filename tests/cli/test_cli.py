@@ -182,7 +182,7 @@ def test_version(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_names_every_command(capfd: pytest.CaptureFixture[str]) -> None:
-    from tilec.cli.commands import COMMANDS
+    from tilec.cli.names import COMMANDS
 
     assert tilec("--help") == 0
     shown = capfd.readouterr().out

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from command import tilec
 
-from tilec.cli.commands import COMMANDS
+from tilec.cli.names import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 

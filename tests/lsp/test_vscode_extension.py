@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from tilec import __version__
-from tilec.cli.commands import COMMANDS
+from tilec.cli.names import COMMANDS
 from tilec.frontend.sema.vocabulary import supported_names
 from tilec.ir.types import BY_NAME
 from tilec.ops.names import REFUSED

@@ -6,10 +6,9 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TextIO
+from collections.abc import Sequence
 
-_INTERRUPTED, _NOBODY_READS = 130, 141  # as a shell reports processes ended by SIGINT and SIGPIPE
+from tilec.cli.endings import guarded
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,25 +18,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout = sys.stdout or io.TextIOWrapper(io.BytesIO(), "utf-8")
     sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO(), "utf-8")
     return guarded(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
-
-
-def guarded(work: Callable[[], int]) -> int:
-    """The exit code of what has been written out, or of why it cannot be."""
-    try:
-        code = work()
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone: nothing to say, and nowhere to say it.
-        _abandon(sys.stdout)
-        _abandon(sys.stderr)
-        return _NOBODY_READS
-    except OSError as error:
-        _abandon(sys.stdout)
-        print(f"tilec: cannot write: {(error.strerror or str(error)).lower()}", file=sys.stderr)
-        return 1
-    return code
 
 
 def _run(arguments: list[str]) -> int:
@@ -66,11 +46,3 @@ def _carried_out(arguments: list[str]) -> int:
     from tilec.cli.commands import run
 
     return run(arguments)
-
-
-def _abandon(stream: TextIO) -> None:
-    """Let what a broken pipe has not taken go nowhere; the interpreter would try, and complain, once more at exit."""
-    try:
-        stream.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

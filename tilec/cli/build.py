@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilec.cli.commands import COMMANDS
 from tilec.cli.console import reported, reported_all, show_entries, show_tables, show_times, usage
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.limits import limit_options
+from tilec.cli.names import COMMANDS
 from tilec.cli.watch import watch_option, watched
 from tilec.cli.words import one_of, several_of
 from tilec.driver.stages import SUFFIX as STAGE_SUFFIX

@@ -29,6 +29,7 @@ from tilec.cli.console import (
 from tilec.cli.former import FormerSpellings
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.limits import Limits, bounded, limit_options
+from tilec.cli.names import command_of
 from tilec.driver.build import Observer
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic
@@ -133,117 +134,6 @@ def schedule(
         show_tables(schedule_tables(planned.loop.problem, planned.solution, width, line, planned.loop.kept))
     if stores := [store for one in plan.laid.kernels for store in stagings(one)]:
         show_tables((Text(), stores_table(stores)))
-
-
-def _build() -> click.Command:
-    from tilec.cli.build import build
-
-    return build
-
-
-def _emulate() -> click.Command:
-    from tilec.cli.emulate import emulate
-
-    return emulate
-
-
-def _calibrate() -> click.Command:
-    from tilec.cli.calibrate import calibrate
-
-    return calibrate
-
-
-def _tune() -> click.Command:
-    from tilec.cli.tune import tune
-
-    return tune
-
-
-def _explain() -> click.Command:
-    from tilec.cli.explain import explain
-
-    return explain
-
-
-def _explain_pipeline() -> click.Command:
-    from tilec.cli.explain import explain_pipeline
-
-    return explain_pipeline
-
-
-def _report() -> click.Command:
-    from tilec.cli.report import report
-
-    return report
-
-
-def _diff() -> click.Command:
-    from tilec.cli.diff import diff
-
-    return diff
-
-
-def _inspect() -> click.Command:
-    from tilec.cli.show import inspect
-
-    return inspect
-
-
-def _targets() -> click.Command:
-    from tilec.cli.show import targets
-
-    return targets
-
-
-def _fmt() -> click.Command:
-    from tilec.cli.fmt import fmt
-
-    return fmt
-
-
-def _lsp() -> click.Command:
-    from tilec.cli.lsp import lsp
-
-    return lsp
-
-
-def _new() -> click.Command:
-    from tilec.cli.new import new
-
-    return new
-
-
-def _completion() -> click.Command:
-    from tilec.cli.completion import completion
-
-    return completion
-
-
-# Loaders, so that a command costs only its own imports.
-COMMANDS: dict[str, Callable[[], click.Command]] = {
-    "emulate": _emulate,
-    "schedule": lambda: schedule,
-    "report": _report,
-    "diff": _diff,
-    "targets": _targets,
-    "calibrate": _calibrate,
-    "tune": _tune,
-    "check": lambda: check,
-    "explain": _explain,
-    "explain pipeline": _explain_pipeline,
-    "inspect": _inspect,
-    "fmt": _fmt,
-    "lsp": _lsp,
-    "new": _new,
-    "completion": _completion,
-}
-
-
-def command_of(arguments: Sequence[str]) -> tuple[click.Command, list[str]]:
-    """The command that the first words name, or the compiler proper; and the words behind its name."""
-    words = next((n for n in (2, 1) if " ".join(arguments[:n]) in COMMANDS), 0)
-    name = " ".join(arguments[:words])
-    return COMMANDS[name]() if name else _build(), list(arguments[words:])
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
+from tilec.cli.names import COMMANDS, command_of
+
 _VARIABLE = "_TILEC_COMPLETE"
 """Set by the script where it asks what may come next: `bash_complete`. `cli` looks for it."""
 
@@ -33,8 +35,6 @@ class _OfCommands(ShellComplete):
     """What follows a command is that command's."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        from tilec.cli.commands import COMMANDS, command_of
-
         self.cli, rest = command_of(args)
         items = super().get_completions(rest, incomplete)
         if self.name == "fish":

@@ -127,7 +127,7 @@ def bounded(work: Callable[[], int], limits: Limits) -> int | Diagnostic:
 
 
 def _carry_out(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
-    from tilec.cli import guarded
+    from tilec.cli.endings import guarded
 
     code = 3
     try:

@@ -125,7 +125,6 @@ def carry_out(job: Job) -> Made:
     """What came of one job. Who listens hears what it is at."""
     what = f"{Path(job.source.path).name} for {job.options.target}"
     observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=what)
-    progress.say(f"the beginning of {what}")
     try:
         return _carried_out(job, observer)
     finally:

@@ -104,6 +104,7 @@ def _stepped(work: Work, observer: Observer, number: int, row: KernelPass, form:
     is_on = not is_unwanted and _why_off(row, work) is None
     before = work
     if is_on:
+        observer.begins(row.name)
         work = row.run(work, explored) if isinstance(row, Choice) else row.run(work, observer)
     is_given = row.gives is not None and not is_unwanted and not work.is_checked_only
     if is_on or is_given:
@@ -135,6 +136,7 @@ def _through_file(file: File, observer: Observer, *, is_front: bool) -> File:
     first = next(number for number, _, _ in _kernel_passes())
     for number, row in enumerate(PIPELINE, 1):
         if isinstance(row, FilePass) and (number < first) == is_front:
+            observer.begins(row.name)
             file = row.run(file, observer)
             suffix = SUFFIX[row.gives] if row.gives else None
             observer.saw(number, row.name, row.gives, suffix, partial(text_of, row.gives or "ast", file))

@@ -63,6 +63,11 @@ class Observer:
         asked = (*self.keep, self.stop_after)
         return self.dump_dir is not None or name in asked or (stage is not None and stage in asked)
 
+    def begins(self, name: str) -> None:
+        """The pass of this name is next: who listens hears it."""
+        if self.of:
+            progress.say(f"pass {name} of {self.of}")
+
     def saw(
         self,
         number: int,
@@ -92,5 +97,3 @@ class Observer:
         self._since = now
         if self.stop_after is not None and self.stop_after in (name, gives):
             raise Stopped
-        if self.of:
-            progress.say(f"{name} of {self.of} is done")

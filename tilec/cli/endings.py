@@ -1,0 +1,37 @@
+"""How a command line ends: its exit code, whoever interrupts it, and where nobody reads what it says."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+_INTERRUPTED, _NOBODY_READS = 130, 141  # as a shell reports processes ended by SIGINT and SIGPIPE
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """The exit code of what has been written out, or of why it cannot be."""
+    try:
+        code = work()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone: nothing to say, and nowhere to say it.
+        _abandon(sys.stdout)
+        _abandon(sys.stderr)
+        return _NOBODY_READS
+    except OSError as error:
+        _abandon(sys.stdout)
+        print(f"tilec: cannot write: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what a broken pipe has not taken go nowhere; the interpreter would try, and complain, once more at exit."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,38 @@
+"""The commands by their names, and where each is: a command costs only its own imports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+COMMANDS = {
+    "emulate": "emulate:emulate",
+    "schedule": "commands:schedule",
+    "report": "report:report",
+    "diff": "diff:diff",
+    "targets": "show:targets",
+    "calibrate": "calibrate:calibrate",
+    "tune": "tune:tune",
+    "check": "commands:check",
+    "explain": "explain:explain",
+    "explain pipeline": "explain:explain_pipeline",
+    "inspect": "show:inspect",
+    "fmt": "fmt:fmt",
+    "lsp": "lsp:lsp",
+    "new": "new:new",
+    "completion": "completion:completion",
+}
+"""The module of `tilec.cli` and the function there."""
+
+_COMPILER = "build:build"
+
+
+def command_of(arguments: Sequence[str]) -> tuple[click.Command, list[str]]:
+    """The command that the first words name, or the compiler proper; and the words behind its name."""
+    words = next((n for n in (2, 1) if " ".join(arguments[:n]) in COMMANDS), 0)
+    module, _, name = COMMANDS.get(" ".join(arguments[:words]), _COMPILER).partition(":")
+    command = getattr(import_module(f"tilec.cli.{module}"), name)
+    assert isinstance(command, click.Command)
+    return command, list(arguments[words:])
