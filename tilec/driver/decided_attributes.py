@@ -40,6 +40,8 @@ def _said(op: TileOp) -> dict[str, Any]:
         said["announces"] = True  # who says so is decided: the kernel announces the bytes itself
     if isinstance(op, Gemm) and op.via == "tcgen05" and op.clear_when is not None and op.leader is None:
         said["leader"] = 0  # of a sum that passes put in tensor memory it is the producer's only thread
+    if isinstance(op, Gemm) and op.held is not None and not op.is_in_tensor_memory:
+        said["held"] = None  # its sum is to be in tensor memory again, which is checked where that is decided
     if isinstance(op, WaitCopies) and op.pending is None:
         said["pending"] = 0  # what a `sync` list asks for
     return said
