@@ -109,7 +109,7 @@ HEAVY = {
     "loops": (_loops(48), {0}),
     "nest": (_nest(20), {0}),
     "pipelines_in_a_nest": (_nest(10, PIPELINE), {0}),
-    "statements": (_statements(50), {0}),
+    "statements": (_statements(40), {0}),
 }
 """The text, and how the compiler may end."""
 
