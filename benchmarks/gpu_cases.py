@@ -62,7 +62,7 @@ class Rung:
 
 _NARROW = {"block_N": 128}
 _PLAIN: dict[str, Any] = {
-    "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "dependent_launch": False, "stmatrix": False,
+    "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "pdl": False, "stmatrix": False,
     "arrivals": "thread", "switches": Switches(delay_tma_store_wait=False),
 }  # fmt: skip
 _WALKING = {**_PLAIN, "persistent": True}
@@ -74,11 +74,16 @@ LADDER = (
         "wgmma and TMA, serial loop",
         "matmul",
         {**_NARROW, "num_stages": 1},
-        {**_PLAIN, "consumers": 1, "pipeline_strategy": "none"},
+        {**_PLAIN, "consumer_warpgroups": 1, "pipeline_strategy": "none"},
     ),
-    Rung("pipelined, one role", "matmul", _NARROW, {**_PLAIN, "consumers": 1, "pipeline_strategy": "unspecialize"}),
-    Rung("a producer warp", "matmul", _NARROW, {**_PLAIN, "consumers": 1}),
-    Rung("tile 128×256, two consumers", "matmul", {}, {**_PLAIN, "consumers": 2}),
+    Rung(
+        "pipelined, one role",
+        "matmul",
+        _NARROW,
+        {**_PLAIN, "consumer_warpgroups": 1, "pipeline_strategy": "unspecialize"},
+    ),
+    Rung("a producer warp", "matmul", _NARROW, {**_PLAIN, "consumer_warpgroups": 1}),
+    Rung("tile 128×256, two consumers", "matmul", {}, {**_PLAIN, "consumer_warpgroups": 2}),
     Rung("persistent", "matmul", {}, _WALKING),
     Rung("one arrival a warp", "matmul", {}, _ELECTING),
     Rung("clusters of two", "matmul", {}, {**_PAIRS, "multicast": False}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tilec.driver.explanations import EXPLANATIONS
+from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
 ERRORS = Path(__file__).parents[1] / "tests" / "errors"
 
@@ -14,9 +14,9 @@ INTRODUCTION = """# Diagnostics
 *Made by `python docs/generate.py` from `tilec/driver/explanations.txt`; edit the texts there, not here.*
 
 Every error, warning and lint carries a code in brackets: `error[shape-mismatch]: …`. `tilec explain CODE` says what
-stands here. `-Wno-CODE` silences a warning, `-Werror` makes errors of them; lints have `--lint=error` and
-`--lint=off`. *Shown by* names a kernel of the tests that is refused or warned of so, with the message beside the
-line to blame.
+stands here. `-Wno-CODE` silences a warning, `-Werror=CODE` makes an error of it, `-Werror` of all; lints have
+`--lint=error` and `--lint=off`. A code that was called otherwise in an earlier version is still understood by that.
+*Shown by* names a kernel of the tests that is refused or warned of so, with the message beside the line to blame.
 
 """
 
@@ -24,9 +24,14 @@ line to blame.
 def diagnostics() -> str:
     examples = _examples()
     entries = []
+    once = {code: f"\n*Once called* `{former}`*.*\n" for former, code in FORMER_CODES.items()}
     for code in sorted(EXPLANATIONS):
         shown = "".join(f"[{path.stem}](../tests/errors/{path.name})" for path in examples.get(code, ())[:1])
-        entries.append(f"## {code}\n\n{_escaped(EXPLANATIONS[code])}\n" + (f"\n*Shown by* {shown}.\n" if shown else ""))
+        entries.append(
+            f"## {code}\n\n{_escaped(EXPLANATIONS[code])}\n"
+            + (f"\n*Shown by* {shown}.\n" if shown else "")
+            + once.get(code, "")
+        )
     return INTRODUCTION + "\n".join(entries)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostic_page import diagnostics
+from options_page import options
 from pipeline_page import pipeline
 from tilelang_page import tilelang_names
 
@@ -356,6 +357,7 @@ def pages() -> dict[str, str]:
         "diagnostics.md": diagnostics(),
         "tilelang_names.md": tilelang_names(),
         "pipeline.md": pipeline(),
+        "options.md": options(),
     }
 
 

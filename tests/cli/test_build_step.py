@@ -98,7 +98,8 @@ def test_the_launch_manifests_as_json(tmp_path: Path) -> None:
 def test_dumps_of_several_have_folders(tmp_path: Path) -> None:
     assert tilec(VECTOR_ADD, *TWO, "--dump-ir", "dump", "--emit", "ptx") == 0
     assert names(tmp_path / "dump") == ["sm_80", "sm_90a"]
-    assert len(names(tmp_path / "dump" / "sm_80")) == 10
+    for target in ("sm_80", "sm_90a"):
+        assert {"01-parse.ast", "05-fold-constants.tile"} <= set(names(tmp_path / "dump" / target))
 
 
 @pytest.mark.parametrize(

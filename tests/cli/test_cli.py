@@ -65,7 +65,7 @@ def test_the_pipeline_is_listed(capfd: pytest.CaptureFixture[str]) -> None:
     found = {line.split()[1]: line for line in lines[1:]}
     assert "off: --no-split-loops" in found["split-loops"]
     assert "off: sm_80 has no cluster" in found["programmatic-launch"]
-    assert "off: only with --consumers" in found["consumer-warpgroups"]
+    assert "off: only with --consumer-warpgroups" in found["consumer-warpgroups"]
     assert " on" in found["insert-sync"] and "fixed by --subtile" in found["subtile"]
 
 

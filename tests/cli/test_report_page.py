@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import chromium
+import drawn
 import pytest
 from command import GEMM, VECTOR_ADD, tilec
+from drawn import listing, rows, text, tree, under
 
 from tilec.ptx import disassemble
 from tilec.ptx.assemble import assemble
@@ -39,7 +42,8 @@ def gemm(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
     """A kernel whose name, comments, strings, constants and warnings try to leave their place."""
     folder = tmp_path_factory.mktemp("hostile")
-    text = Path(GEMM).read_text(encoding="utf-8").replace('"""C = A @ B."""', f'"""{HOSTILE}"""  # {HOSTILE} \x1b[2J')
+    text = Path(GEMM).read_text(encoding="utf-8")
+    text = text.replace('"""C = A @ B."""', f'"""{HOSTILE}"""  # {HOSTILE} \x1b[2J\u202e')
     text = text.replace("dtype = ", f'note = "{HOSTILE}"\ndtype = ', 1)
     text = text.replace("num_stages=num_stages)", f'num_stages=num_stages, annotations={{"{HOSTILE}": 1}})')
     kernel = folder / "<b>&amp;'<script>alert(1)<!--.tl"
@@ -47,35 +51,43 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, An
     return pages_of(folder, kernel, "-D", f"note={HOSTILE}")
 
 
-def tree(page: str) -> ElementTree.Element:
-    """The page as XML, which it is but for the first lines."""
-    return ElementTree.fromstring(re.sub(r"<!DOCTYPE html>|<meta[^>]*>", "", page))
-
-
-def text(node: ElementTree.Element) -> str:
-    return " ".join("".join(node.itertext()).split())
-
-
-def under(root: ElementTree.Element, heading: str, kind: str) -> ElementTree.Element:
-    """The first element of a kind below a heading."""
-    nodes = iter(root.iter())
-    next(node for node in nodes if node.tag in ("h2", "h3") and text(node) == heading)
-    return next(node for node in nodes if node.tag == kind)
-
-
-def rows(node: ElementTree.Element) -> list[list[str]]:
-    return [[text(cell) for cell in row] for row in node.iter("tr")]
-
-
 # ---- what it says ----------------------------------------------------------------------------------------------------
 
 
 def test_it_needs_nothing_else(gemm: tuple[str, dict[str, Any]]) -> None:
     page, _ = gemm
+    page = page.replace('"http://www.w3.org/2000/svg"', "")  # the name of a kind of elements
     for outside in ("http:", "https:", "src=", "@import", "url(", "<link", "//cdn", str(Path(GEMM).parent)):
         assert outside not in page
-    assert all(target.startswith("#") for target in re.findall(r'href="([^"]*)"', page))
-    assert "default-src 'none'" in page and page.count("<script") == 1
+    assert "default-src 'none'" in page and page.count("<script") == 3
+
+
+def test_its_json_is_the_trace_and_the_report(gemm: tuple[str, dict[str, Any]]) -> None:
+    """Whatever is drawn is drawn from these."""
+    page, record = gemm
+    assert drawn.traces(page) == [record]
+    report = drawn.report(page)
+    assert (report["file"], report["target"], report["optimisation_level"]) == ("gemm.tl", "sm_90a", 3)
+    assert report["warnings"] == [] and report["code"]["files"][0]["name"] == "gemm.tl"
+    kernel = Path(GEMM).read_text(encoding="utf-8")
+    assert "\n".join(report["code"]["files"][0]["lines"]) == kernel
+    (said,) = report["predictions"]
+    assert said["kernel"] == "gemm" and said["roofline"] == max(said["compute"], said["dram"]) < said["predicted"]
+
+
+def test_only_its_own_script_runs(gemm: tuple[str, dict[str, Any]]) -> None:
+    page, _ = gemm
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'\"" in page
+
+
+def test_the_links_lead_somewhere(gemm: tuple[str, dict[str, Any]]) -> None:
+    root = tree(gemm[0])
+    links = [node.attrib["href"] for node in root.iter("a")]
+    ids = [node.attrib["id"] for node in root.iter() if "id" in node.attrib]
+    assert len(links) > 8 and len(set(ids)) == len(ids)
+    assert {link for link in links if not link.startswith("#to-")} <= {f"#{name}" for name in ids}
 
 
 def test_the_schedule_is_that_of_the_trace(gemm: tuple[str, dict[str, Any]]) -> None:
@@ -83,17 +95,17 @@ def test_the_schedule_is_that_of_the_trace(gemm: tuple[str, dict[str, Any]]) -> 
     root, (loop,) = tree(page), record["loops"]
     assert any(text(h) == f"{loop['name']}: II {loop['ii']}, {loop['stages']} stages, optimal" for h in root.iter("h2"))
 
-    drawn = [text(title) for title in under(root, "Iterations", "svg").iter("title")]
+    shown = [text(title) for title in under(root, "Iterations", "svg").iter("title")]
     for op in loop["ops"]:
         for iteration in range(loop["stages"] + 2):
             start = op["start"] + iteration * loop["ii"]
             times = f"iteration {iteration}, cycles {start} to {start + op['latency']}, line {op['line']}"
-            assert f"{op['name']}, {times}" in drawn
+            assert f"{op['name']}, {times}" in shown
 
     table = under(root, "Reservation table", "svg")
-    shown = [text(label) for label in table.findall("text")]
+    labels = [text(label) for label in table.findall("text")]
     held = [slot for slot in loop["slots"] if slot["held"]]
-    assert shown[: len(held)] == [f"{slot['name']} {slot['percent']} %" for slot in held]
+    assert labels[: len(held)] == [f"{slot['name']} {slot['percent']} %" for slot in held]
     uses = sum(len(use["rows"]) for op in loop["ops"] for use in op["rows"])
     assert len(list(table.iter("title"))) == uses
 
@@ -133,10 +145,6 @@ def test_the_roofline_is_that_of_the_report(
     assert text(point).startswith(f"gemm: {share:.1%} of what the machine computes")
 
 
-def listing(root: ElementTree.Element, name: str) -> ElementTree.Element:
-    return next(node for node in root.iter("pre") if node.get("aria-label") == name)
-
-
 def test_lines_of_the_kernel_lead_to_their_instructions(gemm: tuple[str, dict[str, Any]]) -> None:
     root = tree(gemm[0])
     kernel = Path(GEMM).read_text(encoding="utf-8").splitlines()
@@ -162,7 +170,10 @@ def test_machine_code_where_it_can_be_read(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert disassemble.disassembler() is None
     page, _ = pages_of(tmp_path, VECTOR_ADD, "-D", "N=2048")
-    assert "pip install nvidia-cuda-nvdisasm" in page and 'aria-label="SASS"' not in page
+    assert drawn.report(page)["code"]["sass"] is None
+    root = tree(page)
+    assert "pip install nvidia-cuda-nvdisasm" in text(root)
+    assert "SASS" not in [node.get("aria-label") for node in root.iter("pre")]
 
 
 def test_line_information_changes_no_instruction() -> None:
@@ -176,8 +187,10 @@ def test_line_information_changes_no_instruction() -> None:
 
 def test_what_a_person_wrote_stays_text(hostile: tuple[str, dict[str, Any]]) -> None:
     page, _ = hostile
+    assert page.count("<script") == 3 and "<img" not in page and "\x1b" not in page
     root = tree(page)
-    assert page.count("<script") == 1 and "<img" not in page and "\x1b" not in page
+    assert {node.tag for node in root.iter()}.isdisjoint({"script", "img", "b"})
+    assert not any(sign in shown for shown in root.itertext() for sign in "\x1b\u202e")
     assert HOSTILE in "".join(listing(root, "Kernel").itertext())
     assert HOSTILE in "".join(under(root, "Warnings and lints", "pre").itertext())
     assert text(next(root.iter("h1"))) == "<b>&amp;'<script>alert(1)<!--.tl on sm_90a"
@@ -204,7 +217,9 @@ def test_a_file_with_imports_and_several_kernels(tmp_path: Path) -> None:
         "import tilelang.language as T\nfrom .parts import doubled\n\n\n" + one.format("one") + one.format("two")
     )
     assert tilec("report", str(kernel), "--html", "two.html") == 0
-    root = tree(Path("two.html").read_text(encoding="utf-8"))
+    page = Path("two.html").read_text(encoding="utf-8")
+    assert [trace["kernel"] for trace in drawn.traces(page)] == ["one", "two"]
+    root = tree(page)
     headings = [text(heading) for heading in root.iter("h2")]
     assert [h for h in headings if h.startswith("two: ")] == [f"two: {h}" for h in
             ("Summary", "Roofline", "Decisions", "Schedule")]  # fmt: skip
@@ -223,7 +238,12 @@ def test_of_several_there_is_a_folder_of_pages(capfd: pytest.CaptureFixture[str]
     pages = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "out").iterdir()}
     assert sorted(pages) == [f"{name}.{target}.html" for name in ("other", "vector_add") for target in
                              ("sm_80", "sm_90a")]  # fmt: skip
-    assert "other.tl on sm_80" in pages["other.sm_80.html"]
+    of_each = {name: drawn.report(page) for name, page in pages.items()}
+    assert {name: (of["file"], of["target"]) for name, of in of_each.items()} == {
+        f"{name}.{target}.html": (f"{name}.tl", target)
+        for name in ("other", "vector_add")
+        for target in ("sm_80", "sm_90a")
+    }
     assert tilec("report", VECTOR_ADD, "-D", "N=2048", "--html", "out/") == 0
     assert (tmp_path / "out" / "vector_add.html").exists()
     assert tilec("report", *given, "--schedule", "t.json") == 2
@@ -235,6 +255,38 @@ def test_what_is_no_report(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("report", GEMM, "-O1", "--html", "x.html") == 2
     assert tilec("report", "absent.tl", "--html", "x.html") == 1
     assert not Path("x.html").exists()
+
+
+# ---- what a person does with it --------------------------------------------------------------------------------------
+
+
+def test_a_button_switches_between_light_and_dark(gemm: tuple[str, dict[str, Any]]) -> None:
+    press = "theme.meet('click'); seen.push([document.documentElement.dataset.theme, theme.textContent]);"
+    seen = "(() => { const theme = document.getElementById('theme'), seen = [theme.textContent];"
+    said = drawn.value(gemm[0], f"{seen} {press} {press} return seen; }})()")
+    assert said == ["Dark", ["dark", "Light"], ["light", "Dark"]]
+
+
+def test_a_line_lights_up_with_its_instructions(gemm: tuple[str, dict[str, Any]]) -> None:
+    """Under the mouse and by the keyboard; a click brings them into view and goes nowhere."""
+    meet = """(() => {
+        const lit = () => document.querySelectorAll(".lit").map((one) => one.dataset.at);
+        const number = document.querySelectorAll(".number").find((one) => one.name === "a"), before = lit();
+        number.meet("mouseover");
+        const panels = document.querySelectorAll(".code pre");
+        for (const one of document.querySelectorAll("[data-at]")) one.offsetTop = 600;
+        for (const one of panels) one.clientHeight = 300;
+        const isPrevented = number.meet("click"), under = lit();
+        const moved = panels.map((one) => [one.attributes["aria-label"], one.scrollTop ?? null]);
+        document.querySelectorAll("h1")[0].meet("mouseover");
+        const kept = lit().length;
+        document.querySelectorAll("[data-at]").find((one) => one.dataset.at !== under[0]).meet("focusin");
+        return [before, number.parent.dataset.at, under, kept, isPrevented, moved, lit()];
+    })()"""
+    before, at, under_it, kept, is_prevented, moved, after = drawn.value(gemm[0], meet)
+    assert before == [] and len(under_it) == kept > 1 and set(under_it) == {at} and is_prevented
+    assert moved == [["Kernel", None], ["PTX", 500], ["SASS", 500]]
+    assert len(after) > 1 and set(after) != {at}
 
 
 # ---- in a browser ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 from textwrap import dedent
 
 ROOT = Path(__file__).parents[2]
-GENERATED = ("docs/language.md", "docs/language/", "docs/diagnostics.md", "docs/tilelang_names.md")  # of generate.py
+GENERATED = ("docs/language.md", "docs/language/", "docs/diagnostics.md", "docs/tilelang_names.md", "docs/pipeline.md")
 BLOCK = re.compile(
     r"(?:^ *<!-- (?P<comment>[^\n]*) -->\n+)?"
     r'^(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^(?P=indent)```$',

@@ -147,7 +147,13 @@ def _schedule() -> str:
 
 
 def _tuned_files() -> list[str]:
-    point = (("block", 128), ("--cluster", "none"), ("--stmatrix", False), ("--consumers", 1), ("--subtile", 1))
+    point = (
+        ("block", 128),
+        ("--cluster", "none"),
+        ("--stmatrix", False),
+        ("--consumer-warpgroups", 1),
+        ("--subtile", 1),
+    )
     return [tuned.write(tuned.Tuned(_SOURCE.digest(), "sm_90a", "main", point, "3.0 µs", _schedule()))]
 
 

@@ -76,7 +76,7 @@ def test_a_large_product(tile: tuple[int, int], cluster: str, multicast: str) ->
         ({}, "roles", "producer, consumer", "the compiler"),
         ({}, "consumers", "2 warpgroups", "the kernel"),
         ({}, "dependent launch", "yes", "the compiler"),
-        ({"dependent_launch": False}, "dependent launch", "no", "the command line"),
+        ({"pdl": False}, "dependent launch", "no", "the command line"),
         ({"opt_level": 2}, "dependent launch", "no", "the compiler"),
         ({"pipeline_strategy": "unspecialize"}, "dependent launch", "yes", "the compiler"),
         ({"pipeline_strategy": "unspecialize", "tma_loads": False}, "dependent launch", "no", "the compiler"),

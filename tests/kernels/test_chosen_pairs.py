@@ -78,7 +78,7 @@ def test_columns_along_x() -> None:
 @pytest.mark.parametrize(
     ("asked", "defines", "because"),
     [
-        ({"pairs": False}, {}, "--no-pairs"),
+        ({"cta_pairs": False}, {}, "--no-cta-pairs"),
         ({"opt_level": 2}, {}, "-O3"),
         ({"persistent": False}, {}, "persistent"),
         ({}, {"M": 1024, "N": 1024}, "persistent"),  # 64 blocks run at once

@@ -1,5 +1,5 @@
-"""--consumers: the same results with another number of warpgroups than the kernel asks for, or an error that says why
-not."""
+"""--consumer-warpgroups: the same results with another number of warpgroups than the kernel asks for, or an error that
+says why not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ TYPES = HERE / "gemm_types.tl"
 
 def made(path: Path, consumers: int | None, target: str = "sm_90a", **defines: Value) -> Build:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-    return build(source, CompileOptions(target=target, defines=tuple(defines.items()), consumers=consumers), Observer())
+    return build(
+        source, CompileOptions(target=target, defines=tuple(defines.items()), consumer_warpgroups=consumers), Observer()
+    )
 
 
 def is_right(built: Build, seed: int | None = None) -> bool:
@@ -90,7 +92,7 @@ def refusal(path: Path, consumers: int, **defines: Value) -> str:
     with pytest.raises(CompileError) as caught:
         made(path, consumers, **defines)
     (found,) = caught.value.diagnostics
-    assert found.code == "bad-consumers" and found.primary is not None and found.help
+    assert found.code == "bad-consumer-warpgroups" and found.primary is not None and found.help
     return f"{found.title}: {found.primary.text}"
 
 

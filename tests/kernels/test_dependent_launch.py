@@ -123,7 +123,7 @@ def test_who_waits_for_nobody_may_not_begin_early() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"dependent_launch": False}, {"opt_level": 2}, {"target": "sm_80"}], ids=["switch", "O2", "sm_80"]
+    "options", [{"pdl": False}, {"opt_level": 2}, {"target": "sm_80"}], ids=["switch", "O2", "sm_80"]
 )
 def test_where_kernels_stay_one_after_the_other(options: dict[str, object]) -> None:
     found = made(defines=SMALL, **options)
@@ -151,7 +151,7 @@ def test_a_kernel_without_barriers_only_lets_the_next_one_begin() -> None:
 def test_what_the_kernel_before_may_write_is_not_read_as_constant() -> None:
     small = (("M", 128), ("N", 128), ("K", 256))
     assert ".nc" not in made("gemm/fp8_row_scaled", defines=small).ptx
-    assert "ld.global.nc" in made("gemm/fp8_row_scaled", defines=small, dependent_launch=False).ptx
+    assert "ld.global.nc" in made("gemm/fp8_row_scaled", defines=small, pdl=False).ptx
 
 
 def test_a_cooperative_grid_is_left_alone() -> None:

@@ -17,7 +17,7 @@ from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
-REFUSALS = {"stage-side", "role-race", "pipeline-counts"}
+REFUSALS = {"stage-access", "role-race", "unbalanced-acquires"}
 HEAD = """import tilelang.language as T
 
 @T.prim_func

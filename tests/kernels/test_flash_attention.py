@@ -101,7 +101,7 @@ def test_without_ping_pong() -> None:
     made = build(source, CompileOptions(ping_pong=False, subtile=1), Observer())
     assert consumer(made).turns_at is None
     assert made.schedules[0].ii > 2800
-    light = build(source, CompileOptions(rrt_size_threshold=0), Observer())
+    light = build(source, CompileOptions(max_scheduled_ii=0), Observer())
     assert consumer(light).turns_at is None
 
 

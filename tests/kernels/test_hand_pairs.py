@@ -115,4 +115,4 @@ def test_the_check_of_barriers_runs_both_blocks() -> None:
     ]:
         with pytest.raises(CompileError) as error:
             made_of(TEXT.replace(old, new))
-        assert error.value.diagnostics[0].code in ("barrier-deadlock", "barrier-bytes")
+        assert error.value.diagnostics[0].code in ("barrier-deadlock", "transaction-bytes")

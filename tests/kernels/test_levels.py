@@ -10,6 +10,7 @@ import pytest
 
 from tilec.driver import build as driver
 from tilec.sched.schedule import Schedule
+from tilec.support.option_fields import without
 from tilec.support.options import DECIDED, CompileOptions
 from tilec.support.source import SourceFile
 
@@ -46,7 +47,7 @@ def planned(text: str, options: CompileOptions) -> tuple[list[Schedule], Any]:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_without_what_it_decides_the_third_level_schedules_as_the_second(name: str, target: str) -> None:
-    off = {field: value for field, (value, _, _) in DECIDED.items()}
+    off = {field: stated.undecided for field, stated in DECIDED.items()}
     options = CompileOptions(target=target, lint="off", scheduler="heuristic")
     second = planned(KERNELS[name], replace(options, opt_level=2))
     assert planned(KERNELS[name], replace(options, opt_level=3, **off)) == second
@@ -61,5 +62,5 @@ def test_the_table_of_levels_names_every_switch() -> None:
     (row,) = (
         line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| `-O3`")
     )
-    for _, switch, what in DECIDED.values():
-        assert f"{what} (" in row and f"`{switch}`" in row
+    for stated in DECIDED.values():
+        assert f"{stated.decides} (" in row and f"`{without(stated)}`" in row

@@ -86,7 +86,7 @@ def test_a_product_runs_while_the_first_fragment_of_the_next_trip_is_loaded(form
     assert {op.pending for op in body if isinstance(op, warp.WgmmaWait)} == {1}
     after = [type(op) for op in body[tile + 1 :]][:2]
     assert after == [warp.WgmmaWait, warp.LoadMatrix if FORMS[form].get("dtype_a") is None else warp.Elementwise]
-    assert not {w.code for w in build.warnings} & {"wgmma-serialised", "injected-wait", "register-spill"}
+    assert not {w.code for w in build.warnings} & {"wgmma-serialised", "inserted-wait", "register-spill"}
 
 
 def test_without_stages_each_product_is_waited_for() -> None:
@@ -123,7 +123,7 @@ def test_what_is_unpacked_has_stages_too(stages: int) -> None:
     products = [op.a.buffer.name for op in body if isinstance(op, warp.Wgmma)]
     assert sorted(products) == sorted(f"A_reg.stage{step % stages}" for step in range(4))
     assert min(op.pending for op in body if isinstance(op, warp.WgmmaWait)) >= 1
-    assert not {w.code for w in build.warnings} & {"wgmma-serialised", "injected-wait", "register-spill"}
+    assert not {w.code for w in build.warnings} & {"wgmma-serialised", "inserted-wait", "register-spill"}
 
 
 @pytest.mark.parametrize("stages", [2, 4])

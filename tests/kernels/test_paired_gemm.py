@@ -29,7 +29,7 @@ def paired(
     path: Path = KERNEL, *, cluster: tuple[int, int, int] = ALONG_Y, pairs: bool = True, **sizes: Value
 ) -> Build:
     source = SourceFile(str(path), path.read_text(encoding="utf-8"))
-    options = CompileOptions(target="sm_100a", cluster=cluster, pairs=pairs, defines=tuple(sizes.items()))
+    options = CompileOptions(target="sm_100a", cluster=cluster, cta_pairs=pairs, defines=tuple(sizes.items()))
     return build(source, options, Observer())
 
 
@@ -209,7 +209,7 @@ def test_a_version_of_b_is_halved() -> None:
     whole, half = paired(**SMALL, pairs=False), paired(**SMALL)
     shapes = [next(t.buffer.shape for t in made.program.shared if t.buffer.name == "B_s") for made in (whole, half)]
     assert shapes == [(64, 64), (32, 64)]
-    assert not is_by_pairs(whole) and decided(whole) == "--no-pairs"
+    assert not is_by_pairs(whole) and decided(whole) == "--no-cta-pairs"
     assert ".multicast::cluster" in whole.ptx  # each has all of it then
 
 

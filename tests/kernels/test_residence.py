@@ -41,7 +41,7 @@ def test_blocks_share_a_multiprocessor() -> None:
 @pytest.mark.parametrize(
     ("defines", "target", "options"),
     [
-        (LARGE, "sm_80", {"fewer_stages": False}),
+        (LARGE, "sm_80", {"stages_by_occupancy": False}),
         (LARGE, "sm_80", {"opt_level": 2}),
         ({**LARGE, "M": 128, "N": 128}, "sm_80", {"register_stages": 1}),  # the only block
         ({**LARGE, "block_K": 32}, "sm_80", {}),  # two blocks have room with every stage

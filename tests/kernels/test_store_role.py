@@ -187,7 +187,7 @@ def is_right(made: Build, ptx: str, trips: int) -> bool:
 
 
 def test_it_makes_the_interval_smaller() -> None:
-    chosen, kept = compiled(), compiled(store_role=False)
+    chosen, kept = compiled(), compiled(epilogue_warp=False)
     assert roles(chosen) == ["consumer", "producer", "store"]
     assert roles(kept) == ["consumer", "producer"]
     (with_it,), (without,) = chosen.schedules, kept.schedules
@@ -209,7 +209,7 @@ def test_where_it_gains_nothing_the_consumers_store() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"store_role": False}, {"rrt_size_threshold": 0}, {"overlap": False}, {"pipeline_strategy": "unspecialize"}],
+    [{"epilogue_warp": False}, {"max_scheduled_ii": 0}, {"overlap": False}, {"pipeline_strategy": "unspecialize"}],
     ids=str,
 )
 def test_what_switches_it_off(options: dict[str, object]) -> None:
@@ -245,7 +245,7 @@ def test_a_sample_that_it_does_not_help_is_as_before() -> None:
 
 def test_it_takes_no_threads() -> None:
     """It is a warp of the producer's warpgroup, all of which would change its number of registers at once."""
-    chosen, kept = compiled(), compiled(store_role=False)
+    chosen, kept = compiled(), compiled(epilogue_warp=False)
     assert chosen.manifest.block == kept.manifest.block == (256, 1, 1)
     assert not any(role.registers for made in (chosen, kept) for role in made.program.roles)
     consumer, producer, store = chosen.program.roles
@@ -263,7 +263,7 @@ def test_the_schedule_is_read_back() -> None:
     made = compiled()
     assert compiled(schedule=made.trace).ptx == made.ptx
     with pytest.raises(CompileError, match="bad-schedule") as refused:
-        compiled(schedule=made.trace, store_role=False)
+        compiled(schedule=made.trace, epilogue_warp=False)
     assert "has role store, it may have consumer" in str(refused.value.diagnostics[0].notes)
 
 
@@ -277,4 +277,4 @@ def test_the_display_names_the_role_and_says_why(capsys: pytest.CaptureFixture[s
     assert because in shown()
     kept = "2 copy y → Y is run by consumer, not store: no smaller II with store"
     assert kept in shown("-D", "versions=2")
-    assert "is run by" not in shown("--no-store-role")
+    assert "is run by" not in shown("--no-epilogue-warp")

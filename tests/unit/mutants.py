@@ -14,6 +14,8 @@ REMOVED = (
     warp.WgmmaWait,
     warp.BulkWait,
     warp.ProxyFence,
+    warp.TensorFence,
+    warp.TensorWait,
     warp.RingWait,
     warp.RingAcquire,
     warp.RingFill,

@@ -128,7 +128,7 @@ def test_spellings_of_tensor_memory(text: str) -> None:
 def test_a_missing_fence_is_injected() -> None:
     ptx = kernel(SET_UP, MMA, COMMIT, WAIT, STORE)
     (remark,) = assemble(ptx, "sm_90a").remarks
-    assert (remark.kind, remark.code, remark.entry) == ("injected-wait", "C7519", "k")
+    assert (remark.kind, remark.code, remark.entry) == ("inserted-wait", "C7519", "k")
     assert remark.ptx_line == line_of(ptx, MMA)
 
 
@@ -136,7 +136,7 @@ def test_a_read_before_the_wait_injects_one() -> None:
     early = "add.f32 %d0, %d0, %d1;"
     ptx = kernel(SET_UP, FENCE, MMA, COMMIT, early, WAIT, STORE)
     (remark,) = assemble(ptx, "sm_90a").remarks
-    assert (remark.kind, remark.code, remark.ptx_line) == ("injected-wait", "C7517", line_of(ptx, early))
+    assert (remark.kind, remark.code, remark.ptx_line) == ("inserted-wait", "C7517", line_of(ptx, early))
 
 
 def test_the_line_is_that_of_the_ptx_even_with_loc() -> None:

@@ -10,7 +10,8 @@ import pytest
 from tilec.driver import build as driver, emulate
 from tilec.ir import warp
 from tilec.ir.layout import SharedLayout, mma_accumulator, plain, row_major, swizzled
-from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.ir.tile import Kernel, walk
+from tilec.ops.copy import Copy
 from tilec.passes.layout.assign_layouts import Laid, assign
 from tilec.passes.layout.atoms import Atom, Cost, Pattern, Sweep, candidates, cheapest, conflicts, cost, is_legal
 from tilec.passes.layout.select_mechanisms import select
@@ -143,7 +144,7 @@ def kernel_of(path: Path) -> Kernel:
 def test_prefer_tma_stores_every_fragment_by_tma() -> None:
     def vias(prefer: bool) -> list[object]:
         found = select(kernel_of(SAMPLES / "softmax.tl"), targets.load("sm_90a"), "auto", Switches(prefer_tma=prefer))
-        return [s.attr("via") for s in walk(found.kernel.body) if isinstance(s, TileOp) and s.name == "copy"]
+        return [s.via for s in walk(found.kernel.body) if isinstance(s, Copy)]
 
     assert vias(False) == ["registers", "registers"]
     assert vias(True) == ["registers", "registers", "tma_store"]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver import build as driver, remarks
+from tilec.driver import build as driver
 from tilec.driver.build import Observer, Stopped
+from tilec.driver.lints.assembler import assembler_log
 from tilec.driver.pipeline import PIPELINE
 from tilec.ptx.assemble import Remark
 from tilec.support import files
@@ -102,9 +103,9 @@ def _line(text: str) -> int:
 
 
 def test_a_ptx_line_leads_to_its_source_line() -> None:
-    remark = Remark("injected-wait", "C7517", "a wait is injected", "k", _line("add.u32 %r0, %r0, 1;"))
-    (warning,) = remarks.warnings([remark], PTX, KERNEL, Span(1, 1, 1, 6))
-    assert (warning.code, warning.severity) == ("injected-wait", "warning")
+    remark = Remark("inserted-wait", "C7517", "a wait is injected", "k", _line("add.u32 %r0, %r0, 1;"))
+    (warning,) = assembler_log.warnings([remark], PTX, KERNEL, Span(1, 1, 1, 6))
+    assert (warning.code, warning.severity) == ("inserted-wait", "warning")
     assert warning.primary is not None
     assert warning.primary.span == Span(2, 5, 2, 11)
     assert warning.notes == ("C7517: a wait is injected", "PTX line 6: add.u32 %r0, %r0, 1;")
@@ -112,21 +113,21 @@ def test_a_ptx_line_leads_to_its_source_line() -> None:
 
 def test_a_remark_without_a_line_is_about_the_kernel() -> None:
     remark = Remark("register-spill", "spill", "8 bytes", "k")
-    (warning,) = remarks.warnings([remark], PTX, KERNEL, Span(3, 1, 3, 6))
+    (warning,) = assembler_log.warnings([remark], PTX, KERNEL, Span(3, 1, 3, 6))
     assert warning.primary is not None
     assert warning.primary.span == Span(3, 1, 3, 6)
     assert warning.notes == ("8 bytes",)
 
 
 def test_code_before_the_first_loc_is_about_the_kernel() -> None:
-    remark = Remark("injected-wait", "C7519", "an arrive is injected", "k", _line("mov.u32 %r0, 0;"))
-    (warning,) = remarks.warnings([remark], PTX, KERNEL, Span(1, 1, 1, 6))
+    remark = Remark("inserted-wait", "C7519", "an arrive is injected", "k", _line("mov.u32 %r0, 0;"))
+    (warning,) = assembler_log.warnings([remark], PTX, KERNEL, Span(1, 1, 1, 6))
     assert warning.primary is not None
     assert warning.primary.span.line == 1
 
 
 def test_remarks_of_one_kind_on_one_line_are_one_warning() -> None:
     line = _line("add.u32 %r0, %r0, 1;")
-    many = [Remark("injected-wait", "C7519", f"number {i}", "k", line) for i in range(5)]
-    (warning,) = remarks.warnings(many, PTX, KERNEL, Span(1, 1, 1, 6))
+    many = [Remark("inserted-wait", "C7519", f"number {i}", "k", line) for i in range(5)]
+    (warning,) = assembler_log.warnings(many, PTX, KERNEL, Span(1, 1, 1, 6))
     assert warning.notes[-1] == "and 2 more of the kind"

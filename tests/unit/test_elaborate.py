@@ -403,4 +403,4 @@ def test_a_changed_kernel_compiles_or_is_refused(path: Path) -> None:
 def test_tile_ops_have_sorted_attributes(kernel: Build) -> None:
     built = kernel(SAMPLES[0].read_text(encoding="utf-8"))
     ops: list[Stmt] = [s for s in walk(built.body) if isinstance(s, TileOp)]
-    assert all(list(op.attrs) == sorted(op.attrs, key=lambda a: a[0]) for op in ops if isinstance(op, TileOp))
+    assert all(list(op.attributes) == sorted(op.attributes, key=lambda a: a[0]) for op in ops if isinstance(op, TileOp))

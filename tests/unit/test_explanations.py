@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import tilec
-from tilec.driver.explanations import EXPLANATIONS
+from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 from tilec.ptx.assemble import RemarkKind
 
 MAKERS = {"fail", "warning", "Diagnostic"}
@@ -35,6 +35,11 @@ def test_every_code_is_explained() -> None:
 def test_every_explanation_is_of_a_code_in_use() -> None:
     used = {code for code, _ in _codes()} | set(get_args(RemarkKind))
     assert sorted(EXPLANATIONS.keys() - used) == []
+
+
+def test_what_codes_were_once_called_is_free() -> None:
+    assert not FORMER_CODES.keys() & EXPLANATIONS.keys()
+    assert set(FORMER_CODES.values()) <= EXPLANATIONS.keys()
 
 
 def test_explanations_read_well() -> None:

@@ -142,3 +142,13 @@ def test_no_module_lies_loose() -> None:
 def test_every_module_says_what_it_is_for() -> None:
     silent = [str(p) for p in MODULES if p.stat().st_size and not ast.get_docstring(ast.parse(p.read_text("utf-8")))]
     assert silent == []
+
+
+def test_modules_of_the_front_end_import_each_other_in_one_direction() -> None:
+    """Readers of the syntax tree call each other through the context's dispatch table, never by import."""
+    above: dict[str, set[str]] = {}
+    for path in (PACKAGE / "frontend").rglob("*.py"):
+        above[name_of(path)] = {name.removeprefix("tilec.") for _, name in imports(path)}
+    while free := {module for module, needs in above.items() if not needs & above.keys()}:
+        above = {module: needs for module, needs in above.items() if module not in free}
+    assert above == {}, "these import each other"

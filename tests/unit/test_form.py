@@ -6,6 +6,8 @@ import pytest
 
 from tilec.driver.build import check
 from tilec.driver.observer import Observer
+from tilec.ir.read import read_kernel
+from tilec.ir.text import print_kernel
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -138,6 +140,8 @@ def _read(statement: str) -> None:
 @pytest.mark.parametrize("statement", GOOD)
 def test_what_has_its_form(statement: str) -> None:
     _read(statement)
+    text = print_kernel(read_kernel(f"{FRAME}{statement}\n"))
+    assert print_kernel(read_kernel(text)) == text
 
 
 @pytest.mark.parametrize(("statement", "says"), BAD)

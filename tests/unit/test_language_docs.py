@@ -34,7 +34,9 @@ def pages() -> dict[str, str]:
     return dict(generator().pages())
 
 
-@pytest.mark.parametrize("path", ["language.md", "diagnostics.md", "tilelang_names.md", "pipeline.md", "language"])
+@pytest.mark.parametrize(
+    "path", ["language.md", "diagnostics.md", "tilelang_names.md", "pipeline.md", "options.md", "language"]
+)
 def test_the_pages_are_up_to_date(path: str) -> None:
     made = {name: text for name, text in pages().items() if name.split("/")[0] == path}
     current = (DOCS / path).rglob("*.md") if (DOCS / path).is_dir() else [DOCS / path]

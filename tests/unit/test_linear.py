@@ -52,19 +52,19 @@ def test_once_is_right(ledger: Ledger) -> None:
 def test_never(ledger: Ledger) -> None:
     with ledger.region(Path(at(9), "")):
         take(ledger, 1)
-    assert reported(ledger) == [("stage-not-released", [1, 9])]
+    assert reported(ledger) == [("missing-release", [1, 9])]
 
 
 def test_twice_and_afterwards(ledger: Ledger) -> None:
     thing = take(ledger, 1)
     ledger.give_back(thing, at(2), ROLE)
-    assert refused(lambda: ledger.give_back(thing, at(3), ROLE)) == "stage-released-twice"
-    assert refused(lambda: ledger.use(thing, at(3))) == "stage-after-release"
+    assert refused(lambda: ledger.give_back(thing, at(3), ROLE)) == "double-release"
+    assert refused(lambda: ledger.use(thing, at(3))) == "use-after-release"
 
 
 def test_by_another_role(ledger: Ledger) -> None:
     thing = take(ledger, 1)
-    assert refused(lambda: ledger.give_back(thing, at(2), range(1, 2))) == "stage-role"
+    assert refused(lambda: ledger.give_back(thing, at(2), range(1, 2))) == "divergent-release"
 
 
 def part(ledger: Ledger, then: Callable[[], None], otherwise: Callable[[], None], line: int = 5) -> None:
@@ -83,7 +83,7 @@ def test_on_both_paths(ledger: Ledger) -> None:
     with ledger.region(Path(at(9), "")):
         thing = take(ledger, 1)
         part(ledger, lambda: ledger.give_back(thing, at(6), ROLE), lambda: ledger.give_back(thing, at(7), ROLE))
-        assert refused(lambda: ledger.give_back(thing, at(8), ROLE)) == "stage-released-twice"
+        assert refused(lambda: ledger.give_back(thing, at(8), ROLE)) == "double-release"
     assert reported(ledger) == []
 
 
@@ -94,7 +94,7 @@ def test_on_one_path(ledger: Ledger, first: bool) -> None:
         thing = take(ledger, 1)
         paths = [lambda: ledger.give_back(thing, at(6), ROLE), nothing]
         part(ledger, *(paths if first else paths[::-1]))
-    assert reported(ledger) == [("stage-not-released", [1, 6, 5])]
+    assert reported(ledger) == [("missing-release", [1, 6, 5])]
     (found,) = ledger.mistakes.found.values()
     assert found.secondary[1].text == f"but not where this {'does not hold' if first else 'holds'}"
 
@@ -112,7 +112,7 @@ def test_paths_inside_paths(ledger: Ledger) -> None:
 
 def test_taken_on_a_path(ledger: Ledger) -> None:
     part(ledger, lambda: take(ledger, 6) and None, nothing)
-    assert reported(ledger) == [("stage-not-released", [6, 5])]
+    assert reported(ledger) == [("missing-release", [6, 5])]
 
 
 def test_what_a_trip_takes_it_gives_back(ledger: Ledger) -> None:
@@ -120,7 +120,7 @@ def test_what_a_trip_takes_it_gives_back(ledger: Ledger) -> None:
         thing = take(ledger, 3)
         ledger.give_back(thing, at(4), ROLE)
         take(ledger, 5)
-    assert reported(ledger) == [("stage-not-released", [5, 2])]
+    assert reported(ledger) == [("missing-release", [5, 2])]
 
 
 def test_held_over_a_loop(ledger: Ledger) -> None:
@@ -134,14 +134,14 @@ def test_held_over_a_loop(ledger: Ledger) -> None:
 def test_given_back_in_a_later_loop(ledger: Ledger) -> None:
     thing = take(ledger, 1)
     with ledger.loop(Path(at(2), "")):
-        assert refused(lambda: ledger.give_back(thing, at(3), ROLE)) == "stage-in-loop"
+        assert refused(lambda: ledger.give_back(thing, at(3), ROLE)) == "unbalanced-release"
 
 
 def test_a_loop_left_with_it(ledger: Ledger) -> None:
     with ledger.loop(Path(at(2), "")):
         thing = take(ledger, 3)
         part(ledger, lambda: ledger.leave(at(6), "break"), lambda: ledger.give_back(thing, at(7), ROLE))
-    assert reported(ledger) == [("stage-not-released", [3, 6])]
+    assert reported(ledger) == [("missing-release", [3, 6])]
 
 
 def test_a_loop_left_without_it(ledger: Ledger) -> None:
@@ -179,4 +179,4 @@ def test_one_that_is_missed_is_missed_once(ledger: Ledger) -> None:
         thing = take(ledger, 3)
         part(ledger, lambda: ledger.give_back(thing, at(6), ROLE), nothing)
         part(ledger, lambda: ledger.give_back(thing, at(7), ROLE) if thing in ledger.held() else None, nothing)
-    assert [code for code, _ in reported(ledger)] == ["stage-not-released"]
+    assert [code for code, _ in reported(ledger)] == ["missing-release"]

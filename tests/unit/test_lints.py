@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -10,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from tilec.cli import main
-from tilec.driver import build as driver, lints, remarks
+from tilec.driver import build as driver, engine, lints
+from tilec.driver.lints.assembler import assembler_log
+from tilec.driver.lints.registry import is_lint
+from tilec.driver.lints.warp.named_barriers import barriers
+from tilec.driver.work import Work
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.types import FLOAT16, FLOAT32, DType
@@ -19,7 +25,6 @@ from tilec.ptx.assemble import parse_remarks
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.options import CompileOptions, Lint
 from tilec.support.source import SourceFile, Span
-from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -86,15 +91,49 @@ ADVICE = {
 def test_every_line_of_the_log_that_costs_is_a_lint(code: str) -> None:
     log = parse_remarks(f"ptxas info    : ({code}) {ADVICE[code]}", ())
     source = SourceFile("k.tl", "def k():\n")
-    (warning,) = remarks.warnings(log, "", source, SPAN)
-    assert warning.code in lints.CODES and warning.help
+    (warning,) = assembler_log.warnings(log, "", source, SPAN)
+    assert is_lint(warning.code) and warning.help
     with pytest.raises(CompileError, match=warning.code):
-        lints.judge([warning], "error")
+        judged([warning], "error")
+    assert judged([warning], "off") == []
+
+
+def judged(warnings: list[Diagnostic], lint: Lint) -> list[Diagnostic]:
+    observer = driver.Observer(warnings=list(warnings))
+    with lints.judged(CompileOptions(lint=lint), observer):
+        pass
+    return observer.warnings
 
 
 def test_other_warnings_are_no_lints() -> None:
     other = Diagnostic("schedule-not-proven", "so", severity="warning")
-    assert lints.judge([other], "error") == lints.judge([other], "off") == [other]
+    assert judged([other], "error") == judged([other], "off") == [other]
+
+
+@pytest.mark.parametrize("given", [["--stop-after", "schedule"], ["--stop-after", "ptx"], []], ids=" ".join)
+def test_lints_are_judged_wherever_a_build_ends(given: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """All of what was found by then, in one go."""
+    Path("columns.tl").write_text(kernel(MATRIX, *COLUMNS[:5], COLUMNS[5].format(other="u[j, i]")))
+    assert main(["columns.tl", "-o", "out", *given, "--lint=error"]) == 1
+    assert capfd.readouterr().err.count("error[bank-conflict]") == 1
+    assert main(["columns.tl", "-o", "out", *given]) == 0
+    assert capfd.readouterr().err.count("warning[bank-conflict]") == 1
+    assert main(["columns.tl", "-o", "out", *given, "--lint=off"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_only_the_lints_of_a_stage_that_is_reached_are_loaded() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["never_set"]
+
+
+LOADED = f"""
+import sys
+from tilec.cli import main
+main(["check", {str(GEMM)!r}])
+loaded = [name.split(".") for name in sys.modules if name.startswith("tilec.driver.lints.")]
+print(*(words[-1] for words in loaded if len(words) == 5))
+"""
 
 
 # ---- bank conflicts --------------------------------------------------------------------------------------------------
@@ -131,9 +170,11 @@ def test_tiles_that_nobody_wrote_are_not_spoken_of() -> None:
 # ---- barriers --------------------------------------------------------------------------------------------------------
 
 
-def with_barriers(ids: range, *, inside: bool) -> warp.Program:
+def with_barriers(ids: range, *, inside: bool) -> Work:
     source = SourceFile("gemm.tl", GEMM.read_text())
-    program = driver.build(source, CompileOptions(target="sm_80"), driver.Observer()).program
+    file = engine.read(source, CompileOptions(target="sm_80"), driver.Observer(), is_single=True)
+    (work,) = engine.each(file, driver.Observer()).kernels
+    program = work.program
     (role,) = program.roles
     more = tuple(warp.BarSync(id, 256, span=role.body[0].span) for id in ids)
     body = role.body + more
@@ -142,7 +183,7 @@ def with_barriers(ids: range, *, inside: bool) -> warp.Program:
         loop = role.body[at]
         assert isinstance(loop, warp.Loop | warp.Pipeline)
         body = (*role.body[:at], replace(loop, body=loop.body + more), *role.body[at + 1 :])
-    return replace(program, roles=(replace(role, body=body),))
+    return replace(work, warp_program=replace(program, roles=(replace(role, body=body),)))
 
 
 @pytest.mark.parametrize(
@@ -155,8 +196,8 @@ def with_barriers(ids: range, *, inside: bool) -> warp.Program:
     ],
 )
 def test_barriers(ids: range, inside: bool, says: list[str]) -> None:
-    machine = targets.load("sm_80")
-    warnings = list(lints.barriers(with_barriers(ids, inside=inside), machine, SPAN))
+    work = with_barriers(ids, inside=inside)
+    warnings = list(barriers(work))
     assert [w.title for w in warnings] == says
     assert all(w.code == "barriers-exhausted" and w.primary and w.primary.span.line and w.help for w in warnings)
 
@@ -266,9 +307,9 @@ def test_accumulators_that_do_not_fit(capfd: pytest.CaptureFixture[str]) -> None
     wide = [str(GEMM), "--target", "sm_100a", "-D", "block_M=256", "-D", "block_N=512", "-o", "a.cubin"]
     assert main(wide) == 0
     said = capfd.readouterr().err
-    assert "warning[tensor-memory-full]: the accumulators need 1024 columns of tensor memory" in said
+    assert "warning[tensor-memory-exhausted]: the accumulators need 1024 columns of tensor memory" in said
     assert "gemm.tl:22:" in said and "use a smaller tile" in said
     assert main([*wide, "--lint=error"]) == 1
-    assert "error[tensor-memory-full]" in capfd.readouterr().err
+    assert "error[tensor-memory-exhausted]" in capfd.readouterr().err
     assert main([str(GEMM), "--target", "sm_100a", "-o", "b.cubin"]) == 0
-    assert "tensor-memory-full" not in capfd.readouterr().err
+    assert "tensor-memory-exhausted" not in capfd.readouterr().err

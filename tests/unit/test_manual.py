@@ -60,7 +60,7 @@ def mechanisms(kernel: Kernel) -> list[str]:
     found = []
     for stmt in loop.body[:2]:
         assert isinstance(stmt, TileOp | Parallel)
-        found.append(str(stmt.attr("via")) if isinstance(stmt, TileOp) else "nest")
+        found.append(str(stmt.via) if isinstance(stmt, TileOp) else "nest")
     return found
 
 

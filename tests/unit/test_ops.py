@@ -86,11 +86,6 @@ def test_every_operation_is_emulated_and_printed(operation: Operation) -> None:
     )
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.name)
-def test_every_operation_has_a_form(operation: Operation) -> None:
-    assert "form" in operation.facets, f"what may a {operation.name} in a .tile file look like?"
-
-
 def test_every_scalar_function_has_a_doc() -> None:
     assert all(function.doc and not function.doc.endswith(".") for function in FUNCTIONS.values())
 
@@ -99,8 +94,11 @@ def test_facets_are_attached_by_name() -> None:
     def check(call: object) -> TileOp:
         raise AssertionError
 
+    class One(TileOp):
+        name = "one"
+
     operation = Operation(
-        "one", (Spelling(Signature("T.one", ()), "One.", check),), lambda op: Effects((), ()), lambda op, env: None
+        One, (Spelling(Signature("T.one", ()), "One.", check),), lambda op: Effects((), ()), lambda op, env: None
     )
     with pytest.raises(InternalError):
         _ = operation.lower
@@ -151,11 +149,16 @@ def test_effects(call: str, reads: list[str], writes: list[str], body: Build) ->
 def test_attributes(body: Build) -> None:
     (op,) = body(TILES + "T.gemm(a, b, c, False, True, T.GemmWarpPolicy.FullRow)").body
     assert isinstance(op, TileOp)
-    assert op.attrs == (("clear_accum", False), ("policy", "full_row"), ("transpose_A", False), ("transpose_B", True))
+    assert op.attributes == (
+        ("clear_accum", False),
+        ("policy", "full_row"),
+        ("transpose_A", False),
+        ("transpose_B", True),
+    )
     assert gemm_shape(op) == (16, 8, 32)
     (op,) = body(TILES + "T.reduce_absmax(c, r, dim=-1)").body
     assert isinstance(op, TileOp)
-    assert op.attrs == (("clear", True), ("dim", 1), ("kind", "absmax"))
+    assert op.attributes == (("clear", True), ("dim", 1), ("kind", "absmax"))
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------

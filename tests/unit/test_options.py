@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tilec.support.diagnostics import CompileError
+from tilec.support.option_fields import parse_cluster, parse_rasterisation, parse_subtile, value_of
 from tilec.support.options import (
+    OPTIONS,
     CompileOptions,
     Switches,
     Value,
     cache_folder,
     changed,
-    parse_cluster,
     parse_define,
-    parse_rasterisation,
-    parse_subtile,
     switches,
 )
 
@@ -75,9 +74,11 @@ def test_a_delay_is_a_number(value: str) -> None:
         switches({"TILEIR_DELAY_TMA_STORE_WAIT": value})
 
 
-@pytest.mark.parametrize(("text", "extents"), [("2", (2, 1, 1)), ("2x1", (2, 1, 1)), ("1X2x4", (1, 2, 4))])
+@pytest.mark.parametrize(
+    ("text", "extents"), [("2", (2, 1, 1)), ("2x1", (2, 1, 1)), ("1X2x4", (1, 2, 4)), ("none", (1, 1, 1))]
+)
 def test_clusters(text: str, extents: tuple[int, int, int]) -> None:
-    assert parse_cluster(text) == extents
+    assert value_of(OPTIONS["cluster"], None, text) == extents
 
 
 @pytest.mark.parametrize("text", ["", "0x1", "2x", "1x1x1x1", "two"])
@@ -88,7 +89,7 @@ def test_no_cluster(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "parts"), [("auto", None), ("none", 1), ("1", 1), ("4", 4)])
 def test_subtiles(text: str, parts: int | None) -> None:
-    assert parse_subtile(text) == parts
+    assert value_of(OPTIONS["subtile"], None, text) == parts
 
 
 @pytest.mark.parametrize("text", ["", "0", "-2", "half"])
@@ -99,7 +100,7 @@ def test_no_subtiles(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "panel"), [("auto", None), ("none", 0), ("8", 8)])
 def test_rasterisation(text: str, panel: int | None) -> None:
-    assert parse_rasterisation(text) == panel
+    assert value_of(OPTIONS["rasterisation"], None, text) == panel
 
 
 @pytest.mark.parametrize("text", ["", "0", "-8", "hilbert", "8x8"])

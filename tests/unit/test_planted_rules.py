@@ -152,7 +152,7 @@ with T.ws(1):
 
 def test_roles_that_count_differently(monkeypatch: Patch) -> None:
     params = 'A: T.Tensor((32, 32), "float16"), B: T.Tensor((32, 32), "float16")'
-    with pytest.raises(CompileError, match="pipeline-counts"):
+    with pytest.raises(CompileError, match="unbalanced-acquires"):
         made(params, COUNTS, "sm_90a", 256)
     for name in ("check_counts", "check_protocol", "check_races"):
         monkeypatch.setattr(hand_layout, name, lambda kernel, roles: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from dataclasses import field
 from typing import Any, ClassVar
@@ -104,6 +105,15 @@ def test_wrong_arguments_are_refused(made: dict[str, Any]) -> None:
     for arguments in ((), (1, 2, "", [], 5)):
         with pytest.raises(TypeError):
             made["Point"](*arguments)
+
+
+def test_signature(made: dict[str, Any]) -> None:
+    """As with the standard decorator, before the first instance as after it."""
+    for cls in made.values():
+        before = inspect.signature(cls)
+        assert str(before) == str(inspect.signature(cls)) and "*args" not in str(before)
+    assert str(inspect.signature(made["Derived"])) == "(name: 'str', *, span: 'int' = 0) -> None"
+    assert str(inspect.signature(made["Point"])).endswith("parts: 'list[int]' = <factory>) -> None")
 
 
 def test_match(made: dict[str, Any]) -> None:

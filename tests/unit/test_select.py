@@ -10,6 +10,8 @@ import pytest
 
 from tilec.ir.tile import Buffer, Kernel, Region, TileOp, integer, walk
 from tilec.ir.types import FLOAT16, FLOAT32
+from tilec.ops.copy import Copy
+from tilec.ops.gemm import Gemm, Policy
 from tilec.passes.layout.select_mechanisms import cp_async_width, select
 from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
 from tilec.support.diagnostics import CompileError
@@ -28,8 +30,8 @@ SOFTMAX = (ROOT / "samples/softmax.tl").read_text(encoding="utf-8")
 def selected(kernel: Kernel, target: str, strategy: Strategy = "auto", **switches: bool) -> tuple[str, list[str]]:
     """The form, and the mechanism of every copy and gemm in program order."""
     found = select(kernel, targets.load(target), strategy, Switches(**switches))
-    operations = [s for s in walk(found.kernel.body) if isinstance(s, TileOp) and s.name in ("copy", "gemm")]
-    return found.form, [str(s.attr("via")) for s in operations]
+    operations = [s for s in walk(found.kernel.body) if isinstance(s, Copy | Gemm)]
+    return found.form, [str(s.via) for s in operations]
 
 
 STAGED = ["stmatrix", "tma_store"]
@@ -193,15 +195,14 @@ def test_the_largest_chunk_of_cp_async(body: Make, copy: str, width: int | None)
 # ---- how threads share an accumulator --------------------------------------------------------------------------------
 
 
-def gemm(m: int, n: int, k: int, policy: str | None = None, *, a_t: bool = False, b_t: bool = False) -> TileOp:
+def gemm(m: int, n: int, k: int, policy: Policy = "square", *, a_t: bool = False, b_t: bool = False) -> Gemm:
     shapes = {"A": (k, m) if a_t else (m, k), "B": (n, k) if b_t else (k, n), "C": (m, n)}
     buffers = [
         Buffer(name, shape, FLOAT32 if name == "C" else FLOAT16, "fragment" if name == "C" else "shared")
         for name, shape in shapes.items()
     ]
-    regions = tuple(Region(b, (integer(0), integer(0)), b.shape) for b in buffers)
-    attrs = {"clear_accum": False, "policy": policy or "square", "transpose_A": a_t, "transpose_B": b_t}
-    return TileOp("gemm", regions, tuple(sorted(attrs.items())))
+    a, b, c = (Region(b, (integer(0), integer(0)), b.shape) for b in buffers)
+    return Gemm(a, b, c, clear_accum=False, policy=policy, transpose_A=a_t, transpose_B=b_t)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_nothing_is_said_of_products_in_tensor_memory() -> None:
 def test_what_stands_around_a_product(text: str, why: str, remedy: str) -> None:
     made, _ = compiled(text)
     assert "mma.sync" in made.ptx and "tcgen05.mma" not in made.ptx
-    (said,) = [w for w in made.warnings if w.code == "product-by-threads"]
+    (said,) = [w for w in made.warnings if w.code == "mma-sync-fallback"]
     assert said.primary is not None and why in said.primary.text and remedy in (said.help or "")
     assert "T.gemm" in text.splitlines()[said.primary.span.line - 1]
     assert why in made.trace
@@ -95,7 +95,7 @@ def test_what_is_not_easily_changed(text: str, why: str) -> None:
     """What the machine cannot do, and sums of each iteration, are no warning, but written down."""
     made, _ = compiled(text)
     assert "mma.sync" in made.ptx and why in made.trace
-    assert not [w for w in made.warnings if w.code == "product-by-threads"]
+    assert not [w for w in made.warnings if w.code == "mma-sync-fallback"]
 
 
 def test_what_was_asked_for_is_not_warned_of() -> None:

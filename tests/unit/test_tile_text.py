@@ -129,7 +129,7 @@ def test_the_verifier_finds_what_is_broken(body: Callable[..., Kernel]) -> None:
     assert "2 indices for x" in broken(built, body=(replace(nest, body=(Store(x, (X, X), Const(0.0, FLOAT32)),)),))
     assert "the condition 1 is int32" in broken(built, body=(If(integer(1), ()),))
     wide = replace(clear.regions[0], extent=(9,))
-    assert "extent 9 in a dimension of 8" in broken(built, body=(replace(clear, regions=(wide,)),))
+    assert "extent 9 in a dimension of 8" in broken(built, body=(clear.with_regions((wide,)),))
     mixed = Binary("add", integer(1), Const(1.0, FLOAT32), INT32)
     assert "int32 of int32 and float32" in broken(built, body=(Bind(Var("z"), mixed),))
     halves = Binary("div", integer(1), integer(2), INT32)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilec.frontend.syntax.parse import parse
-from tilec.support.diagnostics import CompileError
+from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 from tilec.tune import auto, knobs, space_file, tuned
@@ -49,7 +49,7 @@ def test_a_file() -> None:
         ),
         ("[options]\nclusters = [1]\n", "`clusters`, which is no option", "did you mean cluster?"),
         ("[options]\nwarps = [1]\n", "`warps`, which is no option", "these can be: arrivals, auto-pipeline"),
-        ("[options]\nconsumers = [8]\n", "tries consumers = 8", "a number from 1 to 7"),
+        ("[options]\nconsumer-warpgroups = [8]\n", "tries consumer-warpgroups = 8", "a number from 1 to 7"),
         ("[options]\nstmatrix = [1]\n", "tries stmatrix = 1", "true or false"),
         ("[options]\narrivals = ['block']\n", "tries arrivals = 'block'", "one of warp, thread"),
     ],
@@ -63,23 +63,30 @@ def test_a_file_that_says_nothing(text: str, title: str, help: str) -> None:
     assert help in (diagnostic.help or "")
 
 
+def test_an_option_by_the_name_that_it_had() -> None:
+    heard: list[Diagnostic] = []
+    found = space_file.read("[options]\nstore-role = [true, false]\n", "s.toml", [], heard.append)
+    assert [(axis.name, axis.values) for axis in found.axes] == [("--epilogue-warp", (True, False))]
+    assert [(d.code, d.help) for d in heard] == [("deprecated-spelling", "write epilogue-warp")]
+
+
 def test_every_knob_is_a_field_of_the_options() -> None:
-    fields = set(CompileOptions.__dataclass_fields__)
-    assert {name.replace("-", "_") for name in knobs.KNOBS} <= fields
+    assert set(knobs.KNOBS.values()) <= set(CompileOptions.__dataclass_fields__)
+    assert all(name.replace("-", "_") == field for name, field in knobs.KNOBS.items())
 
 
 def test_a_point_becomes_options() -> None:
     base = CompileOptions(defines=(("M", 64), ("block_M", 32)))
     point = (
         ("--cluster", "2x1"),
-        ("--consumers", "auto"),
+        ("--consumer-warpgroups", "auto"),
         ("--rasterisation", 8),
         ("--stmatrix", False),
         ("block_M", 128),
     )
     made = knobs.applied(point, base)
     assert dict(made.defines) == {"M": 64, "block_M": 128}
-    assert (made.cluster, made.consumers, made.rasterisation, made.stmatrix) == ((2, 1, 1), None, 8, False)
+    assert (made.cluster, made.consumer_warpgroups, made.rasterisation, made.stmatrix) == ((2, 1, 1), None, 8, False)
 
 
 # ---- auto ------------------------------------------------------------------------------------------------------------

@@ -1,16 +1,33 @@
-"""Promises 11 and 12 of the warp verifier: a tile that threads change and the tensor cores read in another role, with
-every signal, wait and fence that the two need, and without each of them."""
+"""Promises 11, 12 and 16 of the warp verifier: a tile that threads change and the tensor cores read in another role,
+with every signal, wait and fence that the two need, and without each of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from test_warp_verify import ACQUIRE, BAR, LOADS, MAP, NEXT_FILL, A, B, C, K, change, loop, tiles, violations
+from test_warp_verify import (
+    ACQUIRE,
+    BAR,
+    COLUMN,
+    LOADS,
+    MAP,
+    NEXT_FILL,
+    ROW,
+    A,
+    B,
+    C,
+    K,
+    change,
+    loop,
+    sweep,
+    tiles,
+    violations,
+)
 
 from tilec.ir import warp
 from tilec.ir.layout import wgmma_accumulator
-from tilec.ir.tile import Buffer, Const, Var, integer
+from tilec.ir.tile import Buffer, Const, Load, Store, Var, integer
 from tilec.ir.types import BOOL, FLOAT32
 from tilec.ir.warp import Moment, Operation
 
@@ -42,16 +59,26 @@ GIVE_THEIRS = (warp.RingRelease(THEIRS, True), warp.Advance(THEIRS))
 MULTIPLY = warp.TensorMma(A, B, SUM, False, False, Const(False, BOOL), cursors=(THEIRS, FILLS_SUM))
 SUM_READ = (
     warp.RingWait(READS_SUM),
+    warp.TensorFence("after"),
     warp.TensorLoad(SUM, C, integer(0), cursors=(READS_SUM,)),
+    warp.TensorWait("load", C),
+    warp.TensorFence("before"),
     warp.RingRelease(READS_SUM),
 )
+SUM_ADDED = (warp.RingAcquire(FILLS_SUM), warp.TensorFence("after"))
 
 
-def program(consumer: tuple[Operation, ...], asked: tuple[Operation, ...], arrivals: int = 5) -> warp.Program:
+def program(
+    consumer: tuple[Operation, ...],
+    asked: tuple[Operation, ...],
+    arrivals: int = 5,
+    added: tuple[Operation, ...] = SUM_ADDED,
+    read: tuple[Operation, ...] = SUM_READ,
+) -> warp.Program:
     """Loads for both, four warps that change A, and a thread that asks for products of it."""
-    mma = (warp.RingAcquire(FILLS_SUM), loop(*asked), warp.RingFill(FILLS_SUM, True))
+    mma = (*added, loop(*asked), warp.RingFill(FILLS_SUM, True))
     roles = (
-        warp.Role("consumer", 0, 4, (loop(*consumer), *SUM_READ), 240),
+        warp.Role("consumer", 0, 4, (loop(*consumer), *read), 240),
         warp.Role("producer", 4, 1, PRODUCER, 40, True),
         warp.Role("mma", 5, 3, mma, 40, True),
     )
@@ -146,3 +173,34 @@ def test_accesses_come_in_the_order_of_the_text() -> None:
     assert handed_over(at(2, CHANGE), BAR, at(3, CHANGE), product=4) == ""
     assert "TensorMma on A comes after Elementwise" in handed_over(at(2, CHANGE), BAR, at(4, CHANGE), product=3)
     assert "Elementwise on A comes after Elementwise" in handed_over(at(3, CHANGE), BAR, at(2, CHANGE), product=4)
+
+
+CHANGES = (TAKE, CHANGE, FENCE, *CHANGED, *GIVE)
+ASKED = (TAKE_THEIRS, AWAIT_CHANGE, MULTIPLY, *HAVE_HEARD, *GIVE_THEIRS)
+KEEP = sweep(Store(C, (ROW, COLUMN), Load(C, (ROW, COLUMN))))  # what has come from tensor memory is used
+
+
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [
+        (1, "TensorLoad has no fence of tensor memory after RingWait"),
+        (3, "S is released while TensorLoad still reads it"),
+        (4, "RingRelease has no fence of tensor memory behind TensorLoad"),
+    ],
+)
+def test_tensor_memory_is_waited_for_and_fenced(missing: int, expected: str) -> None:
+    assert violations(program(CHANGES, ASKED)) == ""
+    without = (*SUM_READ[:missing], *SUM_READ[missing + 1 :])
+    assert expected in violations(program(CHANGES, ASKED, read=without))
+
+
+def test_who_adds_to_a_sum_fences_first() -> None:
+    assert "TensorMma has no fence of tensor memory after RingAcquire" in violations(
+        program(CHANGES, ASKED, added=SUM_ADDED[:1])
+    )
+
+
+def test_registers_from_tensor_memory_are_waited_for() -> None:
+    early = (*SUM_READ[:3], KEEP, *SUM_READ[3:])
+    assert "Elementwise on C does not wait for TensorLoad" in violations(program(CHANGES, ASKED, read=early))
+    assert violations(program(CHANGES, ASKED, read=(*SUM_READ, KEEP))) == ""

@@ -26,6 +26,7 @@ from tilec.cli.console import (
     show_tables,
     usage,
 )
+from tilec.cli.former import FormerSpellings
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.limits import Limits, bounded, limit_options
 from tilec.driver.build import Observer
@@ -39,10 +40,17 @@ NO_ROOM = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 @click.command()
 @click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Check so many at a time.")
-@click.option("--parts", is_flag=True, help="A file without kernels, which others import, is no mistake.")
+@click.option(
+    "library",
+    "--library",
+    cls=FormerSpellings,
+    former={"--parts": "--library"},
+    is_flag=True,
+    help="A file without kernels, which others import, is no mistake.",
+)
 @limit_options
 @kernel_options
-def check(kernels: tuple[str, ...], jobs: int, parts: bool, verbose: bool, **given: Any) -> None:
+def check(kernels: tuple[str, ...], jobs: int, library: bool, verbose: bool, **given: Any) -> None:
     """Look for mistakes in kernels, without compiling them. Prints nothing if there are none."""
     from tilec.driver.batch import Job, compile_all
 
@@ -50,7 +58,7 @@ def check(kernels: tuple[str, ...], jobs: int, parts: bool, verbose: bool, **giv
         sources = [files.read_source(kernel) for kernel in kernels]
         asked = [compile_options({**given, "target": target}) for target in target_names(given)]
     made = compile_all([Job(s, options, only_check=True) for s in sources for options in asked], jobs)
-    reported_all(one for one in made if not (parts and [d.code for d in one.diagnostics] == ["no-kernel"]))
+    reported_all(one for one in made if not (library and [d.code for d in one.diagnostics] == ["no-kernel"]))
 
 
 @click.command()
@@ -93,7 +101,7 @@ def schedule(
     from tilec.ir.tile import For, walk
     from tilec.passes.analysis.rings import is_pipelined
     from tilec.passes.memory.staged_stores import stagings
-    from tilec.report.tables import decision_table, schedule_tables, stores_table
+    from tilec.report.tables import decision_table, role_tables, schedule_tables, stores_table
 
     with reported(None):
         source = files.read_source(file)
@@ -107,9 +115,9 @@ def schedule(
         if html is not None:
             import json
 
-            from tilec.report.html_page import page
+            from tilec.report.viewer import page
 
-            files.write_all({html: page(json.loads(plan.trace)).encode()})
+            files.write_all({html: page([json.loads(plan.trace)["tilec"]]).encode()})
     show_tables([decision_table(plan.kernel.name, plan.decisions)])
     print()
     if not plan.loops:
@@ -118,9 +126,7 @@ def schedule(
         print(f"{plan.kernel.name}: {said if loops else 'no pipelined loop'}")
     import json
 
-    from tilec.report.role_tables import hand_tables
-
-    show_tables(hand_tables(json.loads(plan.trace)["tilec"]))
+    show_tables(role_tables(json.loads(plan.trace)["tilec"]))
     width = console().width
     for planned in plan.loops:
         line = planned.loop.loop.span.line
@@ -160,7 +166,7 @@ def _explain() -> click.Command:
 
 
 def _explain_pipeline() -> click.Command:
-    from tilec.cli.pipeline import explain_pipeline
+    from tilec.cli.explain import explain_pipeline
 
     return explain_pipeline
 

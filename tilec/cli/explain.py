@@ -1,13 +1,18 @@
-"""`tilec explain CODE`: more about an error or warning."""
+"""`tilec explain CODE`: more about an error or warning. `tilec explain pipeline FILE`: which loads of a kernel run
+ahead of their uses, and why the others do not.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import click
 
-from tilec.cli.console import reported
+from tilec.cli.console import reported, show, show_tables
+from tilec.cli.kernel_options import compile_options, kernel_options
 from tilec.cli.words import codes, one_of
+from tilec.support import files
 from tilec.support.diagnostics import fail
 
 
@@ -15,7 +20,7 @@ from tilec.support.diagnostics import fail
 @click.argument("code", required=False, shell_complete=one_of(codes))
 def explain(code: str | None) -> None:
     """Say more about an error or warning: explain CODE. Without a code, list them all."""
-    from tilec.driver.explanations import EXPLANATIONS
+    from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
     if code is None:
         for name in sorted(EXPLANATIONS):
@@ -24,6 +29,9 @@ def explain(code: str | None) -> None:
             print(f"{name:24} {first.removesuffix('.')}")
         return
     code = code.strip("[]")
+    if code in FORMER_CODES:
+        print(f"{code} is called {FORMER_CODES[code]} now:\n")
+        code = FORMER_CODES[code]
     if code not in EXPLANATIONS:
         import difflib
 
@@ -32,3 +40,40 @@ def explain(code: str | None) -> None:
             fail("unknown-code", f"there is no error or warning '{code}'",
                  help=f"did you mean '{near[0]}'?" if near else "'tilec explain' lists them")  # fmt: skip
     print(f"{code}\n\n{EXPLANATIONS[code]}")
+
+
+@click.command()
+@click.argument("file", metavar="FILE.tl")
+@kernel_options
+def explain_pipeline(file: str, verbose: bool, **given: Any) -> None:
+    """Say for each tile that a loop loads and uses whether it is pipelined, and why or why not."""
+    from rich.text import Text
+
+    from tilec.driver import build as driver
+    from tilec.passes.loop.build_problem import Scheduled
+    from tilec.passes.loop.pipelined_buffers import loaded_tiles
+    from tilec.report.tables import plain_table
+
+    with reported(None):
+        source = files.read_source(file)
+        asked = compile_options(given)
+    observer = driver.Observer()
+    with reported(source):
+        plan = driver.plan(source, asked, observer)
+    show(observer.warnings, source)
+    schedules = [Scheduled(p.loop, p.solution.schedule) for p in plan.loops]
+    table = plain_table(
+        f"{plan.kernel.name} on {plan.target.name}: tiles that are loaded and used",
+        "line", "<tile", "<from", "<level", "loop", "versions", "<because",
+    )  # fmt: skip
+    for found in loaded_tiles(plan.laid, schedules, plan.target):
+        loop = "" if found.loop is None else str(found.loop)
+        names = (Text(found.tile), Text(found.source), found.memory)
+        table.add_row(str(found.line), *names, loop, str(found.versions), Text(found.why))
+    if table.row_count:
+        show_tables([table])
+    else:
+        print(f"{plan.kernel.name}: no tile is loaded to shared memory or from there")
+    for decision in plan.decisions:
+        if decision.what.startswith(("loop at line", "register stages")):
+            print(f"{decision.what}: {decision.chosen}, by {decision.by}: {decision.why}")

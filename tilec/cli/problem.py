@@ -42,9 +42,9 @@ def solve_file(path: str, wanted: Wanted, seconds: float | None, scheduler: Sche
         text = json.dumps(records if is_list else records[0], indent=1, ensure_ascii=False)
         written[wanted.output] = f"{text}\n".encode()
     if wanted.html is not None:
-        from tilec.report.html_page import page
+        from tilec.report.viewer import page
 
-        written[wanted.html] = page(trace(solved)).encode()
+        written[wanted.html] = page([trace(solved)["tilec"]]).encode()
     files.write_all(written)
 
 

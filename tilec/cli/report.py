@@ -95,10 +95,15 @@ def _reported(page: _Page) -> dict[str, bytes]:
         show_tables(report_tables(one))
     if page.place is None:
         return {}
-    from tilec.report.html_report import report_page
+    import json
+
+    from tilec.report.page_data import page_data
+    from tilec.report.viewer import page as page_of
 
     files.check_outputs([page.place], [one.path for one in page.source.imported.values()])
-    return {page.place: report_page(page.source, page.options, library, said, observer.warnings).encode()}
+    traces = [json.loads(plan.trace)["tilec"] for plan in library.plans]
+    data = page_data(page.source, page.options, library, said, observer.warnings)
+    return {page.place: page_of(traces, data).encode()}
 
 
 def report_tables(report: Report) -> Iterator[RenderableType]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec import __version__
-from tilec.cli.console import reported, show_tables, usage
+from tilec.cli.console import reported, show, show_tables, usage
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.support import files
 from tilec.support.diagnostics import fail
@@ -161,6 +161,7 @@ class Asked:
 
 def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[Space, tuple[str, ...], Point]:
     """What to try, which constants are numbers of stages, and the file as written; the source learns its imports."""
+    from tilec.driver.observer import Observer
     from tilec.frontend.imports import read_imports
     from tilec.frontend.syntax.parse import parse
     from tilec.tune import auto, knobs, space_file as reader
@@ -172,7 +173,10 @@ def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[S
     if space_file == "auto":
         found = auto.auto(module, source.path)
     else:
-        found = reader.read(files.read_text(space_file), space_file, list(auto.constants(module)))
+        observer = Observer()
+        written = files.read_text(space_file)
+        found = reader.read(written, space_file, list(auto.constants(module)), lambda w: observer.warn(w, base))
+        show(observer.warnings, None)
     if found.size > MOST_POINTS:
         fail(
             "bad-space",
@@ -189,7 +193,7 @@ def _about(asked: Asked) -> dict[str, str]:
 
     from tilec.sched.cache import ORTOOLS, SOLVER
 
-    rest = replace(asked.base, cache_dir=None, solve_afresh=False, silenced=(), target="", calibration="")
+    rest = replace(asked.base, cache_dir=None, solve_afresh=False, silenced=(), errors=(), target="", calibration="")
     return {
         "version of tilec": f"{__version__}, scheduler {SOLVER}, ortools {ORTOOLS}",
         "kernel": asked.source.digest(),

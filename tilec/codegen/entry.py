@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.codegen import cluster_launch, clusters
@@ -33,6 +32,7 @@ from tilec.codegen.tcgen05 import (
     emit_tensor_copy,
     emit_tensor_mma,
     emit_tensor_move,
+    emit_tensor_wait,
 )
 from tilec.codegen.transfer import emit_cp_async, emit_tma_load, emit_tma_store
 from tilec.codegen.wgmma import emit_wgmma
@@ -371,11 +371,9 @@ class EntryCode:
             case warp.Reduce():
                 emit_reduce(op, state)
             case warp.BarSync(id=number, threads=threads):
-                with self.fenced(arrives=True, waits=True):
-                    builder.emit("bar.sync", Imm(number), Imm(threads))
+                builder.emit("bar.sync", Imm(number), Imm(threads))
             case warp.WarpgroupSync():
-                with self.fenced(arrives=True, waits=True):
-                    emit_warpgroup_sync(op, state)
+                emit_warpgroup_sync(op, state)
             case warp.Await():
                 pass  # its waits stand before it
             case warp.CpAsyncCommit():
@@ -417,29 +415,21 @@ class EntryCode:
             case warp.Advance(cursor=cursor, behind=behind):
                 self.rings.advance(cursor, behind)
             case warp.Arrive() | warp.CopiesArrive() | warp.ExpectBytes() | warp.BarrierWait():
-                with self.fenced(arrives=isinstance(op, warp.Arrive), waits=isinstance(op, warp.BarrierWait)):
-                    emit_barrier(op, state)
+                emit_barrier(op, state)
             case warp.TryCancel():
                 cluster_launch.emit_try_cancel(op, state)
+            case warp.TensorWait():
+                emit_tensor_wait(op, state)
+            case warp.TensorFence(what=what):
+                builder.emit(BEFORE_SYNC if what == "before" else AFTER_SYNC)
             case warp.TensorArrive():
                 emit_tensor_arrive(op, state)
             case warp.NamedBarrier(id=number, threads=threads, waits=waits):
-                with self.fenced(arrives=True, waits=waits):
-                    builder.emit("bar.sync" if waits else "bar.arrive", Imm(number), Imm(threads))
+                builder.emit("bar.sync" if waits else "bar.arrive", Imm(number), Imm(threads))
             case warp.SetRegisters(count=count):
                 self.registers(count)
             case _:
                 raise InternalError(f"no code for {type(op).__name__}")
-
-    @contextmanager
-    def fenced(self, *, arrives: bool, waits: bool) -> Iterator[None]:
-        """A barrier that may order what threads do to tensor memory, in a kernel that does so itself."""
-        does = self.program.by_hand and bool(self.program.tensor)
-        if does and arrives:
-            self.builder.emit(BEFORE_SYNC)
-        yield
-        if does and waits:
-            self.builder.emit(AFTER_SYNC)
 
     def loop(self, op: warp.Loop, state: State) -> None:
         builder = self.builder

@@ -10,7 +10,6 @@ from tilec.codegen.address import Addresses
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
-from tilec.codegen.tcgen05 import AFTER_SYNC, BEFORE_SYNC
 from tilec.codegen.transfer import barrier_address
 from tilec.ir import warp
 from tilec.ir.warp import Program
@@ -66,8 +65,6 @@ class RingProtocol:
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
         """Until the version is empty, or full."""
         self.spin(cursor, state, empty=empty)
-        if cursor.ring in self.in_tensor:
-            self.builder.emit(AFTER_SYNC)
 
     def spin(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
         """On the version's barrier."""
@@ -95,8 +92,6 @@ class RingProtocol:
     def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
         """Once a warp, when all of it is done; or each thread, as one that is alone with its role does."""
         ring = self.ring(cursor)
-        if cursor.ring in self.in_tensor:
-            self.builder.emit(BEFORE_SYNC)
         if ring.by == "warp":
             self.gather(ring, state)
         address = barrier_address(state, cursor.name, cursor.ring, empty=empty)

@@ -9,7 +9,7 @@ from tilec.codegen.builder import Builder
 from tilec.codegen.scalar import Scalars
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Var
-from tilec.ir.warp import Program, Role
+from tilec.ir.warp import Program, Role, TensorTile
 from tilec.ptx.module import Reg
 from tilec.target.table import Target
 
@@ -50,7 +50,8 @@ class State:
     numbers of the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the loads and
     the rings that blocks of the cluster have in common, by the axes along which they do; `tensor` is where the block's
     tensor memory begins; `pair` is there where the role has to do with the barriers of a pair of blocks,
-    and `head` where it has to do with those of its cluster's first block."""
+    and `head` where it has to do with those of its cluster's first block; `loaded` are the words that are on their way
+    from tensor memory to a fragment."""
 
     builder: Builder
     scalars: Scalars
@@ -78,3 +79,4 @@ class State:
     tensor: Reg | None = None
     pair: Pair | None = None
     head: Pair | None = None
+    loaded: dict[str, tuple[TensorTile, tuple[Reg, ...]]] = field(default_factory=dict)

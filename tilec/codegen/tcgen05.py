@@ -34,6 +34,7 @@ from tilec.ir.warp import (
     TensorMma,
     TensorStore,
     TensorTile,
+    TensorWait,
 )
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol, Vector
 
@@ -303,9 +304,16 @@ def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
                     builder.emit(f"tcgen05.ld.sync.aligned.{shape}.x{count}.b32", values, place)
                 else:
                     builder.emit(f"tcgen05.st.sync.aligned.{shape}.x{count}.b32", place, values)
-        builder.emit(f"tcgen05.wait::{'ld' if is_load else 'st'}.sync.aligned")
         if is_load:
-            _take_apart(fragment, held, registers, state)
+            state.loaded[fragment.name] = held, registers
+
+
+def emit_tensor_wait(op: TensorWait, state: State) -> None:
+    """Behind it the words that came from tensor memory can be read, and become elements."""
+    state.builder.emit(f"tcgen05.wait::{'ld' if op.what == 'load' else 'st'}.sync.aligned")
+    if op.what == "load":
+        held, registers = state.loaded.pop(op.fragment.name)
+        _take_apart(op.fragment, held, registers, state)
 
 
 def _powers(count: int, most: int) -> Iterator[tuple[int, int]]:

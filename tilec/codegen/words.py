@@ -76,7 +76,9 @@ def accumulated_in_pairs(role: Role) -> frozenset[Buffer]:
 def taken_apart(op: Operation, state: State) -> Iterator[None]:
     """Accumulators of halves, an element to a register for an operation that is no product: a product may be in flight
     for as long as nothing else is at its accumulators."""
-    touched = () if isinstance(op, Mma | Wgmma) or nested(op) or not state.pairs else touches(op)[0]
+    # What a load from tensor memory brings is there when that has been waited for.
+    is_apart = isinstance(op, Mma | Wgmma | TensorLoad) or nested(op)
+    touched = () if is_apart or not state.pairs else touches(op)[0]
     names = {touch.buffer: touch for touch in touched if touch.buffer in state.pairs}
     for name in names:
         for pair, packed in _pairs(name, state):

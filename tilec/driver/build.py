@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tilec.driver import engine
+from tilec.driver.lints import judged
 from tilec.driver.observer import Observer as Observer, Stopped as Stopped
 from tilec.driver.work import File, Planned as Planned, Work
 from tilec.support.diagnostics import CompileError, Diagnostic, Label
@@ -70,10 +71,11 @@ class Library:
 
 def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
     """The whole way for one kernel."""
-    with _all_mistakes(source, options):
-        file = engine.each(engine.read(source, options, observer, is_single=True), observer)
+    with judged(options, observer):
+        with _all_mistakes(source, options):
+            file = engine.each(engine.read(source, options, observer, is_single=True), observer)
+        made = _library(engine.linked(file, observer))
     (work,) = file.kernels
-    made = _library(engine.linked(file, observer))
     return Build(
         kernel=work.source_kernel,
         schedules=tuple(p.solution.schedule for p in work.loops),
@@ -89,9 +91,10 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
 
 def build_all(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
     """The whole way for every kernel of the file, or for the one that `options` names: one cubin has them all."""
-    with _all_mistakes(source, options):
-        file = engine.each(engine.read(source, options, observer), observer)
-    return _library(engine.linked(file, observer))
+    with judged(options, observer):
+        with _all_mistakes(source, options):
+            file = engine.each(engine.read(source, options, observer), observer)
+        return _library(engine.linked(file, observer))
 
 
 def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
@@ -108,19 +111,22 @@ def check_all(source: SourceFile, options: CompileOptions, observer: Observer) -
 
 def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
     """All that can be wrong with a file before anything is solved. Levels without code end with tile IR."""
-    engine.checked(source, options, observer)
+    with judged(options, observer):
+        engine.checked(source, options, observer)
 
 
 def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
     """What is to be done for a kernel, and when."""
-    file = engine.read(source, options, observer, is_single=True)
-    return _plan(engine.each(file, observer, last=PLANNED).kernels[0])
+    with judged(options, observer):
+        file = engine.read(source, options, observer, is_single=True)
+        return _plan(engine.each(file, observer, last=PLANNED).kernels[0])
 
 
 def plan_all(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Plan, ...]:
     """The same for every kernel of the file."""
-    file = engine.read(source, options, observer)
-    return tuple(_plan(work) for work in engine.each(file, observer, last=PLANNED).kernels)
+    with judged(options, observer):
+        file = engine.read(source, options, observer)
+        return tuple(_plan(work) for work in engine.each(file, observer, last=PLANNED).kernels)
 
 
 def laid(source: SourceFile, options: CompileOptions) -> tuple[Laid, Target]:

@@ -25,10 +25,14 @@ from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarPara
 from tilec.ir.tile import (
     Buffer,
     Kernel,
+    Stmt,
     Var,
+    walk,
 )
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, DType
-from tilec.ops.gemm.sparse import metadata_tensors, random_metadata
+from tilec.ops.copy import Copy
+from tilec.ops.gemm import Gemm
+from tilec.ops.gemm.sparse import random_metadata
 from tilec.support.diagnostics import Diagnostic, Label, fail
 from tilec.support.records import dataclass
 from tilec.support.sizes import SizeError, UnknownSize, evaluate, shape_of
@@ -54,6 +58,14 @@ class Arguments:
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
+def _metadata_tensors(body: tuple[Stmt, ...]) -> dict[str, DType]:
+    """The tensors from which a sparse product's metadata is copied, and what the product multiplies."""
+    products = [s for s in walk(body) if isinstance(s, Gemm)]
+    tiles = {op.metadata.buffer: op.a.buffer.dtype for op in products if op.metadata is not None}
+    copies = (s for s in walk(body) if isinstance(s, Copy) and s.destination.buffer in tiles)
+    return {copy.source.buffer.name: tiles[copy.destination.buffer] for copy in copies}
+
+
 def random_arguments(
     kernel: Kernel, manifest: Manifest, seed: int, sizes: Mapping[str, int] | None = None
 ) -> Arguments:
@@ -61,7 +73,7 @@ def random_arguments(
     outputs are poisoned. `sizes` are those that the kernel learns at launch."""
     generator = np.random.default_rng(seed)
     known = {**(sizes or {}), **_sizes(manifest, {}, sizes or {})}
-    sparse = metadata_tensors(kernel.body)
+    sparse = _metadata_tensors(kernel.body)
     arguments = Arguments({}, {})
     for param in kernel.params:
         if isinstance(param, Var) and param.name in known:

@@ -37,6 +37,11 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.types import DType
+from tilec.ops.atomic import AtomicTile
+from tilec.ops.copy import Copy
+from tilec.ops.fill import Fill
+from tilec.ops.gemm import Gemm
+from tilec.ops.reduce import Reduce
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.records import dataclass
 
@@ -177,9 +182,9 @@ class _Flow:
     def _leaf(self, stmt: Stmt) -> None:
         read = self._coarsest(reads(stmt))
         if isinstance(stmt, TileOp):
-            if stmt.name == "gemm" or (stmt.name == "reduce" and stmt.attr("kind") == "sum"):
+            if isinstance(stmt, Gemm) or (isinstance(stmt, Reduce) and stmt.kind == "sum"):
                 self.summed = max(self.summed, self._coarsest(r.buffer for r in stmt.regions[:-1]))
-            if stmt.name in ("copy", "fill") and not read:
+            if isinstance(stmt, Copy | Fill) and not read:
                 return
         computed = max(read, *(_RELATIVE.get(dtype.name, 0.0) for dtype in _computed_types(stmt)), 0.0)
         for buffer in writes(stmt):
@@ -247,12 +252,12 @@ def _summing(body: tuple[Stmt, ...], loops: tuple[For | While, ...], kernel: Ker
         inside = (*loops, stmt) if isinstance(stmt, For | While) else loops
         yield trips * 2.0**-24
         match stmt:
-            case TileOp(name="gemm" | "reduce", regions=regions):
+            case Gemm(regions=regions) | Reduce(regions=regions):
                 longest = max(extent for region in regions for extent in region.extent)
-                unit = _step(regions[2].buffer.dtype) if stmt.name == "gemm" else 2.0**-24
+                unit = _step(regions[2].buffer.dtype) if isinstance(stmt, Gemm) else 2.0**-24
                 # The tensor core rounds once for every 16 products.
                 yield trips * (longest if unit == 2.0**-24 else -(-longest // 16)) * unit
-            case TileOp(name="atomic", regions=(_, destination)):
+            case AtomicTile(regions=(_, destination)):
                 yield _meetings(destination.start, loops, kernel) * _step(destination.buffer.dtype)
             case Parallel(vars=variables, extents=extents):
                 for store in walk(stmt.body):

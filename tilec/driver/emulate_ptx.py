@@ -144,7 +144,11 @@ def run(
         fail("ptx-syntax", error.message, _span(source, error.line), "here")
     names = [kernel.name for kernel in module.entries]
     if entry is None and len(names) != 1:
-        fail("which-entry", f"{source.path} has {len(names)} kernels", help=f"choose with --entry: {', '.join(names)}")
+        fail(
+            "ambiguous-entry",
+            f"{source.path} has {len(names)} kernels",
+            help=f"choose with --entry: {', '.join(names)}",
+        )
     try:
         return launch(
             source.text,

@@ -8,10 +8,10 @@ from functools import partial
 from tilec.driver.front import apart
 from tilec.driver.observer import Observer
 from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
-from tilec.driver.stages import SUFFIX, text_of, violations
+from tilec.driver.stages import SUFFIX, text_of, value_of, violations
 from tilec.driver.work import File, Work
 from tilec.support.diagnostics import CompileError, InternalError, Mistakes, fail
-from tilec.support.options import LAST_STAGE, CompileOptions, Stage
+from tilec.support.options import LAST_STAGE, CompileOptions, Stage, verifies_everything
 from tilec.support.source import SourceFile
 
 KernelPass = Pass | Choice
@@ -102,14 +102,33 @@ def _why_off(row: KernelPass, work: Work) -> str | None:
 def _stepped(work: Work, observer: Observer, number: int, row: KernelPass, form: Stage) -> Work:
     is_unwanted = isinstance(row, Pass) and row.is_only_shown and not observer.wants(row.gives, row.name)
     is_on = not is_unwanted and _why_off(row, work) is None
+    before = work
     if is_on:
         work = row.run(work, explored) if isinstance(row, Choice) else row.run(work, observer)
     is_given = row.gives is not None and not is_unwanted and not work.is_checked_only
     if is_on or is_given:
         stage = row.gives or form
-        broken = violations(stage, work) if row.gives else ()
+        everything = _verifies_everything(work)
+        is_verified = row.gives is not None or (everything and _has_changed(stage, before, work))
+        broken = (
+            violations(stage, work, is_complete=row.gives is not None, everything=everything) if is_verified else ()
+        )
         observer.saw(number, row.name, row.gives, SUFFIX[stage], partial(text_of, stage, work), broken)
     return work
+
+
+def _verifies_everything(work: Work) -> bool:
+    """Whether each pass's value is verified thoroughly: as asked, and at a level that makes no code, which is there for
+    it."""
+    return work.options.verify or verifies_everything() or work.options.opt_level == 0
+
+
+def _has_changed(stage: Stage, before: Work, work: Work) -> bool:
+    """Whether a pass has made another value of the form that the kernel has behind it."""
+    is_new = (before.layouts is None) != (work.layouts is None) or (before.warp_program is None) != (
+        work.warp_program is None
+    )
+    return is_new or value_of(stage, before) is not value_of(stage, work)
 
 
 def _through_file(file: File, observer: Observer, *, is_front: bool) -> File:

@@ -1,77 +1,33 @@
-"""What is said of a kernel once its loops are scheduled: decisions, warnings, and the schedule trace."""
+"""What is said of a kernel once its loops are scheduled: decisions, and the schedule trace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from tilec.driver.scheduling import about_budget, not_proven
+from tilec.driver.scheduling import about_budget
 from tilec.driver.work import Work
-from tilec.support.diagnostics import Diagnostic, warning
 from tilec.support.options import CompileOptions, changed
 
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
     from tilec.ir.tile import Kernel
-    from tilec.passes.layout.assign_layouts import Laid
 
 
 def explain_loops(work: Work, observer: Observer) -> Work:
     """What was decided about the loops of the kernel while they were scheduled."""
-    from tilec.passes.loop.decisions import about_turned
+    from tilec.passes.loop.build_problem import Scheduled
+    from tilec.passes.loop.decisions import about_stores, about_turned, about_warpgroups
 
-    decided = about_turned(work.laid, [p.loop for p in work.loops], work.options)
-    return replace(work, decisions=(*work.decisions, *decided, *about_budget(work.budget, work.options)))
-
-
-def warn_uninitialised(work: Work, observer: Observer) -> Work:
-    """Tiles that are read and never given a value."""
-    from tilec.passes.analysis.uninitialised import unset
-
-    if not work.mistakes.met:  # what is wrong may be what was to write them
-        for found in unset(work.source_kernel):
-            observer.warn(found, work.options)
-    return work
-
-
-def lint_schedule(work: Work, observer: Observer) -> Work:
-    """What makes a correct kernel slower than it looks, as far as layouts and schedules tell."""
-    from tilec.driver import lints
-
-    laid, target, planned = work.laid, work.target, work.loops
-    for found in (
-        *_unused(work.source_kernel, laid),
-        *(w for p in planned if (w := not_proven(p)) is not None),
-        *lints.conversions(laid),
-        *(
-            w
-            for one in laid.kernels
-            for w in lints.bank_conflicts(one, ((p.loop, p.solution.schedule) for p in planned))
-        ),
-        *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
-        *(w for one in laid.kernels for w in (*lints.copies(one), *lints.widths(one))),
-        *lints.tensor_memory(laid, target),
-        *lints.products(laid, target, work.options),
-    ):
-        observer.warn(found, work.options)
-    observer.warnings[:] = lints.judge(observer.warnings, work.options.lint)
-    return work
-
-
-def _unused(kernel: Kernel, laid: Laid) -> Iterator[Diagnostic]:
-    """Schedules that a person gave to loops that are to run serially."""
-    from tilec.ir.tile import For, walk
-
-    for loop in walk(kernel.body) if laid.form == "serial" else ():
-        if isinstance(loop, For) and loop.stage is not None:
-            yield warning(
-                "schedule-not-used",
-                "stage= and order= change nothing here",
-                loop.span,
-                "loops run serially at this optimisation level or with this strategy",
-                help="compile with -O2 or -O3, and without --pipeline-strategy none",
-            )
+    loops = [p.loop for p in work.loops]
+    made = [(p.loop, Scheduled(p.loop, p.solution.schedule).roles, p.solution) for p in work.loops]
+    decided = (
+        *about_warpgroups(loops, work.options),
+        *(d for loop, roles, s in made for d in about_stores(loop, roles, s.ii_by_rule, s.schedule.ii)),
+        *about_turned(work.laid, loops, work.options),
+        *about_budget(work.budget, work.options),
+    )
+    return replace(work, decisions=(*work.decisions, *decided))
 
 
 def write_trace(work: Work, observer: Observer) -> Work:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def _parse(text: str) -> dict[str, str]:
+def _parse(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The texts by their codes, and the codes by what they were once called."""
     found: dict[str, list[str]] = {}
+    former: dict[str, str] = {}
     code = ""
     for line in text.splitlines():
         if line.startswith("    "):
             found[code].append(line.strip())
         elif line and not line.startswith("#"):
-            code = line
+            code, _, once = line.partition(", once ")
             assert code not in found, f"{code} is explained twice"
             found[code] = []
-    return {code: "\n".join(lines) for code, lines in found.items()}
+            if once:
+                former[once] = code
+    return {code: "\n".join(lines) for code, lines in found.items()}, former
 
 
-EXPLANATIONS = _parse(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))
+EXPLANATIONS, FORMER_CODES = _parse(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))

@@ -82,8 +82,8 @@ def consumer_warpgroups(work: Work, observer: Observer) -> Work:
     """As many warpgroups as the command line says."""
     from tilec.passes.grid.consumer_warpgroups import with_consumers
 
-    assert work.options.consumers is not None
-    return replace(work, kernel=with_consumers(work.kernel, work.options.consumers))
+    assert work.options.consumer_warpgroups is not None
+    return replace(work, kernel=with_consumers(work.kernel, work.options.consumer_warpgroups))
 
 
 def fold_constants(work: Work, observer: Observer) -> Work:
@@ -111,7 +111,7 @@ def apart(observer: Observer, kernels: Sequence[Kernel]) -> list[Observer]:
         return [observer]
     if single := [s for s in STAGES[1:-2] if s in observer.keep or s == observer.stop_after]:
         fail(
-            "which-entry",
+            "ambiguous-entry",
             f"the file has {len(kernels)} kernels, each with its own {single[0]}",
             kernels[0].span,
             "one of them",

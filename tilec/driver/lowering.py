@@ -50,15 +50,6 @@ def programmatic_launch(work: Work, observer: Observer) -> Work:
     return replace(work, warp_program=dependent(work.program))
 
 
-def lint_barriers(work: Work, observer: Observer) -> Work:
-    """What makes a correct kernel slower than it looks, as far as its barriers tell."""
-    from tilec.driver import lints
-
-    for found in lints.barriers(work.program, work.target, work.source_kernel.span):
-        observer.warn(found, work.options)
-    return work
-
-
 def emit(work: Work, observer: Observer) -> Work:
     """PTX, if the assembler can be asked for so much."""
     from tilec.codegen.emit import emit
@@ -98,11 +89,10 @@ def print_ptx(file: File, observer: Observer) -> File:
 
 def assemble(file: File, observer: Observer) -> File:
     """The cubin; the assembler's remarks are warnings."""
-    from tilec.driver import lints, remarks
+    from tilec.driver.lints import lint_assembler
     from tilec.ptx.assemble import assemble
 
     assembled = assemble(file.ptx, file.module.target, opt_level=file.options.opt_level)
-    for remark in remarks.warnings(assembled.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span):
-        observer.warn(remark, file.options)
-    observer.warnings[:] = lints.judge(observer.warnings, file.options.lint)
-    return replace(file, assembled=assembled)
+    file = replace(file, assembled=assembled)
+    lint_assembler(file, observer)
+    return file

@@ -45,7 +45,7 @@ class Observer:
         """Keep a warning for whoever shows it; -W options silence it, or make it an error."""
         if warning.code in options.silenced or "all" in options.silenced:
             return
-        if options.warnings_are_errors:
+        if options.warnings_are_errors or warning.code in options.errors:
             raise CompileError(dataclasses.replace(warning, severity="error"))
         self.warnings.append(warning)
 

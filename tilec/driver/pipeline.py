@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilec.driver import explaining, front, lowering, planning, scheduling
+from tilec.driver import explaining, front, lints, lowering, planning, scheduling
 from tilec.driver.conditions import Condition, always, at_level, only_with
 from tilec.driver.work import File, Work
 from tilec.support.options import Stage
@@ -60,8 +60,8 @@ class Choice:
 
 EXPLAINED = ("roles", "consumers", "loads", "arrivals", "product", "dependent launch")
 
-_CONSUMERS = only_with("--consumers", lambda options: options.consumers is not None)
-_NO_CLUSTER = only_with("--no-cluster", lambda options: options.cluster == (1, 1, 1))
+_CONSUMERS = only_with("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
+_NO_CLUSTER = only_with("--cluster none", lambda options: options.cluster == (1, 1, 1))
 _FAST_MATH = only_with("--fast-math", lambda options: options.fast_math)
 
 PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
@@ -85,10 +85,10 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
         "launch-grid",
         planning.launch_grid,
         ("cluster", "persistent grid", "tile scheduler", "rasterisation"),
-        ("--cluster", "--no-cluster", "--no-persistent", "--tile-scheduler", "--rasterisation"),
+        ("--cluster", "--no-persistent", "--tile-scheduler", "--rasterisation"),
     ),
     Choice("register-stages", planning.register_stages, ("register stages",), ("--register-stages",)),
-    Choice("cta-pairs", planning.cta_pairs, ("pairs", "multicast"), ("--no-pairs", "--no-multicast")),
+    Choice("cta-pairs", planning.cta_pairs, ("pairs", "multicast"), ("--no-cta-pairs", "--no-multicast")),
     Pass("explain-warps", planning.explain_warps, decides=EXPLAINED),
     Pass("check-registers", planning.check_registers, checks=True),
     Choice("subtile", planning.subtile, ("subtile",), ("--subtile",)),
@@ -96,16 +96,17 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
         "occupancy",
         planning.occupancy,
         ("stages",),
-        ("--no-fewer-stages",),
-        when=at_level(3, "--no-fewer-stages", fewer_stages=True, schedule=None),
+        ("--no-stages-by-occupancy",),
+        when=at_level(3, "--no-stages-by-occupancy", stages_by_occupancy=True, schedule=None),
         gives="layout",
     ),
     Pass("build-problems", scheduling.build_problems, gives="problem", checks=True),
     Pass("solve", scheduling.solve),
     Pass("order-roles", scheduling.order_roles),
-    Pass("explain-loops", explaining.explain_loops, decides=("copies", "search")),
-    Pass("warn-uninitialised", explaining.warn_uninitialised, checks=True),
-    Pass("lint-schedule", explaining.lint_schedule),
+    Pass("explain-loops", explaining.explain_loops, decides=("ping-pong", "epilogue warp", "copies", "search")),
+    Pass("lint-tile", lints.lint_tile, checks=True),
+    Pass("lint-layout", lints.lint_layout),
+    Pass("lint-schedule", lints.lint_schedule),
     Pass("write-trace", explaining.write_trace, gives="schedule"),
     Pass("expand", lowering.expand, gives="expand"),
     Pass("allocate-shared", lowering.allocate_shared),
@@ -114,9 +115,9 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass(
         "programmatic-launch",
         lowering.programmatic_launch,
-        when=at_level(3, "--no-dependent-launch", needs="cluster", dependent_launch=True),
+        when=at_level(3, "--no-pdl", needs="cluster", pdl=True),
     ),
-    Pass("lint-barriers", lowering.lint_barriers, gives="warp"),
+    Pass("lint-warp", lints.lint_warp, gives="warp"),
     Pass("emit", lowering.emit),
     FilePass("join-modules", lowering.join_modules),
     FilePass("print", lowering.print_ptx, gives="ptx"),

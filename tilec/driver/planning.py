@@ -64,7 +64,7 @@ def layouts_of(kernel: Kernel, work: Work) -> Laid:
 
 
 def assign_layouts(work: Work, observer: Observer) -> Work:
-    """See `layouts_of`."""
+    """Types that the machine knows, a mechanism for each copy and product, and a layout for each tile."""
     return replace(work, layouts=layouts_of(work.kernel, work), unlaid=work)
 
 

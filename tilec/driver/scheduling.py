@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tilec.driver.front import strategy_of
 from tilec.driver.work import Planned, Work
-from tilec.support.diagnostics import Diagnostic, Label, fail
+from tilec.support.diagnostics import Label, fail
 from tilec.support.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -53,8 +52,8 @@ def problems_of(
             unlimited_smem=options.switches.unlimited_smem,
             ping_pong=options.ping_pong,
             overlap=options.overlap,
-            store_role=options.store_role,
-            most=options.rrt_size_threshold,
+            store_role=options.epilogue_warp,
+            most=options.max_scheduled_ii,
         )
         for loop in ready if target.ceilings else ():
             check_ceilings(loop, target)
@@ -127,7 +126,7 @@ def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Soluti
     from tilec.sched.solve import solve
 
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
-    problem, most = loop.problem, options.rrt_size_threshold
+    problem, most = loop.problem, options.max_scheduled_ii
     try:
         is_light = most is not None and len({*loop.roles}) > 1 and bounds(problem).mii > most
         if is_light:
@@ -222,22 +221,6 @@ def order_roles(work: Work, observer: Observer) -> Work:
 # ---- what is written and checked of them -----------------------------------------------------------------------------
 
 
-def schedule_violations(planned: tuple[Planned, ...]) -> Iterator[str]:
-    """The verifier's word on every schedule, wherever it came from."""
-    from tilec.sched.verify import violations
-
-    for p in planned:
-        yield from violations(p.loop.problem, p.solution.schedule)
-
-
-def not_proven(planned: Planned) -> Diagnostic | None:
-    if planned.solution.warning is None:
-        return None
-    label = Label(planned.loop.loop.span)
-    helped = "search longer, with a larger --search-budget" if planned.solution.is_cut else None
-    return Diagnostic("schedule-not-proven", planned.solution.warning, label, help=helped, severity="warning")
-
-
 def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...]:
     """That schedules were searched for no further, where the budget is spent."""
     if not budget.is_spent:
@@ -249,14 +232,8 @@ def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...
     return (Decision("search", "budget spent", "the compiler" if is_usual else "the command line", why),)
 
 
-def problem_violations(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
-    from tilec.sched.check import faults
-
-    for loop in loops:
-        yield from faults(loop.problem)
-
-
 def problem_text(loops: tuple[LoopProblem, ...]) -> str:
+    """The problems as the JSON that `tilec schedule --problem` reads."""
     import json
 
     from tilec.sched.text import to_json

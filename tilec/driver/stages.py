@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tilec.driver.work import File, Work
 from tilec.support.options import Stage
 
 if TYPE_CHECKING:
-    from tilec.ir.tile import Kernel
     from tilec.passes.layout.assign_layouts import Laid
     from tilec.target.table import Target
 
@@ -67,45 +66,30 @@ def _of_file(stage: Stage, file: File) -> str | bytes:
     return unparse(file.tree)
 
 
-def violations(stage: Stage, work: Work) -> Iterable[str]:
-    """The promises that a kernel breaks at this stage."""
+def value_of(stage: Stage, work: Work) -> object:
+    """What a pass rewrites of a kernel in this form."""
     match stage:
-        case "tile" if not work.mistakes.met:
-            return _verified(work.kernel) if work.options.opt_level else _reads_back(work.kernel)
+        case "layout":
+            return work.laid
         case "problem":
-            from tilec.driver.scheduling import problem_violations
-
-            return problem_violations(work.problems)
+            return work.problems
         case "schedule":
-            from tilec.driver.scheduling import schedule_violations
-
-            return schedule_violations(work.loops)
-        case "warp":
-            from tilec.ir.warp_verify import program_violations
-
-            return program_violations(work.program)
+            return work.loops
+        case "expand" | "warp":
+            return work.program
         case _:
-            return ()
+            return work.kernel
 
 
-def _verified(kernel: Kernel) -> Iterator[str]:
-    """The promises of tile IR, and of its operations."""
-    from tilec.ir.verify import verify_tile
-    from tilec.ops.form import show_violations
+def violations(stage: Stage, work: Work, *, is_complete: bool, everything: bool) -> Iterable[str]:
+    """The promises that a kernel breaks in this form: where the stage is complete, or somewhere on the way to it."""
+    from tilec.driver.verifiers import rewritten_violations, verified
 
-    broken = list(verify_tile(kernel))
-    yield from broken or show_violations(kernel)
-
-
-def _reads_back(kernel: Kernel) -> Iterator[str]:
-    """The same, and that its text is all of it."""
-    from tilec.ir.read import read_kernel
-    from tilec.ir.text import print_kernel
-
-    yield from _verified(kernel)
-    text = print_kernel(kernel)
-    if print_kernel(read_kernel(text)) != text:
-        yield "its text does not read back identically"
+    if work.mistakes.met:
+        return ()
+    if stage == "tile" and not is_complete:  # it is no longer as it was written
+        return rewritten_violations(work.kernel)
+    return verified(stage, value_of(stage, work), everything=everything)
 
 
 def _laid(laid: Laid, target: Target) -> str:

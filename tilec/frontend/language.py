@@ -16,21 +16,28 @@ from tilec.frontend.sema import (
     configs,
     eager,
     elaborate,
-    evaluate,
-    explicit_roles as teams,
+    explicit_roles as roles,
+    expressions,
+    functions,
+    jumps,
     launch,
     layout_maps,
+    loop_statements,
     loops,
+    macros,
     manual_schedules as manual,
+    nests,
+    operations,
     pipeline_rules,
     pipelines,
     pointers,
     printing,
     reducers,
-    references,
     rng,
     stages,
     statements,
+    stores,
+    thread_values,
     tile_scheduler,
     vectors,
     views,
@@ -39,8 +46,7 @@ from tilec.frontend.sema import (
 from tilec.frontend.sema.block_scales import TRANSPOSE
 from tilec.frontend.sema.hints import HINTS
 from tilec.frontend.sema.linear_resources import Ledger
-from tilec.frontend.sema.loop_statements import Loops
-from tilec.frontend.sema.per_thread import PerThread
+from tilec.frontend.sema.pipeline_records import PIPELINES as PIPELINE_NAMES
 from tilec.ir.types import BY_NAME, DType
 from tilec.ops import dp4a, python, reducer, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
@@ -102,14 +108,14 @@ STRUCTURE = (
         """Above a function: its statements become the kernel's wherever it is called, inside T.Parallel too where
         they are elementwise, with their own names for what they bind. It may return values, from the branches of an
         `if` too; where a condition is known only at run time, the branches do nothing else.""",
-        (statements.Body.called,),
+        (functions.called,),
     ),
     Name(
         ("T.Ref", "T.Var"),
         "T.Ref",
         """The type of a macro's parameter that the macro sets: given what T.alloc_var made or an element of a buffer,
         `x = e` in the macro sets that.""",
-        (references.reference,),
+        (macros._reference,),
     ),
     Name(
         ("T.SharedBuffer", "T.FragmentBuffer"),
@@ -176,7 +182,7 @@ STRUCTURE = (
         ("T.GemmWarpPolicy",),
         " | ".join(f"T.GemmWarpPolicy.{name}" for name in Policy),
         "How the warps of a block share the tile of a T.gemm: in both directions, or whole rows or columns for each.",
-        (evaluate.Evaluator._member,),
+        (expressions._member,),
     ),
     Name(
         ("T.Layout",),
@@ -227,7 +233,7 @@ ALLOCATION = (
         allocations.VARIABLE,
         """A scalar that may change: `x = e` and `x += e` set it, outside T.Parallel; each thread has it, all alike
         unless what it is set to depends on the thread.""",
-        (allocations.allocate_variable, statements.Body.set_variable),
+        (allocations.allocate_variable, stores.set_variable),
     ),
     Name(
         ("T.alloc_global",),
@@ -250,12 +256,12 @@ ALLOCATION = (
         allocations.SIGNATURES["T.alloc_local"][1],
         """An array in registers of which every thread has its own. T.fill, T.clear and T.copy of it, and T.vectorized
         and serial loops over its elements, are done by each thread for itself.""",
-        (allocations.allocate, statements.Body._check_tile),
+        (allocations.allocate, operations._check_tile),
     ),
 )
 
 THREADS = tuple(
-    Name((name,), place.signature, place.doc[0].upper() + place.doc[1:] + ".", (PerThread.place,))
+    Name((name,), place.signature, place.doc[0].upper() + place.doc[1:] + ".", (thread_values.place,))
     for name, place in PLACES.items()
 )
 
@@ -265,7 +271,7 @@ UPDATE = Name(
     """A statement inside T.Parallel: `target`, an element of what T.alloc_reducer made, is combined with `value`, once
     for each element of the loop. `acc[i] += value` says the same of a sum, `acc[i] = T.max(acc[i], value)` of a
     maximum.""",
-    (reducer.update, statements.Body._contribute, reducers._Parts.under_way),
+    (reducer.update, operations.contribute, reducers._Parts.under_way),
 )
 
 DOT = Name(
@@ -277,20 +283,20 @@ DOT = Name(
 )
 
 WARPGROUPS = Name(
-    teams.SECTIONS,
-    teams.SECTION,
+    roles.SECTIONS,
+    roles.SECTION,
     """In a `with` statement: what stands there is done by the warpgroups of 128 threads that it names, `T.ws(0)` or
     neighbours as `T.ws(0, 1)`. The others go on at once; barriers order them. Tiles are shared out among the threads
     that come there, and a fragment belongs to them. In a kernel with barriers `if tx < 128:`, with
     `tx = T.get_thread_binding()`, is the same. Loops run as they are written, T.Pipelined too. Before the first of
     these blocks all threads of the block do everything together, and wait for each other.""",
-    (teams.section, divide._own, divide._check_fragments, role_races.check_races),
+    (roles.section, divide._own, divide._check_fragments, role_races.check_races),
 )
 
 PIPELINES = (
     Name(
         ("T.InputTilePipeline",),
-        pipelines.PIPELINES["T.InputTilePipeline"],
+        PIPELINE_NAMES["T.InputTilePipeline"],
         """`pipe = T.InputTilePipeline((A_shared, B_shared), stages=4)`: hands tiles from roles that load them to roles
         that use them. It holds `stages` versions of the tiles of `payload`, which is a tile, a tuple of tiles or a
         dictionary with names for them, and the barriers for it. `pipe.producer()` and `pipe.consumer()` are its sides:
@@ -320,7 +326,7 @@ PIPELINES = (
     ),
     Name(
         ("T.OutputTilePipeline",),
-        pipelines.PIPELINES["T.OutputTilePipeline"],
+        PIPELINE_NAMES["T.OutputTilePipeline"],
         """The same for tiles that a role computes and another one stores: what its producer has written is there for
         the consumer when it is released. What `with results.consumer() as result:` enters is the next stage, or the
         side itself where the block asks for what a side has, as `result.acquire()`.""",
@@ -332,14 +338,14 @@ BREAK = Name(
     ("T.loop_break",),
     loops.LOOP_BREAK,
     """A statement: `break`, which leaves the innermost loop.""",
-    (Loops.leave,),
+    (jumps.leave,),
 )
 
 EVALUATE = Name(
     ("T.evaluate",),
     statements.EVALUATE,
     """A statement: the call in it, as if that stood alone.""",
-    (statements.Body._evaluate,),
+    (statements.evaluated,),
 )
 
 PRINT = Name(
@@ -402,24 +408,24 @@ RANDOM = (
     ),
 )
 
-_LOOP = (Loops._sequential, loops.header)
+_LOOP = (loop_statements._sequential, loops.header)
 LOOPS = (
     Name(
         ("range", "T.serial", "T.Serial"),
         loops.SEQUENTIAL["T.serial"][1],
-        "One trip after another. Bounds may be known at run time only, the step not; it may be negative.",
+        "One iteration after another. Bounds may be known at run time only, the step not; it may be negative.",
         _LOOP,
     ),
     Name(
         ("T.unroll", "T.Unroll"),
         loops.SEQUENTIAL["T.unroll"][1],
-        "The same, several trips at once: `unroll_factor` many, all with `explicit`, else as pays.",
+        "The same, several iterations at once: `unroll_factor` many, all with `explicit`, else as pays.",
         (*_LOOP, loops.unroll_factor),
     ),
     Name(
         ("T.Pipelined",),
         loops.SEQUENTIAL["T.Pipelined"][1],
-        """The same, with the statements of several trips in flight: as a solved schedule says, or as `stage` and
+        """The same, with the statements of several iterations in flight: as a solved schedule says, or as `stage` and
         `order` do. `num_stages` is the most versions of a tile there may be.""",
         (*_LOOP, manual.asked, manual.manual_schedule),
     ),
@@ -430,21 +436,21 @@ LOOPS = (
         extents are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a
         T.Fragment; `prefer_async`: a nest that fills a box of a shared tile is an asynchronous copy, also of
         elements that are no box of the tensor, and with T.if_then_else(condition, element, 0).""",
-        (Loops._parallel, Loops._nest, loops.nest_header, loops.parallel_extents),
+        (nests.parallel, nests._nest, loops.nest_header, loops.parallel_extents),
     ),
     Name(
         ("T.vectorized", "T.Vectorized"),
         loops.NESTS["T.vectorized"],
         """A T.Parallel of one dimension whose elements one thread moves together; most often inside one. Where the body
         names the thread, or an array of its own, each thread runs all of it.""",
-        (Loops._parallel, Loops._nest, loops.nest_header),
+        (nests.parallel, nests._nest, loops.nest_header),
     ),
     Name(
         ("T.Persistent",),
         loops.PERSISTENT,
         """The tiles of a domain, in waves of `wave_size` blocks of which this one is `index`: `group_size` neighbours
         along the last dimension in all rows, then the next ones.""",
-        (Loops._persistent, loops.persistent),
+        (loop_statements._persistent, loops.persistent),
     ),
     Name(
         ("T.PersistentTileScheduler",),
@@ -468,7 +474,7 @@ STATEMENTS: dict[str, str] = {
     "repeated for each item.",
     "While": "`while condition:`, known at run time only, or left by `break`.",
     "Break": "`break` leaves the innermost serial loop.",
-    "Continue": "`continue` goes on with the next trip.",
+    "Continue": "`continue` goes on with the next iteration.",
     "Assert": "`assert condition, message`: known at compile time, or in a kernel as T.device_assert.",
     "Evaluate": "a call of an operation or of a macro. A string is a comment.",
     "Pass": "`pass` does nothing.",

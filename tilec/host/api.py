@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -46,9 +46,16 @@ def compile(
     """Compile a kernel file, or the text of one (a string with several lines), and return it ready to be called.
 
     `target` is a machine (`tilec targets`), by default the GPU here, or sm_90a. `entry` says which kernel, where there
-    are several. `params` are constants of the file, as `-D` gives them; `switches` fields of `CompileOptions`. With
-    `device="emulator"` calls run on the CPU. Raises `CompileError`, whose notes show the place; lints and other
-    warnings are Python's.
+    are several. `params` are constants of the file, as `-D` gives them: integers, floats, truth values, strings or
+    scalars of numpy. `switches` are fields of `CompileOptions` (docs/options.md). With `device="emulator"` calls run on
+    the CPU.
+
+    Solved schedules are kept in the cache folder (`$TILEC_CACHE_DIR`, else tilec/ in the user's), so that a kernel that
+    was compiled before compiles in a fraction of the time.
+
+    Raises `CompileError` where the kernel is wrong, with notes that show the places; `ValueError` for a device, a
+    switch or a switch's value that there is not; `TypeError` for a constant of another kind. Lints and other warnings
+    are Python's (`UserWarning`), and `DeprecationWarning` tells of switches by older names.
     """
     if device not in ("cuda", "emulator"):
         raise ValueError(f"device is 'cuda' or 'emulator', not {device!r}")
@@ -71,7 +78,12 @@ def compile(
 
 
 def load(cubin: str | os.PathLike[str] | bytes, entry: str | None = None) -> Kernel:
-    """The kernel in a cubin that tilec made (a file, or its contents); `entry` says which, where there are several."""
+    """The kernel in a cubin that tilec made (the name of a file, or its bytes); `entry` says which, where there are
+    several. It launches on a GPU of the cubin's target only, and has neither `ptx` nor `trace`.
+
+    Raises `CompileError` where the file cannot be read, is no cubin or has no launch manifest, and `ValueError` where
+    `entry` names none of its kernels, or is missing and there are several.
+    """
     data = cubin if isinstance(cubin, bytes) else files.read_bytes(os.fspath(cubin))
     found = extract(data)
     chosen = [manifest for manifest in found if entry in (None, manifest.entry)]
@@ -93,8 +105,24 @@ def _checked(switches: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in ("target", "entry", "defines"):
         if name in switches:
             raise ValueError(f"{name} is no switch: it is an argument of compile itself")
-    options.check_fields(switches)
-    return switches
+    current: dict[str, Any] = {}
+    for name, value in switches.items():
+        now = options.FORMER_NAMES.get(name.replace("_", "-"), name)
+        if now != name:
+            warnings.warn(f"the switch {name} is called {now} now", DeprecationWarning, stacklevel=3)
+        current[now] = _codes(value) if now in ("silenced", "errors") else value
+    options.check_fields(current)
+    return current
+
+
+def _codes(given: Iterable[str]) -> tuple[str, ...]:
+    """Codes of diagnostics as they are called now."""
+    from tilec.driver.explanations import FORMER_CODES
+
+    for code in given:
+        if code in FORMER_CODES:
+            warnings.warn(f"the code {code} is called {FORMER_CODES[code]} now", DeprecationWarning, stacklevel=4)
+    return tuple(FORMER_CODES.get(code, code) for code in given)
 
 
 def _source(source: str | os.PathLike[str]) -> SourceFile:
@@ -127,8 +155,12 @@ def _rendered(diagnostic: Diagnostic, source: SourceFile) -> str:
 
 
 class Kernel:
-    """A kernel to be called: `kernel(a, b, c)`. `manifest` says how it is launched; `cubin` is its machine code, `ptx`
-    and `trace` are there where it was compiled here."""
+    """A kernel to be called: `kernel(a, b, c)`; `compile` and `load` make it.
+
+    `manifest` says how it is launched: grid, threads, bytes of shared memory, and each parameter's dtype and shape, in
+    elements, whose sizes may be expressions of the sizes that a call has (docs/manifest.md). `cubin` is its machine
+    code; `ptx`, its text, and `trace`, the schedules as JSON (docs/trace.md), are there where it was compiled here.
+    """
 
     def __init__(
         self,

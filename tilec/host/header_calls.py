@@ -42,6 +42,7 @@ class Argument:
 
 
 def check(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> str:
+    """The C function that says what is wrong with the arguments of a call, or NULL."""
     checks = (*_size_checks(manifest, names), *_tensor_checks(manifest, names), *_grid_checks(manifest, names))
     lines = [*{wrong: (wrong, said) for wrong, said in reversed(checks)}.values()][::-1]  # the first of each condition
     used = _used(list(names.values()), lines)
@@ -163,6 +164,7 @@ def _is_not_empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
 
 
 def launch(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> str:
+    """The C function that fills in the parameters of a kernel and launches it."""
     grid = [f"tilec_max({_c(size, names)}, 0)" if not isinstance(size, int) else str(size) for size in manifest.grid]
     maps = [(i, manifest.tensor(p.tensor), p) for i, p in enumerate(manifest.params) if isinstance(p, TensorMapParam)]
     values = []
@@ -275,6 +277,7 @@ def _array(kind: str, values: Sequence[str]) -> str:
 
 
 def scratch_tensors(manifests: Sequence[Manifest]) -> list[str]:
+    """The tensors that callers lend and no author has declared, each once."""
     return list(dict.fromkeys(t.name for m in manifests for t in m.tensors if t.role in ("workspace", "zeroed")))
 
 

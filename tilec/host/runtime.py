@@ -97,6 +97,7 @@ class Description:
 
 
 def description() -> Description:
+    """What the driver says of GPU 0. Raises `GpuError` where the driver fails."""
     from cuda.bindings import driver
 
     _call(driver.cuInit(0))

@@ -62,13 +62,14 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.ops import bits, cluster_launch, philox, registry
-from tilec.ops.barriers import barrier_of, block_of, condition_of, counts_of, is_by_warps, is_meeting
+from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, barrier_of, counts_of
 from tilec.ops.intrinsics import fused, references
-from tilec.ops.tcgen05 import is_committing, is_of_pair, reaches_blocks
-from tilec.ops.values import EXPR_TYPES
+from tilec.ops.meet import Meet
+from tilec.ops.sync import BlockBarrier
 from tilec.ops.warp_functions import REFERENCES
+from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.explicit_roles.split_roles import Part, parts
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import InternalError, fail
 from tilec.support.sizes import SizeError, found
 from tilec.support.source import NOWHERE, Span
 
@@ -90,7 +91,7 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
     for buffer in kernel.workspaces:
         machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
     roles = parts(kernel)
-    made = (s for s in kernel.body if isinstance(s, TileOp) and s.name == "alloc_barrier")
+    made = (s for s in kernel.body if isinstance(s, AllocBarrier))
     counts = {barrier_of(s).name: counts_of(s) for s in made}
     blocks = [tuple(reversed(place)) for place in np.ndindex(*reversed(machine.shape(kernel.grid)))]
     for group in _groups(kernel, blocks):
@@ -115,8 +116,8 @@ Block = tuple[int, ...]
 
 def _groups(kernel: Kernel, blocks: list[Block]) -> list[list[Block]]:
     """The blocks that may wait for each other, a cluster's in the order of their ranks."""
-    reaching = [s for s in walk(kernel.body) if isinstance(s, TileOp) and (s.name == "meet" or reaches_blocks(s))]
-    if any(s.name == "meet" and s.attr("what") == "sync_grid" for s in reaching):
+    reaching = [s for s in walk(kernel.body) if isinstance(s, TileOp) and (isinstance(s, Meet) or s.reaches_blocks)]
+    if any(isinstance(s, Meet) and s.what == "sync_grid" for s in reaching):
         return [blocks]
     clusters: dict[Block, list[Block]] = {}
     for block in blocks:
@@ -294,11 +295,11 @@ class _Machine:
         for stmt in body:
             self.span = stmt.span
             match stmt:
-                case TileOp() if self.meeting is not None and is_meeting(stmt):
+                case TileOp() if self.meeting is not None and stmt.synchronises_roles:
                     self._meet(stmt, self.meeting)
                 case TileOp(name=name):
                     registry.get(name).reference(stmt, self)
-                    if self.meeting is not None and is_committing(stmt):
+                    if self.meeting is not None and stmt.commits:
                         self._meet(stmt, self.meeting)
                 case Store():
                     self._store(stmt)
@@ -326,31 +327,28 @@ class _Machine:
 
     def _meet(self, op: TileOp, meeting: Roles) -> None:
         """What lets roles wait for one another."""
-        if op.name in ("barrier", "named_arrive"):
-            number, threads = op.attr("id"), op.attr("threads")
-            assert isinstance(number, int) and isinstance(threads, int)
-            meeting.meet(number, threads, self.threads, op.name == "barrier", op.span)
+        if isinstance(op, BlockBarrier | NamedArrive):
+            assert op.id is not None and op.threads is not None
+            meeting.meet(op.id, op.threads, self.threads, isinstance(op, BlockBarrier), op.span)
             return
         barrier = barrier_of(op)
         index = int(self.expr(barrier.index))
-        match op.name:
-            case "await_barrier":
-                parity = op.attr("parity")
-                assert isinstance(parity, EXPR_TYPES)
-                meeting.wait(barrier.name, index, int(self.expr(parity)), op.span)
-            case "gemm" | "scaled_gemm" | "tensor_arrive":
-                for heard in map(self._barriers, (0, 1)) if is_of_pair(op) else (meeting,):
+        match op:
+            case AwaitBarrier():
+                meeting.wait(barrier.name, index, int(self.expr(op.parity)), op.span)
+            case TileOp(commits=True):
+                for heard in map(self._barriers, (0, 1)) if op.is_paired else (meeting,):
                     heard.arrive(barrier.name, index, 1)
-            case "expect_tx":
-                meeting.arrive(barrier.name, index, int(bool(op.attr("arrives"))))
-            case "arrive" if is_by_warps(op):
+            case ExpectTx():
+                meeting.arrive(barrier.name, index, int(op.arrives))
+            case Arrive(by_warps=True):
                 meeting.arrive(barrier.name, index, self.threads // 32)
-            case _:
-                condition = condition_of(op)
-                come = True if condition is None else self.expr(condition)
-                block = block_of(op)
-                theirs = meeting if block is None else self._barriers(int(self.expr(block)))
+            case Arrive() | CpAsyncArrive():
+                come = True if op.condition is None else self.expr(op.condition)
+                theirs = meeting if op.block is None else self._barriers(int(self.expr(op.block)))
                 theirs.arrive(barrier.name, index, int(np.broadcast_to(come, (self.threads,)).sum()))
+            case _:
+                raise InternalError(f"nobody knows what T.{op.name} does to a barrier")
 
     def _barriers(self, block: int) -> Roles:
         """Those of a block of the cluster."""

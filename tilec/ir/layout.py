@@ -437,10 +437,12 @@ class SharedLayout:
 
 
 def placed(given: Placement, element_bytes: int) -> SharedLayout:
+    """The layout whose map a kernel gives; `element_bytes` is the size of an element."""
     return SharedLayout(given.shape, element_bytes, given.shape[-1], placement=given)
 
 
 def plain(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:
+    """Row-major, without a swizzle; `shape` in elements, `element_bytes` the size of one."""
     return SharedLayout(shape, element_bytes, shape[-1])
 
 

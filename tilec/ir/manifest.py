@@ -63,6 +63,8 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class ScalarInfo:
+    """A scalar of the kernel's author, and its type's name."""
+
     name: _Name
     dtype: _Dtype
 
@@ -77,6 +79,8 @@ class PointerParam:
 
 @dataclass(frozen=True, slots=True)
 class ScalarParam:
+    """A parameter of the entry that is passed by value."""
+
     KIND: ClassVar[str] = "scalar"
     name: _Name
     dtype: _Dtype

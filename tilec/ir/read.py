@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple, NoReturn, TypeVar, get_args
 
+from tilec.ir import operations
 from tilec.ir.expr import constant
 from tilec.ir.text import SYMBOLS
 from tilec.ir.tile import (
@@ -58,7 +59,7 @@ from tilec.ir.tile import (
     integer,
 )
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
-from tilec.support import readers
+from tilec.support import readers, schema
 from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -427,8 +428,11 @@ class _Reader:
     def operation(self, name: str, rest: str, line: _Line) -> TileOp:
         arguments = self.arguments(rest, line)
         regions = tuple(self.region(argument, line) for argument in arguments.positional)
-        attrs = tuple((key, self.attr(value, line)) for key, value in arguments.named.items())
-        return TileOp(name, regions, attrs, line.span)
+        attributes = {key: self.attr(value, line) for key, value in arguments.named.items()}
+        try:
+            return operations.make(name, regions, attributes, line.span)
+        except schema.SchemaError as error:
+            self.wrong(str(error), line)
 
     def region(self, node: ast.expr, line: _Line) -> Region:
         if not isinstance(node, ast.Subscript):

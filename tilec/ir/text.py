@@ -109,6 +109,7 @@ def show_declared(buffer: Buffer) -> str:
 
 
 def show_extent(extent: Extent) -> str:
+    """A size as tile IR's text has it: a number, or an expression of sizes known at launch."""
     return str(extent) if isinstance(extent, int) else show_expr(extent)
 
 
@@ -225,7 +226,7 @@ def show_store(store: Store) -> str:
 def show_tile_op(op: TileOp) -> str:
     """`gemm A_s[:, :], B_s[:, :], C_l[:, :], clear_accum=False, …`."""
     parts = [show_region(r) for r in op.regions]
-    parts += [f"{key}={_attr(value)}" for key, value in op.attrs]
+    parts += [f"{key}={_attr(value)}" for key, value in op.attributes]
     return f"{op.name} {', '.join(parts)}".rstrip()
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from itertools import chain
 from operator import is_
-from typing import Literal
+from typing import Any, Literal, Self
 
+from tilec.ir.operation_fields import shape_of
+from tilec.ir.operation_interfaces import Asked
 from tilec.ir.types import BOOL, INT32, UINT32, UINT64, DType
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
@@ -69,6 +71,8 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Const:
+    """A literal of a type."""
+
     value: int | float | bool
     dtype: DType
 
@@ -124,6 +128,8 @@ an answer of cluster launch control whether it gives a block's work away, and th
 
 @dataclass(frozen=True, slots=True)
 class Unary:
+    """One operand, and a result of `dtype`."""
+
     op: UnaryOp
     a: Expr
     dtype: DType
@@ -154,12 +160,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
+    """The value of `a` converted to `dtype`."""
+
     a: Expr
     dtype: DType
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
+    """`then` where `condition` (of type bool) holds, else `orelse`; both are of `dtype`."""
+
     condition: Expr
     then: Expr
     orelse: Expr
@@ -184,10 +194,12 @@ Extent = int | Expr
 
 
 def extent_expr(extent: Extent) -> Expr:
+    """A size as an expression."""
     return integer(extent) if isinstance(extent, int) else extent
 
 
 def integer(value: int) -> Const:
+    """A literal of type int32."""
     return Const(value, INT32)
 
 
@@ -217,19 +229,67 @@ Attr = int | float | bool | str | Const | Var | Unary | Binary | Call | Cast | S
 
 
 @dataclass(frozen=True, slots=True)
-class TileOp:
-    """One `T.*` operation on whole tiles; `ops` has its meaning under `name`. Attributes are sorted by key."""
+class TileOp(Asked):
+    """One `T.*` operation on whole tiles: the base of all of them, each of which is a class in its file of `ops`.
 
-    name: str
-    regions: tuple[Region, ...]
-    attrs: tuple[tuple[str, Attr], ...] = ()
-    span: Span = field(default=NOWHERE, compare=False)
+    What an operation is made of are the fields of its class: those that are regions (`In`), in order, are its
+    `regions`, and all others its `attributes`. Text, parser and schema of tile IR follow from them (`ir.operations`).
+    `versions` are, by the number of a region, the version that is meant of a tile which has several
+    (`analysis.named_versions`).
+    """
 
-    def attr(self, key: str) -> Attr:
-        for k, value in self.attrs:
-            if k == key:
-                return value
-        raise KeyError(f"T.{self.name} has no attribute {key}")
+    versions: tuple[Expr | None, ...] = field(default=(), kw_only=True)
+    span: Span = field(default=NOWHERE, compare=False, kw_only=True)
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """What it works on, in the order of its fields."""
+        return shape_of(type(self)).read(self)
+
+    @property
+    def attributes(self) -> tuple[tuple[str, Attr], ...]:
+        """All else that it says, sorted by key; what a field has by default is not said."""
+        given = [
+            (key, value)
+            for key, default in shape_of(type(self)).attributes
+            if (value := getattr(self, key)) is not default and value != default
+        ]
+        if self.versions:
+            given += [(f"version{n}", index) for n, index in enumerate(self.versions) if index is not None]
+            given.sort(key=lambda item: item[0])
+        return tuple(given)
+
+    def with_regions(self, regions: tuple[Region, ...]) -> Self:
+        """The operation on other regions, as many as its fields take."""
+        return replace(self, **shape_of(type(self)).bind(regions))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """The expressions among its attributes, by key."""
+        found = [value for key in shape_of(type(self)).expressions if (value := getattr(self, key)) is not None]
+        found += [index for index in self.versions if index is not None]
+        return tuple(found)
+
+    def map_expressions(self, regions: Callable[[Region], Region], each: Callable[[Expr], Expr]) -> Self:
+        """The operation with its regions and expressions as these make them; itself where that changes none."""
+        shape = shape_of(type(self))
+        changed: dict[str, Any] = {}
+        for key in shape.expressions:
+            if (old := getattr(self, key)) is not None and (new := each(old)) is not old:
+                changed[key] = new
+        if self.versions:
+            changed["versions"] = tuple(index if index is None else each(index) for index in self.versions)
+        made = tuple(map(regions, self.regions))
+        if not all(map(is_, made, self.regions)):
+            changed |= shape.bind(made)
+        return replace(self, **changed) if changed else self
+
+    def with_leader(self, leader: int) -> Self:
+        """The operation, done by this thread of the block for all."""
+        if all(key != "leader" for key, _ in shape_of(type(self)).attributes):
+            raise InternalError(f"T.{self.name} is not done by one thread")
+        led: dict[str, Any] = {"leader": leader}
+        return replace(self, **led)
 
 
 Atomic = Literal["add", "min", "max", "bitand", "bitor", "xor", "store", "load"]
@@ -366,6 +426,8 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class If:
+    """One branch or the other, by a condition of type bool."""
+
     condition: Expr
     then: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...] = ()
@@ -561,11 +623,5 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def is_true(expr: Expr) -> bool:
+    """Whether an expression is the literal `true`."""
     return isinstance(expr, Const) and expr.dtype == BOOL and bool(expr.value)
-
-
-def with_attr(op: TileOp, key: str, value: Attr) -> TileOp:
-    """The operation with one attribute set."""
-    return replace(
-        op, attrs=tuple(sorted([*((k, v) for k, v in op.attrs if k != key), (key, value)], key=lambda kv: kv[0]))
-    )

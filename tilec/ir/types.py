@@ -11,6 +11,8 @@ Kind = Literal["float", "int", "uint", "bool"]
 
 @dataclass(frozen=True, slots=True)
 class DType:
+    """A type of elements: its name in kernels, its size in bits, and what kind of number it is."""
+
     name: str
     bits: int
     kind: Kind

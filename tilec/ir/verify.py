@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from tilec.ir.groups import WARPGROUP_THREADS, groups_of
-from tilec.ir.text import show_expr, show_tile_op
+from tilec.ir.text import show_expr
 from tilec.ir.tile import (
     COMPARISONS,
     THREAD,
@@ -76,15 +76,16 @@ def _size(extent: Extent) -> int:
     return extent if isinstance(extent, int) else MOST
 
 
-def verify_tile(kernel: Kernel) -> Iterator[str]:
-    """Every broken promise, in words."""
-    for span, said in tile_violations(kernel):
+def verify_tile(kernel: Kernel, *, as_launched: bool = False) -> Iterator[str]:
+    """Every broken promise, in words. `as_launched`: of a kernel with the grid that is launched, which may walk through
+    its tiles in a loop over what the machine hands out."""
+    for span, said in tile_violations(kernel, as_launched=as_launched):
         yield said if span == kernel.span else f"line {span.line}: {said}"
 
 
-def tile_violations(kernel: Kernel) -> Iterator[tuple[Span, str]]:
+def tile_violations(kernel: Kernel, *, as_launched: bool = False) -> Iterator[tuple[Span, str]]:
     """Every broken promise, with its place."""
-    checker = _Checker(kernel)
+    checker = _Checker(kernel, as_launched)
     for said in (*_launch(kernel), *checker.declarations(kernel)):
         yield (kernel.span, said) if isinstance(said, str) else said
     yield from checker.body(kernel.body, in_parallel=False)
@@ -103,8 +104,9 @@ def _launch(kernel: Kernel) -> Iterator[str]:
 
 
 class _Checker:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, as_launched: bool) -> None:
         self.names: set[str] = set()
+        self.as_launched = as_launched
         self.threads = kernel.threads
         self.groups = -(-kernel.threads // WARPGROUP_THREADS)
         self.visible: set[Var] = {THREAD}
@@ -172,13 +174,12 @@ class _Checker:
 
     def _stmt(self, stmt: Stmt, in_parallel: bool) -> Iterator[Said]:
         if in_parallel and isinstance(stmt, TileOp | For | While | Break | Parallel):
-            yield f"a {type(stmt).__name__} stands inside Parallel"
+            yield f"a {'TileOp' if isinstance(stmt, TileOp) else type(stmt).__name__} stands inside Parallel"
         match stmt:
-            case TileOp(regions=regions, attrs=attrs):
+            case TileOp(regions=regions):
                 yield from self._tile_op(stmt, regions)
-                for _, value in attrs:
-                    if value is not None and not isinstance(value, int | float | str):
-                        yield from self.expr(value)
+                for value in stmt.expressions:
+                    yield from self.expr(value)
             case Store(buffer=buffer, indices=indices, value=value):
                 if not in_parallel:
                     yield f"a store to {buffer.name} stands outside Parallel"
@@ -213,6 +214,8 @@ class _Checker:
                 yield from self.expr(start)
                 yield from self.expr(stop)
                 yield from _loop(stmt)
+                if stmt.handed_out and not self.as_launched:
+                    yield f"the values of {var.name} are handed out, which no kernel says"
                 yield from _last(body, stmt.kind == "serial")
                 yield from self._nested(body, (var,), in_parallel)
             case If(condition=condition, then=then, orelse=orelse):
@@ -247,8 +250,6 @@ class _Checker:
         self.visible = before
 
     def _tile_op(self, op: TileOp, regions: tuple[Region, ...]) -> Iterator[str]:
-        if list(op.attrs) != sorted(op.attrs, key=lambda item: item[0]):
-            yield f"the attributes of {show_tile_op(op)} are not in order"
         for region in regions:
             yield from self._access(region.buffer, region.start)
             if len(region.extent) != len(region.buffer.extents):
@@ -341,8 +342,6 @@ def _loop(loop: For) -> Iterator[str]:
         yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
         yield f"{loop.var.name} is {loop.var.dtype}, its bounds are {loop.start.dtype} and {loop.stop.dtype}"
-    if loop.handed_out:
-        yield f"the values of {loop.var.name} are handed out, which no kernel says"
     if loop.num_stages is not None and not 0 <= loop.num_stages <= MOST:
         yield f"the loop over {loop.var.name} has {loop.num_stages} stages"
     if loop.factor is not None and not 1 <= loop.factor <= MOST:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from tilec.ir import warp
 from tilec.ir.tile import Bind, Load, Print, Store, walk as walk_tile, walk_expr
 from tilec.ir.warp import Operation
-from tilec.support.diagnostics import InternalError
 
 
 def name_of(op: Operation) -> str:
+    """The kind of an operation, for messages."""
     return type(op).__name__
 
 
@@ -33,7 +35,7 @@ TOUCH_NOTHING = (
     warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
     warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.TurnWait, warp.TurnPass,
     warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
-    warp.SetRegisters,
+    warp.SetRegisters, warp.TensorFence, warp.TensorWait,
 )  # fmt: skip
 """Operations that steer, wait or signal: what their scalars read is `warp.scalar_reads`. All others touch memory."""
 
@@ -41,6 +43,9 @@ TOUCH_NOTHING = (
 def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
     """Without what its scalars read. An operation that is not known here is an internal error: it could touch
     anything."""
+    op = warp.known(op)
+    if isinstance(op, TOUCH_NOTHING):
+        return set(), set(), None, set()
     match op:
         case warp.Elementwise(nest=nest):
             stores = [s for s in walk_tile(nest.body) if isinstance(s, Store)]
@@ -71,11 +76,11 @@ def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]
         case warp.Wgmma(a=a, b=b, c=c, metadata=e):
             factors = {a.buffer.name, b.buffer.name}
             return factors | ({e.name} if e else set()), {c.name}, "wgmma", factors
-        case warp.TensorLoad(source=s, destination=d) | warp.TensorStore(source=s, destination=d):
-            return {s.name}, {d.name}, None, set()
+        case warp.TensorLoad(source=s, destination=d):
+            return {s.name}, {d.name}, "tcgen05.ld", set()
+        case warp.TensorStore(source=s, destination=d):
+            return {s.name}, {d.name}, "tcgen05.st", set()
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             return {s.name}, {d.name} | ({scratch.name} if scratch else set()), None, set()
-        case _ if isinstance(op, TOUCH_NOTHING):
-            return set(), set(), None, set()
         case _:
-            raise InternalError(f"what {name_of(op)} touches is not said")
+            assert_never(op)

@@ -74,5 +74,7 @@ class RoleState:
     part: int = 0
     accesses: dict[tuple[str, int], list[Access]] = field(default_factory=dict)
     spent: dict[tuple[str, int], list[Access]] = field(default_factory=dict)  # those of versions since released
+    moved: str = ""  # what it has done to tensor memory, and not fenced before a barrier
+    entered: str = ""  # where it waited for what others have done to tensor memory, and has not fenced since
     index: int = 0  # among all that go on by themselves
     mates: tuple[RoleState, ...] = ()  # the other warpgroups of the role, where they go on by themselves

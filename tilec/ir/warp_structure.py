@@ -17,6 +17,7 @@ from tilec.ir.warp_effects import name_of, own_effects
 
 
 def partition(program: Program) -> Iterator[str]:
+    """What is wrong with how roles divide the warps of a block: they follow each other, and leave none out."""
     next_warp = 0
     for role in program.roles:
         if role.first_warp != next_warp:
@@ -39,6 +40,7 @@ def partition(program: Program) -> Iterator[str]:
 
 
 def memory(program: Program) -> Iterator[str]:
+    """What is wrong with where shared tiles lie, offsets and sizes in bytes."""
     names = [t.buffer.name for t in program.shared]
     yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     in_rings = {name for ring in program.rings for name in ring.buffers}
@@ -232,6 +234,7 @@ class Overlaps:
 
 
 def overlaps_of(program: Program) -> Overlaps:
+    """Which shared tiles lie where others do, and may therefore not be in use with them."""
     over = [tile for tile in program.shared if tile.over_rings]
     if not over:
         return Overlaps({}, frozenset())

@@ -12,6 +12,7 @@ from tilec.ir.warp import Operation, Program
 
 
 def show_program(program: Program) -> str:
+    """A warp program as text."""
     return "\n".join(_program(program)) + "\n"
 
 
@@ -68,6 +69,7 @@ def _barriers(ring: warp.Ring) -> str:
 
 
 def show_shared(layout: SharedLayout) -> str:
+    """How a shared tile lies in memory, in words."""
     if layout.placement is not None:
         return f"place {show_expr(layout.placement.place)} of {layout.placement.size}"
     panels = f"{layout.panels} panels of {layout.panel} columns" if layout.panels > 1 else "row-major"
@@ -233,6 +235,10 @@ def _operation(op: Operation) -> str:
             return f"tma_store wait, {pending} in flight"
         case warp.ProxyFence():
             return "fence to the asynchronous proxy"
+        case warp.TensorWait(what=what):
+            return f"tcgen05.wait for every {what}"
+        case warp.TensorFence(what=what):
+            return f"tcgen05.fence {what} a barrier"
         case warp.RingAcquire(cursor=cursor):
             return f"acquire {cursor.name}"
         case warp.RingFill(cursor=cursor, by_tensor_cores=later):

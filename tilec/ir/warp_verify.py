@@ -37,6 +37,9 @@ arithmetic.
 14. An address that TMA, a tensor core, ldmatrix or stmatrix is given is aligned as it demands (`warp_alignment`).
 15. Where several threads have a copy of each element of a sweep, of which one stores to memory, no sweep sets registers
     of all of them and memory that it reads too.
+16. Of what threads have done to tensor memory, others are told by a barrier only when those have fenced it since, and
+    who waits at one fences before it touches tensor memory: at the barriers of rings that lie there, and in a kernel
+    that makes its roles at all of them.
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`explicit_roles.protocol` runs them, the
 emulator finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's
@@ -78,6 +81,7 @@ ALL_STEPS = 200_000  # those of all scenarios: where there are many, each has it
 
 
 def program_violations(program: Program) -> Iterator[str]:
+    """Every rule of warp IR that a program breaks, in a sentence each; none where it may become code."""
     if program.common is not None:
         yield from program_violations(replace(program, roles=(program.common,), common=None, begins_early=False))
     yield from partition(program)
@@ -188,6 +192,8 @@ class _Run:
 
     def step(self, state: RoleState, op: Operation) -> str | None:
         """Execute one operation: a violation, "" if all is well, None if it cannot go on yet."""
+        if self.tensor and (message := self.fenced(state, op)):
+            return message
         match op:
             case warp.RingAcquire(cursor=cursor):
                 _, version, turn = self.position(state, cursor)
@@ -271,6 +277,8 @@ class _Run:
                 return self.wait(state, "wgmma", pending)
             case warp.BulkWait(pending=pending):
                 return self.wait(state, "bulk", pending)
+            case warp.TensorWait(what=what):
+                return self.wait(state, {"load": "tcgen05.ld", "store": "tcgen05.st"}[what], 0)
             case warp.CopiesArrive():
                 for accesses in state.accesses.values():  # whoever waits for the barrier waits for them
                     accesses[:] = [a for a in accesses if not (a.queue == "cp.async" and a.group and a.write)]
@@ -282,6 +290,42 @@ class _Run:
                 return self.await_(state, op)
             case _:
                 return self.touch(state, op)
+
+    def fenced(self, state: RoleState, op: Operation) -> str:
+        """Promise 16."""
+        where = f"line {op.span.line}: {name_of(op)} has no fence of tensor memory"
+        match op:
+            case warp.TensorFence(what="before"):
+                state.moved = ""
+            case warp.TensorFence(what="after"):
+                state.entered = ""
+            case warp.TensorLoad() | warp.TensorStore() | warp.TensorMma() | warp.TensorCopy():
+                if state.entered:
+                    return f"{where} after {state.entered}"
+                if isinstance(op, warp.TensorLoad | warp.TensorStore):
+                    state.moved = name_of(op)
+            case _ if state.moved and self.tells(op):
+                return f"{where} behind {state.moved}"
+            case _:
+                pass
+        if self.hears(op):
+            state.entered = name_of(op)
+        return ""
+
+    def tells(self, op: Operation) -> bool:
+        """Whether threads tell others of what they have done to tensor memory."""
+        if isinstance(op, warp.RingFill | warp.RingRelease):
+            return not op.by_tensor_cores and not self.tensor.isdisjoint(self.rings[op.cursor.ring].buffers)
+        meets = warp.Arrive | warp.NamedBarrier | warp.BarSync | warp.WarpgroupSync
+        return self.program.by_hand and isinstance(op, meets)
+
+    def hears(self, op: Operation) -> bool:
+        """Whether threads wait for what others have done to it."""
+        if isinstance(op, warp.RingWait | warp.RingAcquire):
+            return not self.tensor.isdisjoint(self.rings[op.cursor.ring].buffers)
+        if isinstance(op, warp.NamedBarrier):
+            return self.program.by_hand and op.waits
+        return self.program.by_hand and isinstance(op, warp.BarrierWait | warp.BarSync | warp.WarpgroupSync)
 
     def position(self, state: RoleState, cursor: warp.Cursor) -> tuple[Ring, Version, int]:
         ring = self.rings[cursor.ring]
@@ -570,7 +614,7 @@ class _Run:
             yield f"the turn ends with warpgroup {self.turn}, not with the first one"
         for state in self.roles:
             for access in self.all_accesses(state):
-                if access.group and access.queue in ("bulk", "wgmma"):
+                if access.group and access.queue in ("bulk", "wgmma", "tcgen05.ld", "tcgen05.st"):
                     yield f"role {state.role.name} ends while {access.op} is in flight"
                     return
         for (name, slot), version in self.versions.items():

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from tilec.ir import warp
 from tilec.ir.affine import Affine, add, affine
-from tilec.ir.expr import constant
-from tilec.ir.tile import Atomic, Buffer, Expr, Load, Order, Stmt, Store, TileOp, Var, integer, walk_expr
+from tilec.ir.expr import cast as converted, constant
+from tilec.ir.operation_fields import BY_PASSES, In
+from tilec.ir.tile import Atomic, Buffer, Expr, Load, Order, Region, Stmt, Store, TileOp, Var, integer, walk_expr
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
-from tilec.ops.form import ON_CHIP, form, same_shape
+from tilec.ops.form import OnChip, Positive, Yes, same_shape
 from tilec.ops.lowering import Context, Demand, demand, sweep, tma_store
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
 from tilec.support.diagnostics import Label, fail
@@ -38,6 +39,43 @@ _ORDERS: dict[str, tuple[Order, ...]] = {
     "store": ("relaxed", "release", "seq_cst"),
 }
 _ALL_ORDERS: tuple[Order, ...] = ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
+
+
+Combined = Literal["add", "max", "min", "bitor"]
+"""How a whole tile is combined with what is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicTile(TileOp):
+    """Makes each element of `destination` its combination with that of `source`, in one step of this memory `order`.
+    `parts`, `staged` and `wait` are as of a copy."""
+
+    name = "atomic"
+    by_warpgroups = True
+    fragments_lie = "alike"
+    reaches_regions = False
+    source: OnChip
+    destination: Annotated[Region, In(("global", "shared"))]
+    kind: Combined
+    order: Order
+    use_tma: bool
+    parts: Positive = field(default=1, metadata=BY_PASSES)
+    staged: Yes | None = field(default=None, metadata=BY_PASSES)
+    via: Literal["tma_store", "registers"] | None = field(default=None, metadata=BY_PASSES)
+    wait: Literal["at once"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def commutes(self) -> bool:
+        return True
+
+    @property
+    def is_elementwise(self) -> bool:
+        return True
+
+    def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
+        buffer = self.destination.buffer
+        value = converted(sources[0], buffer.dtype)
+        return Store(buffer, place, value, self.span, atomic=self.kind, order=self.order)
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -215,7 +253,7 @@ def _tile(kind: Atomic, call: Call) -> TileOp:
             ),
         )
     use_tma = "use_tma" in call.arguments and call.boolean("use_tma")
-    return tile_op("atomic", (src, dst), call.span, kind=kind, order=_order(call, kind), use_tma=use_tma)
+    return AtomicTile(src, dst, cast(Combined, kind), _order(call, kind), use_tma, span=call.span)
 
 
 def _elements_only(call: Call) -> TileOp:
@@ -228,16 +266,16 @@ def _elements_only(call: Call) -> TileOp:
     )
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: AtomicTile) -> Effects:
     src, dst = op.regions
     return Effects((src, dst), (dst,))
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: AtomicTile, env: Environment) -> None:
     import numpy as np
 
     src, dst = op.regions
-    combine: Any = {"add": np.add, "max": np.fmax, "min": np.fmin, "bitor": np.bitwise_or}[str(op.attr("kind"))]
+    combine: Any = {"add": np.add, "max": np.fmax, "min": np.fmin, "bitor": np.bitwise_or}[op.kind]
     env.write(dst, combine(env.read(dst), env.read(src).reshape(dst.extent).astype(env.read(dst).dtype)))
 
 
@@ -276,7 +314,7 @@ def _neighbours(lanes: int) -> Spelling:
 
 ATOMIC = register(
     Operation(
-        "atomic",
+        AtomicTile,
         (
             _combining("atomic_add", "add", "the sum", _PREVIOUS, Parameter("use_tma", False), ANNOTATIONS),
             _combining("atomic_max", "max", "the larger one", _PREVIOUS, ANNOTATIONS),
@@ -303,33 +341,24 @@ ATOMIC = register(
 )
 
 
-@facet("atomic", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(AtomicTile, "lower")
+def lower(op: AtomicTile, context: Context) -> tuple[warp.Operation, ...]:
     source, destination = op.regions
-    kind = cast(Atomic, op.attr("kind"))
-    if op.attr("via") == "tma_store":
-        assert kind in ("add", "min", "max")
-        return tma_store(op, context, kind)
-    return (sweep(destination, source, context, op.span, kind, cast(Order, op.attr("order"))),)
+    if op.via == "tma_store":
+        assert op.kind != "bitor"
+        return tma_store(op, context, op.parts, op.wait == "at once", op.kind)
+    return (sweep(destination, source, context, op.span, op.kind, op.order),)
 
 
-@facet("atomic", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(AtomicTile, "demand")
+def price(op: AtomicTile, context: Context) -> tuple[Demand, ...]:
     destination = op.regions[1]
     written = math.prod(destination.extent) * destination.buffer.dtype.bytes
-    if op.attr("via") == "tma_store":
+    if op.via == "tma_store":
         return (demand("tma.store", bytes=written),)
     return (demand(f"st.{destination.buffer.scope}", bytes=written, threads=context.threads),)
 
 
-@form("atomic", ON_CHIP, ("global", "shared"))
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    kind: Literal["add", "max", "min", "bitor"]
-    order: Order
-    use_tma: bool
-
-
-@facet("atomic", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
+@facet(AtomicTile, "agrees")
+def agrees(op: AtomicTile) -> Iterator[str]:
     yield from same_shape(*op.regions)

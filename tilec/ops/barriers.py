@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from tilec.ir import warp
 from tilec.ir.expr import cast
+from tilec.ir.operation_interfaces import Doer
 from tilec.ir.text import show_declared
-from tilec.ir.tile import Buffer, Const, Expr, Load, TileOp, integer, with_attr
+from tilec.ir.tile import Buffer, Const, Expr, Load, TileOp, integer
 from tilec.ir.types import INT32
-from tilec.ops.form import Barrier, Condition, Index, Leader, Positive, Yes, attributes, form
+from tilec.ops.form import NOBODY, Barrier, Condition, Index, Leader, Positive, Yes
 from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape
-from tilec.ops.values import EXPR_TYPES, Access, Range, describe
+from tilec.ops.values import Access, Range, describe
 from tilec.support import schema
 from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
@@ -28,40 +30,129 @@ from tilec.support.records import dataclass
 MOST_ARRIVALS = (1 << 20) - 1
 """The largest count of an mbarrier, and the most bytes that may be under way to it (PTX ISA, mbarrier)."""
 
-BY_EACH_THREAD = frozenset({"arrive", "cp_async_arrive"})
-"""What each thread does that comes to it, so that some threads may and others not."""
-BY_ONE_THREAD = frozenset({"expect_tx", "tensor_arrive"})  # and copies that signal
-"""What one thread does for all of those that come to it."""
 TAKING_BARRIERS = frozenset(
     {"T.barrier_arrive", "T.mbarrier_arrive", "T.barrier_wait", "T.mbarrier_wait_parity", "T.mbarrier_expect_tx",
      "T.mbarrier_arrive_expect_tx", "T.cp_async_barrier_noinc", "T.tma_copy", "T.tma_gather4",
      "T.gemm", "T.tcgen05_gemm", "T.tcgen05_mma_arrive", "T.tcgen05_gemm_blockscaled", "T.clc_try_cancel"}
 )  # fmt: skip
 """Names of operations that a barrier may be given to."""
-_MEETING = frozenset({"arrive", "await_barrier", "expect_tx", "cp_async_arrive", "tensor_arrive"})
-BARRIER_OPERATIONS = ("alloc_barrier", "arrive", "await_barrier", "expect_tx", "cp_async_arrive")
+_ARRIVALS = Annotated[int, schema.Range(1, MOST_ARRIVALS)]
+_SIDE = schema.Where(lambda side: bool(re.fullmatch(r"\S+ (producer|consumer)", side)), "a pipeline and its side")
 
 
-def counts_of(op: TileOp) -> tuple[int, ...]:
+def _are_counts(text: str) -> bool:
+    counts = text.split(",")
+    return all(c.isascii() and c.isdecimal() and len(c) < 8 and 1 <= int(c) <= MOST_ARRIVALS for c in counts)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocBarrier(TileOp):
+    """Makes the barriers of a buffer, of which `barrier` is the first; `counts` are the arrivals that complete a phase,
+    of each. Of a pipeline's full barriers the others say what a stage holds."""
+
+    name = "alloc_barrier"
+    is_collective = False
+    barrier: Barrier
+    counts: Annotated[str, schema.Where(_are_counts, "numbers of arrivals")]
+    bytes: Positive | None = None
+    holds: str | None = None
+    pipeline: str | None = None
+    tiles: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrive(TileOp):
+    """Each thread for which `condition` holds arrives, or one `by_warps` of each warp for all of it; at the barrier of
+    another `block` of the cluster, where that is given."""
+
+    name = "arrive"
+    is_collective = False
+    barrier: Barrier
+    block: Index | None = None
+    by_warps: Yes | None = None
+    condition: Condition | None = None
+    releases: Annotated[str, _SIDE] | None = None
+
+    @property
+    def synchronises_roles(self) -> bool:
+        return True
+
+    @property
+    def done_by(self) -> Doer:
+        return "each thread"
+
+    @property
+    def reaches_blocks(self) -> bool:
+        return self.block is not None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitBarrier(TileOp):
+    """Waits for the phase of this parity, `unless` that is known to have completed."""
+
+    name = "await_barrier"
+    is_collective = False
+    barrier: Barrier
+    parity: Index
+    acquires: Annotated[str, _SIDE] | None = None
+    drains: str | None = None
+    unless: Condition | None = None
+
+    @property
+    def synchronises_roles(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectTx(TileOp):
+    """One thread announces bytes to a barrier, and `arrives` there."""
+
+    name = "expect_tx"
+    arrives: bool
+    barrier: Barrier
+    bytes: _ARRIVALS
+    leader: Leader
+    of_stage: Literal["payload", "said"] | None = None
+
+    @property
+    def synchronises_roles(self) -> bool:
+        return True
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread"
+
+
+@dataclass(frozen=True, slots=True)
+class CpAsyncArrive(TileOp):
+    """Arrives once the copies by cp.async are done that the thread has begun."""
+
+    name = "cp_async_arrive"
+    is_collective = False
+    barrier: Barrier
+    condition: Condition | None = None
+
+    @property
+    def synchronises_roles(self) -> bool:
+        return True
+
+    @property
+    def done_by(self) -> Doer:
+        return "each thread"
+
+
+BARRIER_OPERATIONS = (AllocBarrier, Arrive, AwaitBarrier, ExpectTx, CpAsyncArrive)
+
+
+def counts_of(op: AllocBarrier) -> tuple[int, ...]:
     """The arrivals that complete a phase, of each barrier that an `alloc_barrier` makes."""
-    return tuple(map(int, str(op.attr("counts")).split(",")))
+    return tuple(map(int, op.counts.split(",")))
 
 
 def barrier_of(op: TileOp) -> warp.Barrier:
     """Which barrier an operation is about."""
-    element = op.attr("barrier")
-    assert isinstance(element, Load)
-    return warp.Barrier(element.buffer.name, element.indices[0])
-
-
-def is_signalling(op: TileOp) -> bool:
-    """Whether it is a copy, or an answer, that signals a barrier of the kernel's."""
-    return op.name in ("copy", "gather4", "try_cancel") and any(key == "barrier" for key, _ in op.attrs)
-
-
-def is_meeting(op: TileOp) -> bool:
-    """Whether roles wait for one another by it: at an mbarrier, or at a named barrier of more than one role."""
-    return op.name in _MEETING or (op.name in ("barrier", "named_arrive") and any(key == "id" for key, _ in op.attrs))
+    assert op.barrier is not None
+    return warp.Barrier(op.barrier.buffer.name, op.barrier.indices[0])
 
 
 def as_barrier(argument: Argument, name: str) -> Load:
@@ -90,7 +181,7 @@ def as_barrier(argument: Argument, name: str) -> Load:
 
 
 def arrivals(call: Call) -> tuple[int, ...]:
-    """The counts that T.alloc_barrier is given."""
+    """The counts that T.alloc_barrier is op."""
     counts = as_shape(call["arrive_count"], "the count of a barrier") if _is_positive(call) else ()
     for count in counts:
         if count > MOST_ARRIVALS:
@@ -104,7 +195,7 @@ def _is_positive(call: Call) -> bool:
     items = value if isinstance(value, tuple) else (value,)
     if any(isinstance(i, int) and not isinstance(i, bool) and i < 1 for i in items):
         fail(
-            "barrier-count",
+            "bad-arrival-count",
             "a barrier needs at least one arrival",
             call["arrive_count"].span,
             "nobody could be waited for",
@@ -113,10 +204,10 @@ def _is_positive(call: Call) -> bool:
     return True
 
 
-def allocation(barriers: Buffer, counts: tuple[int, ...]) -> TileOp:
+def allocation(barriers: Buffer, counts: tuple[int, ...]) -> AllocBarrier:
     """The statement that makes the barriers."""
     texts = ",".join(map(str, counts))
-    return tile_op("alloc_barrier", (), barriers.span, barrier=Load(barriers, (integer(0),)), counts=texts)
+    return AllocBarrier(Load(barriers, (integer(0),)), texts, span=barriers.span)
 
 
 def _check_allocation(call: Call) -> TileOp:
@@ -124,13 +215,13 @@ def _check_allocation(call: Call) -> TileOp:
 
 
 def _check_arrive(call: Call) -> TileOp:
-    op = tile_op("arrive", (), call.span, barrier=as_barrier(call["mbarrier"], call.name))
+    op = Arrive(as_barrier(call["mbarrier"], call.name), span=call.span)
     if "cta_id" not in call.arguments or call["cta_id"].value is None:
         return op
     block = as_expr(call["cta_id"])
     if block.dtype.is_float:
         call.refuse("cta_id", "the number of a block of the cluster")
-    return with_attr(op, "block", cast(block, INT32))
+    return replace(op, block=cast(block, INT32))
 
 
 def _check_wait(call: Call) -> TileOp:
@@ -140,7 +231,7 @@ def _check_wait(call: Call) -> TileOp:
     if isinstance(parity, Const) and parity.value not in (0, 1):
         call.refuse("parity", "0 for the first phase, 1 for the second, and so on in turns")
     barrier = as_barrier(call["mbarrier"], call.name)
-    return tile_op("await_barrier", (), call.span, barrier=barrier, parity=cast(parity, INT32))
+    return AwaitBarrier(barrier, cast(parity, INT32), span=call.span)
 
 
 def _check_expect(call: Call) -> TileOp:
@@ -156,11 +247,11 @@ def _announced(call: Call, *, arrives: bool) -> TileOp:
     if not 0 < announced <= MOST_ARRIVALS:
         call.refuse("tx", f"a number of bytes, 1 to {MOST_ARRIVALS:,}")
     barrier = as_barrier(call["mbarrier"], call.name)
-    return tile_op("expect_tx", (), call.span, barrier=barrier, bytes=announced, arrives=arrives)
+    return ExpectTx(arrives, barrier, announced, NOBODY, span=call.span)
 
 
 def _check_copies(call: Call) -> TileOp:
-    return tile_op("cp_async_arrive", (), call.span, barrier=as_barrier(call["mbarrier"], call.name))
+    return CpAsyncArrive(as_barrier(call["mbarrier"], call.name), span=call.span)
 
 
 def _effects(op: TileOp) -> Effects:
@@ -189,7 +280,7 @@ _WAIT = """Wait until the phase of this parity has completed: 0 for the first, t
 
 register(
     Operation(
-        "alloc_barrier",
+        AllocBarrier,
         (
             Spelling(
                 Signature("T.alloc_barrier", (Parameter("arrive_count"),)),
@@ -214,7 +305,7 @@ register(
 )
 register(
     Operation(
-        "arrive",
+        Arrive,
         (
             Spelling(Signature("T.barrier_arrive", (_BARRIER,)), _ARRIVE, _check_arrive),
             Spelling(
@@ -229,7 +320,7 @@ register(
 )
 register(
     Operation(
-        "await_barrier",
+        AwaitBarrier,
         (
             Spelling(Signature("T.barrier_wait", (_BARRIER, Parameter("parity"))), _WAIT, _check_wait),
             Spelling(Signature("T.mbarrier_wait_parity", (_BARRIER, Parameter("parity"))), _WAIT, _check_wait),
@@ -240,7 +331,7 @@ register(
 )
 register(
     Operation(
-        "expect_tx",
+        ExpectTx,
         (
             Spelling(
                 Signature("T.mbarrier_expect_tx", (_BARRIER, Parameter("tx"))),
@@ -265,7 +356,7 @@ register(
 )
 register(
     Operation(
-        "cp_async_arrive",
+        CpAsyncArrive,
         (
             Spelling(
                 Signature("T.cp_async_barrier_noinc", (_BARRIER,)),
@@ -282,53 +373,29 @@ register(
 )
 
 
-@facet("alloc_barrier", "lower")
-def lower_allocation(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(AllocBarrier, "lower")
+def lower_allocation(op: AllocBarrier, context: Context) -> tuple[warp.Operation, ...]:
     return ()  # before the roles begin
 
 
-@facet("arrive", "lower")
-def lower_arrive(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    return (warp.Arrive(barrier_of(op), condition_of(op), is_by_warps(op), block_of(op), span=op.span),)
+@facet(Arrive, "lower")
+def lower_arrive(op: Arrive, context: Context) -> tuple[warp.Operation, ...]:
+    return (warp.Arrive(barrier_of(op), op.condition, op.by_warps is not None, op.block, span=op.span),)
 
 
-@facet("await_barrier", "lower")
-def lower_wait(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    parity = op.attr("parity")
-    assert isinstance(parity, EXPR_TYPES)
-    unless = dict(op.attrs).get("unless")
-    known = unless if isinstance(unless, EXPR_TYPES) else None
-    return (warp.BarrierWait(barrier_of(op), parity, known, span=op.span),)
+@facet(AwaitBarrier, "lower")
+def lower_wait(op: AwaitBarrier, context: Context) -> tuple[warp.Operation, ...]:
+    return (warp.BarrierWait(barrier_of(op), op.parity, op.unless, span=op.span),)
 
 
-@facet("expect_tx", "lower")
-def lower_expect(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    announced, leader = op.attr("bytes"), op.attr("leader")
-    assert isinstance(announced, int) and isinstance(leader, int)
-    arrives = bool(op.attr("arrives"))
-    return (warp.ExpectBytes(barrier_of(op), announced, leader, arrives, span=op.span),)
+@facet(ExpectTx, "lower")
+def lower_expect(op: ExpectTx, context: Context) -> tuple[warp.Operation, ...]:
+    return (warp.ExpectBytes(barrier_of(op), op.bytes, op.leader, op.arrives, span=op.span),)
 
 
-@facet("cp_async_arrive", "lower")
-def lower_copies(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    return (warp.CopiesArrive(barrier_of(op), condition_of(op), span=op.span),)
-
-
-def condition_of(op: TileOp) -> Expr | None:
-    """Which of the threads that come here do it; None: all."""
-    condition = dict(op.attrs).get("condition")
-    return condition if isinstance(condition, EXPR_TYPES) else None
-
-
-def block_of(op: TileOp) -> Expr | None:
-    """The block of the cluster, by its number there, whose barrier it is about; None: its own."""
-    block = dict(op.attrs).get("block")
-    return block if isinstance(block, EXPR_TYPES) else None
-
-
-def is_by_warps(op: TileOp) -> bool:
-    """Whether one thread of each warp arrives for all of it, as at the release of a pipeline's stage."""
-    return bool(dict(op.attrs).get("by_warps"))
+@facet(CpAsyncArrive, "lower")
+def lower_copies(op: CpAsyncArrive, context: Context) -> tuple[warp.Operation, ...]:
+    return (warp.CopiesArrive(barrier_of(op), op.condition, span=op.span),)
 
 
 def _price(op: TileOp, context: Context) -> tuple[Demand, ...]:
@@ -336,73 +403,15 @@ def _price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     return ()
 
 
-for _name in BARRIER_OPERATIONS:
-    facet(_name, "demand")(_price)
+for _operation in BARRIER_OPERATIONS:
+    facet(_operation, "demand")(_price)
 
 
-_ARRIVALS = Annotated[int, schema.Range(1, MOST_ARRIVALS)]
-_SIDE = schema.Where(lambda side: bool(re.fullmatch(r"\S+ (producer|consumer)", side)), "a pipeline and its side")
-
-
-def _are_counts(text: str) -> bool:
-    counts = text.split(",")
-    return all(c.isascii() and c.isdecimal() and len(c) < 8 and 1 <= int(c) <= MOST_ARRIVALS for c in counts)
-
-
-@form("alloc_barrier")
-@dataclass(frozen=True, slots=True)
-class AllocationAttributes:
-    barrier: Barrier
-    counts: Annotated[str, schema.Where(_are_counts, "numbers of arrivals")]
-    bytes: Positive | None = None
-    holds: str | None = None
-    pipeline: str | None = None
-    tiles: str | None = None
-
-
-@facet("alloc_barrier", "agrees")
-def allocation_agrees(op: TileOp) -> Iterator[str]:
-    given: AllocationAttributes = attributes(op)
-    made, counted = given.barrier.buffer, len(counts_of(op))
+@facet(AllocBarrier, "agrees")
+def allocation_agrees(op: AllocBarrier) -> Iterator[str]:
+    made, counted = op.barrier.buffer, len(counts_of(op))
     if made.shape != (counted,):
         yield f"{show_declared(made)} are not the {counted} barriers that counts is for"
-    named = (given.bytes, given.holds, given.pipeline, given.tiles)
+    named = (op.bytes, op.holds, op.pipeline, op.tiles)
     if any(part is None for part in named) and any(part is not None for part in named):
         yield "bytes, holds, pipeline and tiles come together"
-
-
-@form("arrive")
-@dataclass(frozen=True, slots=True)
-class ArriveAttributes:
-    barrier: Barrier
-    block: Index | None = None
-    by_warps: Yes | None = None
-    condition: Condition | None = None
-    releases: Annotated[str, _SIDE] | None = None
-
-
-@form("await_barrier")
-@dataclass(frozen=True, slots=True)
-class AwaitAttributes:
-    barrier: Barrier
-    parity: Index
-    acquires: Annotated[str, _SIDE] | None = None
-    drains: str | None = None
-    unless: Condition | None = None
-
-
-@form("expect_tx")
-@dataclass(frozen=True, slots=True)
-class ExpectAttributes:
-    arrives: bool
-    barrier: Barrier
-    bytes: _ARRIVALS
-    leader: Leader
-    of_stage: Literal["payload", "said"] | None = None
-
-
-@form("cp_async_arrive")
-@dataclass(frozen=True, slots=True)
-class CopiesAttributes:
-    barrier: Barrier
-    condition: Condition | None = None

@@ -9,19 +9,22 @@ r + 64 and r + 96: T.tcgen05_sf_warp_transpose makes such lines of words in the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from dataclasses import field
+from typing import TYPE_CHECKING, Literal, cast
 
 from tilec.ir import warp
-from tilec.ir.tile import Region, TileOp, with_attr
+from tilec.ir.operation_fields import BY_PASSES
+from tilec.ir.operation_interfaces import Doer
+from tilec.ir.tile import Region, TileOp
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, UINT32, DType
 from tilec.ops.barriers import as_barrier
-from tilec.ops.form import Barrier, Condition, Index, Leader, Scopes, attributes, form
+from tilec.ops.form import NOBODY, Barrier, Condition, Index, Leader, Shared, TensorMemory
 from tilec.ops.gemm import gemm_shape, matrix_shape
 from tilec.ops.lowering import Context, Demand, demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.tcgen05 import arrival
-from tilec.ops.values import EXPR_TYPES, show_shape
+from tilec.ops.values import show_shape
 from tilec.support.diagnostics import Label, fail
 from tilec.support.records import dataclass
 
@@ -32,12 +35,73 @@ if TYPE_CHECKING:
 ROWS = 128
 """Of a block of scales, which takes four columns."""
 PER_WORD = 4
-TYPES: dict[DType, str] = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2", FLOAT4_E2M1: "e2m1"}
+Type = Literal["e4m3", "e5m2", "e2m1"]
+Kind = Literal["mxf8f6f4", "mxf4nvf4", "mxf4"]
+Step = Literal[16, 32, 64, 128]
+TYPES: dict[DType, Type] = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2", FLOAT4_E2M1: "e2m1"}
 _STEPS = {FLOAT8_E4M3: (32, 64, 128), FLOAT8_E5M2: (32, 64, 128), FLOAT4_E2M1: (16, 32)}
 """Elements along K that one scale may be for."""
 
 
-def kind_of(dtype: DType, step: int) -> str:
+@dataclass(frozen=True, slots=True)
+class ScaledGemm(TileOp):
+    """`c` += (`a` · scales) · (`b` · scales), cleared before where `clear_when`. A scale of A is for `a_step` elements
+    along K, where the tiles begin at `start`; the tensor cores arrive at `barrier`."""
+
+    name = "scaled_gemm"
+    reaches_regions = False
+    a: Shared
+    b: Shared
+    c: TensorMemory
+    a_scales: TensorMemory
+    b_scales: TensorMemory
+    a_step: Step
+    a_type: Type
+    b_step: Step
+    b_type: Type
+    clear_when: Condition
+    kind: Kind
+    leader: Leader
+    start: Index
+    transpose_A: bool
+    transpose_B: bool
+    barrier: Barrier | None = None
+    via: Literal["tcgen05"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def commits(self) -> bool:
+        return self.barrier is not None
+
+    @property
+    def is_in_tensor_memory(self) -> bool:
+        return True
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread"
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleCopy(TileOp):
+    """Scales from shared to tensor memory, in order with the products that `leader` asks for."""
+
+    name = "scale_copy"
+    reaches_regions = False
+    source: Shared
+    destination: TensorMemory
+    leader: Leader
+    via: Literal["tcgen05"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def is_in_tensor_memory(self) -> bool:
+        return True
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread"
+
+
+def kind_of(dtype: DType, step: int) -> Kind:
     """The kind of tcgen05.mma for A and B of this type and scales for so many elements."""
     if dtype != FLOAT4_E2M1:
         return "mxf8f6f4"
@@ -81,13 +145,13 @@ def _check(call: Call) -> TileOp:
                 secondary=(Label(scales.buffer.span, "from here"),),
                 help=f'make it by T.alloc_tmem({show_shape(wanted)}, "uint32"): a word has four scales of a row',
             )
-    op = tile_op(
-        "scaled_gemm", (a, b, c, sfa, sfb), call.span, transpose_A=turned[0], transpose_B=turned[1],
+    return ScaledGemm(
+        a, b, c, sfa, sfb, transpose_A=turned[0], transpose_B=turned[1], leader=NOBODY,
         clear_when=as_expr(call["clear_accum"], BOOL), start=as_expr(call["k_start"]), a_step=steps[0],
         b_step=steps[1], a_type=TYPES[a.buffer.dtype], b_type=TYPES[b.buffer.dtype],
         kind=kind_of(a.buffer.dtype, steps[0]),
+        barrier=None if call["mbar"].value is None else as_barrier(call["mbar"], call.name), span=call.span,
     )  # fmt: skip
-    return op if call["mbar"].value is None else with_attr(op, "barrier", as_barrier(call["mbar"], call.name))
 
 
 def _check_types(call: Call, a: Region, b: Region, c: Region, turned: tuple[bool, bool]) -> None:
@@ -113,7 +177,7 @@ def _check_types(call: Call, a: Region, b: Region, c: Region, turned: tuple[bool
         fail("wrong-dtype", f"{call.name} accumulates in float32", call["C"].span, label, help="allocate C as float32")
 
 
-def _step(call: Call, name: str, dtype: DType, k: int) -> int:
+def _step(call: Call, name: str, dtype: DType, k: int) -> Step:
     step = call.integer(name)
     if step not in _STEPS[dtype]:
         call.refuse(name, f"{' or '.join(map(str, _STEPS[dtype]))} for {dtype}")
@@ -126,10 +190,10 @@ def _step(call: Call, name: str, dtype: DType, k: int) -> int:
             call[name].span,
             help=f"give the tile {step}, {2 * step} or {4 * step} elements along K",
         )
-    return step
+    return cast(Step, step)
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: ScaledGemm) -> Effects:
     a, b, c, *scales = op.regions
     return Effects((a, b, c, *scales), (c,))
 
@@ -151,31 +215,29 @@ def scales_of(
     return factors[:, (first + np.arange(count)) // step % PER_WORD]
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: ScaledGemm, env: Environment) -> None:
     import numpy as np
 
     a, b, c, sfa, sfb = op.regions
     left = env.read(a).reshape(matrix_shape(a)).astype(np.float64)
     right = env.read(b).reshape(matrix_shape(b)).astype(np.float64)
-    left = left.T if op.attr("transpose_A") else left
-    right = right if op.attr("transpose_B") else right.T
-    start, when = op.attr("start"), op.attr("clear_when")
-    first = int(env.scalar(start))  # type: ignore[arg-type]
-    for name, scales in (("a", sfa), ("b", sfb)):
-        step, words = op.attr(f"{name}_step"), env.read(scales).reshape(matrix_shape(scales))
-        assert isinstance(step, int)
+    left = left.T if op.transpose_A else left
+    right = right if op.transpose_B else right.T
+    first = int(env.scalar(op.start))
+    for name, step, scales in (("a", op.a_step, sfa), ("b", op.b_step, sfb)):
+        words = env.read(scales).reshape(matrix_shape(scales))
         matrix = left if name == "a" else right
-        scaled = matrix * scales_of(words, *(len(matrix), first, matrix.shape[1]), step, str(op.attr("kind")))
+        scaled = matrix * scales_of(words, *(len(matrix), first, matrix.shape[1]), step, op.kind)
         left, right = (scaled, right) if name == "a" else (left, scaled)
     product = left @ right.T
-    if not bool(env.scalar(when)):  # type: ignore[arg-type]
+    if not env.scalar(op.clear_when):
         product = product + env.read(c).reshape(matrix_shape(c)).astype(np.float64)
     env.write(c, product.reshape(c.extent))
 
 
 register(
     Operation(
-        "scaled_gemm",
+        ScaledGemm,
         (
             Spelling(
                 Signature(
@@ -214,22 +276,19 @@ register(
 )
 
 
-@facet("scaled_gemm", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(ScaledGemm, "lower")
+def lower(op: ScaledGemm, context: Context) -> tuple[warp.Operation, ...]:
     a, b, c, sfa, sfb = (r.buffer for r in op.regions)
-    start, when, leader = op.attr("start"), op.attr("clear_when"), op.attr("leader")
-    a_step, b_step = op.attr("a_step"), op.attr("b_step")
-    assert isinstance(start, EXPR_TYPES) and isinstance(when, EXPR_TYPES) and isinstance(leader, int)
-    assert isinstance(a_step, int) and isinstance(b_step, int)
-    types = str(op.attr("a_type")), str(op.attr("b_type"))
-    scales = warp.Scales(sfa, sfb, start, a_step, b_step, types, str(op.attr("kind")))
-    turned = bool(op.attr("transpose_A")), bool(op.attr("transpose_B"))
-    product = warp.TensorMma(*(a, b, c), *turned, when, leader, scales=scales, cursors=context.cursors, span=op.span)
-    return (product, arrival(op)) if "barrier" in dict(op.attrs) else (product,)
+    scales = warp.Scales(sfa, sfb, op.start, op.a_step, op.b_step, (op.a_type, op.b_type), op.kind)
+    turned = op.transpose_A, op.transpose_B
+    product = warp.TensorMma(
+        *(a, b, c), *turned, op.clear_when, op.leader, scales=scales, cursors=context.cursors, span=op.span
+    )
+    return (product, arrival(op)) if op.commits else (product,)
 
 
-@facet("scaled_gemm", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(ScaledGemm, "demand")
+def price(op: ScaledGemm, context: Context) -> tuple[Demand, ...]:
     """As a product of the same tiles without scales."""
     m, n, k = gemm_shape(op)
     rows, columns = min(m, ROWS), min(n, 256)
@@ -257,15 +316,15 @@ def _check_copy(call: Call) -> TileOp:
         if region.buffer.dtype != UINT32:
             label = f"{region.buffer.name} is {region.buffer.dtype}"
             fail("wrong-dtype", f"{call.name} copies words", call.span, label, help="allocate both as uint32")
-    return tile_op("scale_copy", (source, destination), call.span)
+    return ScaleCopy(source, destination, NOBODY, span=call.span)
 
 
-def _copy_effects(op: TileOp) -> Effects:
+def _copy_effects(op: ScaleCopy) -> Effects:
     source, destination = op.regions
     return Effects((source,), (destination,))
 
 
-def _copy_reference(op: TileOp, env: Environment) -> None:
+def _copy_reference(op: ScaleCopy, env: Environment) -> None:
     import numpy as np
 
     source, destination = op.regions
@@ -276,7 +335,7 @@ def _copy_reference(op: TileOp, env: Environment) -> None:
 
 register(
     Operation(
-        "scale_copy",
+        ScaleCopy,
         (
             Spelling(
                 Signature("T.tcgen05_cp_warpx4", (Parameter("smem_src"), Parameter("tmem_dst"))),
@@ -295,64 +354,42 @@ register(
 )
 
 
-@facet("scale_copy", "lower")
-def lower_copy(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(ScaleCopy, "lower")
+def lower_copy(op: ScaleCopy, context: Context) -> tuple[warp.Operation, ...]:
     source, destination = (r.buffer for r in op.regions)
-    leader = op.attr("leader")
-    assert isinstance(leader, int)
-    return (warp.TensorCopy(source, destination, leader, cursors=context.cursors, span=op.span),)
+    return (warp.TensorCopy(source, destination, op.leader, cursors=context.cursors, span=op.span),)
 
 
-@facet("scale_copy", "demand")
-def price_copy(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(ScaleCopy, "demand")
+def price_copy(op: ScaleCopy, context: Context) -> tuple[Demand, ...]:
     """An issue slot."""
     return ()
 
 
-_TMEM: Scopes = ("tmem",)
-
-
-@form("scaled_gemm", ("shared",), ("shared",), _TMEM, _TMEM, _TMEM)
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    a_step: Literal[16, 32, 64, 128]
-    a_type: Literal["e4m3", "e5m2", "e2m1"]
-    b_step: Literal[16, 32, 64, 128]
-    b_type: Literal["e4m3", "e5m2", "e2m1"]
-    clear_when: Condition
-    kind: Literal["mxf8f6f4", "mxf4nvf4", "mxf4"]
-    leader: Leader
-    start: Index
-    transpose_A: bool
-    transpose_B: bool
-    barrier: Barrier | None = None
-
-
-@facet("scaled_gemm", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
+@facet(ScaledGemm, "agrees")
+def agrees(op: ScaledGemm) -> Iterator[str]:
     a, b, c, *scales = op.regions
-    given: Attributes = attributes(op)
     if any(len(r.extent) < 2 or any(e != 1 for e in r.extent[:-2]) for r in op.regions):
         yield "every operand is a matrix"
         return
     (m, k), (of_b, n) = (
-        matrix_shape(a)[:: -1 if given.transpose_A else 1],
-        matrix_shape(b)[:: -1 if given.transpose_B else 1],
+        matrix_shape(a)[:: -1 if op.transpose_A else 1],
+        matrix_shape(b)[:: -1 if op.transpose_B else 1],
     )
     if k != of_b or (m, n) != matrix_shape(c):
         yield "operands disagree on M, N or K"
     types = tuple(TYPES.get(r.buffer.dtype) for r in (a, b))
-    if types != (given.a_type, given.b_type) or c.buffer.dtype != FLOAT32:
-        yield f"{a.buffer.dtype} and {b.buffer.dtype} are not {given.a_type} and {given.b_type}, summed in float32"
+    if types != (op.a_type, op.b_type) or c.buffer.dtype != FLOAT32:
+        yield f"{a.buffer.dtype} and {b.buffer.dtype} are not {op.a_type} and {op.b_type}, summed in float32"
         return
     fours = [r.buffer.dtype == FLOAT4_E2M1 for r in (a, b)]
-    if fours[0] != fours[1] or given.kind != kind_of(a.buffer.dtype, given.a_step):
-        yield f"kind is {given.kind}, for {a.buffer.dtype} and {b.buffer.dtype}"
-    if fours[0] and (given.transpose_A or not given.transpose_B or given.a_step != given.b_step):
+    if fours[0] != fours[1] or op.kind != kind_of(a.buffer.dtype, op.a_step):
+        yield f"kind is {op.kind}, for {a.buffer.dtype} and {b.buffer.dtype}"
+    if fours[0] and (op.transpose_A or not op.transpose_B or op.a_step != op.b_step):
         yield "elements of four bits are multiplied along whole bytes, with scales for as many of A and B"
     for rows, step, dtype, words in (
-        (m, given.a_step, a.buffer.dtype, scales[0]),
-        (n, given.b_step, b.buffer.dtype, scales[1]),
+        (m, op.a_step, a.buffer.dtype, scales[0]),
+        (n, op.b_step, b.buffer.dtype, scales[1]),
     ):
         if (
             step not in _STEPS[dtype]
@@ -365,14 +402,8 @@ def agrees(op: TileOp) -> Iterator[str]:
             yield f"{words.buffer.name} does not hold the scales of {rows} rows"
 
 
-@form("scale_copy", ("shared",), _TMEM)
-@dataclass(frozen=True, slots=True)
-class CopyAttributes:
-    leader: Leader
-
-
-@facet("scale_copy", "agrees")
-def copy_agrees(op: TileOp) -> Iterator[str]:
+@facet(ScaleCopy, "agrees")
+def copy_agrees(op: ScaleCopy) -> Iterator[str]:
     source, destination = op.regions
     words = source.extent[-1]
     if words % ROWS or any(e != 1 for e in source.extent[:-1]) or len(destination.extent) < 2:

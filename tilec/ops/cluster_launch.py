@@ -8,15 +8,18 @@ at any time, and the reference refuses each: there every block does its own work
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import field
+from typing import Any, Literal, TypeGuard
 
 from tilec.ir import warp
+from tilec.ir.operation_fields import BY_PASSES
+from tilec.ir.operation_interfaces import Doer
 from tilec.ir.tile import Buffer, Call as TileCall, Expr, Load, Region, TileOp, integer
 from tilec.ir.types import INT32, UINT32
 from tilec.ops.barriers import as_barrier, barrier_of
-from tilec.ops.form import Barrier, Leader, Yes, form
+from tilec.ops.form import NOBODY, Announces, Barrier, Leader, Shared
 from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Argument, Call, Parameter, Signature
 from tilec.ops.values import Value, describe
@@ -28,9 +31,31 @@ WORDS = 4
 _RESULT = Parameter("result")
 
 
-def is_request(stmt: object) -> bool:
+@dataclass(frozen=True, slots=True)
+class TryCancel(TileOp):
+    """Asks for the work of a block that has not begun; the answer's bytes come to `barrier`."""
+
+    name = "try_cancel"
+    reaches_regions = False
+    answer: Shared
+    barrier: Barrier
+    leader: Leader
+    announces: Announces
+    block: Expr | None = field(default=None, metadata=BY_PASSES)
+    via: Literal["tma"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def signals_barrier(self) -> bool:
+        return True
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread"
+
+
+def is_request(stmt: object) -> TypeGuard[TryCancel]:
     """Whether a block asks for the work of another one."""
-    return isinstance(stmt, TileOp) and stmt.name == "try_cancel"
+    return isinstance(stmt, TryCancel)
 
 
 # ---- asking ----------------------------------------------------------------------------------------------------------
@@ -53,14 +78,14 @@ def _answer(argument: Argument, name: str) -> Buffer:
 def _check(call: Call) -> TileOp:
     answer = _answer(call["result"], call.name)
     region = Region(answer, (integer(0),), (WORDS,), call["result"].span)
-    return tile_op("try_cancel", (region,), call.span, barrier=as_barrier(call["mbarrier"], call.name))
+    return TryCancel(region, as_barrier(call["mbarrier"], call.name), NOBODY, announces=True, span=call.span)
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: TryCancel) -> Effects:
     return Effects((), op.regions)
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: TryCancel, env: Environment) -> None:
     import numpy as np
 
     env.write(op.regions[0], np.zeros(WORDS, np.uint32))
@@ -68,7 +93,7 @@ def _reference(op: TileOp, env: Environment) -> None:
 
 register(
     Operation(
-        "try_cancel",
+        TryCancel,
         (
             Spelling(
                 Signature("T.clc_try_cancel", (_RESULT, Parameter("mbarrier"))),
@@ -88,15 +113,13 @@ register(
 )
 
 
-@facet("try_cancel", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    leader = op.attr("leader")
-    assert isinstance(leader, int)
-    return (warp.TryCancel(op.regions[0].buffer, barrier_of(op), leader, bool(op.attr("announces")), span=op.span),)
+@facet(TryCancel, "lower")
+def lower(op: TryCancel, context: Context) -> tuple[warp.Operation, ...]:
+    return (warp.TryCancel(op.answer.buffer, barrier_of(op), op.leader, op.announces, span=op.span),)
 
 
-@facet("try_cancel", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(TryCancel, "demand")
+def price(op: TryCancel, context: Context) -> tuple[Demand, ...]:
     """An issue slot: the answer is waited for elsewhere."""
     return ()
 
@@ -133,16 +156,8 @@ FUNCTIONS |= {
 REFERENCES: dict[str, Callable[..., Any]] = dict.fromkeys(_QUESTIONS, _refused)
 
 
-@form("try_cancel", ("shared",))
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    announces: Yes
-    barrier: Barrier
-    leader: Leader
-
-
-@facet("try_cancel", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
+@facet(TryCancel, "agrees")
+def agrees(op: TryCancel) -> Iterator[str]:
     answer = op.regions[0]
     if not answer.is_whole or (answer.extent, answer.buffer.dtype) != ((WORDS,), UINT32):
         yield f"{answer.buffer.name} is not the {WORDS} words of an answer"

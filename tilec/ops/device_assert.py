@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from tilec.ir import warp
-from tilec.ir.tile import Const, Expr, TileOp, Unary
+from tilec.ir.tile import Const, TileOp, Unary
 from tilec.ir.types import BOOL
 from tilec.ops import arithmetic
-from tilec.ops.form import Condition, form
+from tilec.ops.form import Condition
 from tilec.ops.lowering import Context, Demand, demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAssert(TileOp):
+    """Stops the grid where `condition` does not hold in some thread."""
+
+    name = "device_assert"
+    by_warpgroups = True
+    is_collective = False
+    condition: Condition
+    message: str
 
 
 def _check(call: Call) -> TileOp:
@@ -21,26 +32,19 @@ def _check(call: Call) -> TileOp:
     holds = Const(value, BOOL) if isinstance(value, bool) else as_expr(Argument(value, call.span))
     if isinstance(holds, Const) and not holds.value:
         fail("assertion-failed", "this never holds", call["condition"].span, notes=(str(call["msg"].value),))
-    return tile_op("device_assert", (), call.span, condition=holds, message=str(call["msg"].value))
+    return DeviceAssert(holds, str(call["msg"].value), span=call.span)
 
 
-def asserted(op: TileOp) -> Expr:
-    """The condition, a bool."""
-    value = op.attr("condition")
-    assert value is not None and not isinstance(value, int | float | str)
-    return value
-
-
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: DeviceAssert, env: Environment) -> None:
     import numpy as np
 
-    if not np.all(env.scalar(asserted(op))):
-        fail("assertion-failed", f"an assertion of the kernel does not hold: {op.attr('message')}", op.span)
+    if not np.all(env.scalar(op.condition)):
+        fail("assertion-failed", f"an assertion of the kernel does not hold: {op.message}", op.span)
 
 
 DEVICE_ASSERT = register(
     Operation(
-        "device_assert",
+        DeviceAssert,
         (
             Spelling(
                 Signature(
@@ -63,19 +67,12 @@ DEVICE_ASSERT = register(
 )
 
 
-@facet("device_assert", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(DeviceAssert, "lower")
+def lower(op: DeviceAssert, context: Context) -> tuple[warp.Operation, ...]:
     stop = (warp.Trap(span=op.span),)
-    return (warp.Branch(Unary("not", asserted(op), BOOL), stop, cursors=context.cursors, span=op.span),)
+    return (warp.Branch(Unary("not", op.condition, BOOL), stop, cursors=context.cursors, span=op.span),)
 
 
-@facet("device_assert", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(DeviceAssert, "demand")
+def price(op: DeviceAssert, context: Context) -> tuple[Demand, ...]:
     return (demand("elementwise", ops=1, elements=context.threads, threads=context.threads),)
-
-
-@form("device_assert")
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    condition: Condition
-    message: str

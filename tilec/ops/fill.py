@@ -5,18 +5,47 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import reduce
+from typing import Annotated
 
 from tilec.ir import warp
 from tilec.ir.affine import add
 from tilec.ir.expr import cast, constant
+from tilec.ir.operation_fields import In
+from tilec.ir.operation_interfaces import Axis
 from tilec.ir.tile import Binary, Expr, If, Parallel, Region, Store, TileOp, Var, integer
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.form import Scalar, attributes, form, of_type
+from tilec.ops.form import Scalar, of_type
 from tilec.ops.lowering import Context, Demand, demand, sweep
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
 from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fill(TileOp):
+    """Sets each element of `tile` to `value`, of its dtype."""
+
+    name = "fill"
+    by_warpgroups = True
+    order_is_known = True
+    tile: Annotated[Region, In(("shared", "fragment", "tmem", "local"))]
+    value: Scalar
+
+    @property
+    def touches_boxes(self) -> bool:
+        return True
+
+    @property
+    def is_elementwise(self) -> bool:
+        return True
+
+    def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
+        return Store(self.tile.buffer, place, cast(self.value, self.tile.buffer.dtype), self.span)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return tuple(Axis(((0, d),)) for d in range(len(self.tile.extent)))
 
 
 def _tile(call: Call) -> Region:
@@ -34,22 +63,15 @@ def _tile(call: Call) -> Region:
 
 def _check_fill(call: Call) -> TileOp:
     dst = _tile(call)
-    return tile_op("fill", (dst,), call.span, value=as_expr(call["value"], dst.buffer.dtype))
+    return Fill(dst, as_expr(call["value"], dst.buffer.dtype), span=call.span)
 
 
 def _check_clear(call: Call) -> TileOp:
     dst = _tile(call)
-    return tile_op("fill", (dst,), call.span, value=constant(0, dst.buffer.dtype))
+    return Fill(dst, constant(0, dst.buffer.dtype), span=call.span)
 
 
-def fill_value(op: TileOp) -> Expr:
-    """The value, of the buffer's dtype."""
-    value = op.attr("value")
-    assert value is not None and not isinstance(value, int | float | str)
-    return value
-
-
-def masked(op: TileOp) -> Parallel:
+def masked(op: Fill) -> Parallel:
     """The fill of a part of a fragment as a nest over all of it. A part as large as that may begin behind its first
     element, and what would lie beyond its last is not there."""
     (part,) = op.regions
@@ -60,24 +82,24 @@ def masked(op: TileOp) -> Parallel:
             first = cast(start, INT32)
             bounds += [Binary("le", first, var, BOOL), Binary("lt", var, add(first, integer(extent)), BOOL)]
     inside = reduce(lambda a, b: Binary("and", a, b, BOOL), bounds)
-    store = Store(part.buffer, variables, fill_value(op), op.span)
+    store = Store(part.buffer, variables, op.value, op.span)
     return Parallel(variables, part.buffer.shape, (If(inside, (store,), (), op.span),), op.span)
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: Fill) -> Effects:
     return Effects((), op.regions)
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: Fill, env: Environment) -> None:
     import numpy as np
 
     (dst,) = op.regions
-    env.write(dst, np.full(dst.extent, env.scalar(fill_value(op))))
+    env.write(dst, np.full(dst.extent, env.scalar(op.value)))
 
 
 FILL = register(
     Operation(
-        "fill",
+        Fill,
         (
             Spelling(
                 Signature("T.fill", (Parameter("buffer"), Parameter("value"))),
@@ -96,13 +118,13 @@ FILL = register(
 )
 
 
-@facet("fill", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    return (sweep(op.regions[0], fill_value(op), context, op.span),)
+@facet(Fill, "lower")
+def lower(op: Fill, context: Context) -> tuple[warp.Operation, ...]:
+    return (sweep(op.regions[0], op.value, context, op.span),)
 
 
-@facet("fill", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Fill, "demand")
+def price(op: Fill, context: Context) -> tuple[Demand, ...]:
     region = op.regions[0]
     elements = math.prod(region.extent)
     if region.buffer.scope == "fragment":
@@ -110,12 +132,6 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     return (demand(f"st.{region.buffer.scope}", bytes=elements * region.buffer.dtype.bytes, threads=context.threads),)
 
 
-@form("fill", ("shared", "fragment", "tmem", "local"))
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    value: Scalar
-
-
-@facet("fill", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
-    yield from of_type(attributes(op).value, op.regions[0])
+@facet(Fill, "agrees")
+def agrees(op: Fill) -> Iterator[str]:
+    yield from of_type(op.value, op.regions[0])

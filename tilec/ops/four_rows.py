@@ -7,39 +7,103 @@ The tensor stands in the operation as one row of it, from column `col` on; the f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import NoReturn
+from dataclasses import field, replace
+from typing import Literal, NoReturn
 
 from tilec.ir import warp
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.expr import cast
-from tilec.ir.tile import Buffer, Expr, Region, TileOp, integer, with_attr
+from tilec.ir.operation_fields import BY_PASSES
+from tilec.ir.operation_interfaces import Doer
+from tilec.ir.tile import Buffer, Expr, Region, TileOp, integer
 from tilec.ir.types import INT32
 from tilec.ops.barriers import as_barrier, barrier_of
-from tilec.ops.form import Barrier, Index, Leader, Yes, form, same_dtype
+from tilec.ops.form import NOBODY, Announces, Barrier, Global, Index, Leader, Shared, same_dtype
 from tilec.ops.lowering import Context, Demand, demand, tensor_map_of
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.values import EXPR_TYPES, describe, show_shape
+from tilec.ops.values import describe, show_shape
 from tilec.support.diagnostics import Label, fail
 from tilec.support.records import dataclass
 
 ROWS = 4
-NAMES = ("gather4", "scatter4")
+
+
+@dataclass(frozen=True, slots=True)
+class Gather4(TileOp):
+    """Four rows of a tensor to a tile, of which `source` is any one; the bytes come to `barrier`."""
+
+    name = "gather4"
+    moves = True
+    source: Global
+    destination: Shared
+    announces: Announces
+    barrier: Barrier
+    leader: Leader
+    row0: Index
+    row1: Index
+    row2: Index
+    row3: Index
+    block: Expr | None = field(default=None, metadata=BY_PASSES)
+    via: Literal["tma"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def signals_barrier(self) -> bool:
+        return True
+
+    @property
+    def rows(self) -> tuple[Expr, ...]:
+        """The four indices."""
+        return self.row0, self.row1, self.row2, self.row3
+
+    @property
+    def copies_from_tensor(self) -> bool:
+        return True
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread"
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter4(TileOp):
+    """Four rows of a tile to a tensor, of which `destination` is any one."""
+
+    name = "scatter4"
+    moves = True
+    reaches_regions = False
+    source: Shared
+    destination: Global
+    row0: Index
+    row1: Index
+    row2: Index
+    row3: Index
+    via: Literal["tma_store"] | None = field(default=None, metadata=BY_PASSES)
+    wait: Literal["at once"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def rows(self) -> tuple[Expr, ...]:
+        """The four indices."""
+        return self.row0, self.row1, self.row2, self.row3
+
+
+FourRows = Gather4 | Scatter4
 
 
 def _check_gather(call: Call) -> TileOp:
     tensor, tile = _tensor(call, "src"), _tile(call, "dst")
-    op = _operation(call, "gather4", tensor, tile)
-    return with_attr(op, "barrier", as_barrier(call["barrier"], call.name))
+    line, rows = _row(call, tensor, tile), _rows(call)
+    barrier = as_barrier(call["barrier"], call.name)
+    return Gather4(line, tile, True, barrier, NOBODY, *rows, span=call.span)
 
 
 def _check_scatter(call: Call) -> TileOp:
     tensor, tile = _tensor(call, "dst"), _tile(call, "src")
-    return _operation(call, "scatter4", tensor, tile)
+    return Scatter4(tile, _row(call, tensor, tile), *_rows(call), span=call.span)
 
 
-def _operation(call: Call, name: str, tensor: Buffer, tile: Region) -> TileOp:
+def _row(call: Call, tensor: Buffer, tile: Region) -> Region:
+    """A row of the tensor, as long as those of the tile."""
     if tensor.dtype != tile.buffer.dtype:
         fail(
             "dtype-mismatch",
@@ -49,9 +113,7 @@ def _operation(call: Call, name: str, tensor: Buffer, tile: Region) -> TileOp:
             secondary=(Label(tile.buffer.span, "from here"),),
             help=f"allocate {tile.buffer.name} as {tensor.dtype}",
         )
-    line = Region(tensor, (integer(0), _index(call, call["col"])), (1, tile.extent[-1]), call.span)
-    regions = (line, tile) if name == "gather4" else (tile, line)
-    return tile_op(name, regions, call.span, **dict(_rows(call)))
+    return Region(tensor, (integer(0), _index(call, call["col"])), (1, tile.extent[-1]), call.span)
 
 
 def _tensor(call: Call, name: str) -> Buffer:
@@ -85,13 +147,13 @@ def _refuse(call: Call, name: str, tile: Region, label: str) -> NoReturn:
     )
 
 
-def _rows(call: Call) -> Iterator[tuple[str, Expr]]:
+def _rows(call: Call) -> tuple[Expr, Expr, Expr, Expr]:
     rows = call["rows"]
     if not isinstance(rows.value, tuple) or len(rows.value) != ROWS:
         call.refuse("rows", "a list of four indices")
     assert isinstance(rows.value, tuple)
-    for number, row in enumerate(rows.value):
-        yield f"row{number}", _index(call, Argument(row, rows.span))
+    first, second, third, fourth = (_index(call, Argument(row, rows.span)) for row in rows.value)
+    return first, second, third, fourth
 
 
 def _index(call: Call, argument: Argument) -> Expr:
@@ -101,20 +163,14 @@ def _index(call: Call, argument: Argument) -> Expr:
     return cast(index, INT32)
 
 
-def rows_of(op: TileOp) -> tuple[Expr, ...]:
-    """The four indices."""
-    rows = [op.attr(f"row{number}") for number in range(ROWS)]
-    return tuple(row for row in rows if isinstance(row, EXPR_TYPES))
-
-
-def _effects(op: TileOp) -> Effects:
+def _effects(op: FourRows) -> Effects:
     source, destination = op.regions
     return Effects((source,), (destination,))
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: FourRows, env: Environment) -> None:
     source, destination = op.regions
-    for number, index in enumerate(rows_of(op)):
+    for number, index in enumerate(op.rows):
         row = int(env.scalar(index))
         here, there = _one_row(source, row, number), _one_row(destination, row, number)
         env.write(there, env.read(here).reshape(there.extent))
@@ -139,7 +195,7 @@ _WHAT = tuple(map(Parameter, ("src", "dst", "col", "rows")))
 
 GATHER4 = register(
     Operation(
-        "gather4",
+        Gather4,
         (
             Spelling(
                 Signature("T.tma_gather4", (*_WHAT, Parameter("barrier", keyword_only=True), *_COMMON)),
@@ -160,7 +216,7 @@ GATHER4 = register(
 
 SCATTER4 = register(
     Operation(
-        "scatter4",
+        Scatter4,
         (
             Spelling(
                 Signature("T.tma_scatter4", (*_WHAT, *_COMMON)),
@@ -182,73 +238,50 @@ SCATTER4 = register(
 # ---- by TMA ----------------------------------------------------------------------------------------------------------
 
 
-def _four(op: TileOp, tile: Region) -> warp.FourRows:
+def _four(op: FourRows, tile: Region) -> warp.FourRows:
     """The indices, and which row of the tile is the first."""
     at: Expr = integer(0)
     for start, extent in zip(tile.start[:-1], tile.buffer.shape[:-1], strict=True):
         at = add(scale(at, extent), start)
-    return warp.FourRows(rows_of(op), at)
+    return warp.FourRows(op.rows, at)
 
 
-@facet("gather4", "lower")
-def lower_gather(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(Gather4, "lower")
+def lower_gather(op: Gather4, context: Context) -> tuple[warp.Operation, ...]:
     source, destination = op.regions
-    leader, announces = op.attr("leader"), op.attr("announces")
-    assert isinstance(leader, int)
     load = warp.TmaLoad(
         tensor_map_of(source, destination.buffer, context), source.start, destination.buffer, barrier=barrier_of(op),
-        leader=leader, announces=bool(announces), four=_four(op, destination), cursors=context.cursors, span=op.span,
+        leader=op.leader, announces=op.announces, four=_four(op, destination), cursors=context.cursors, span=op.span,
     )  # fmt: skip
     return (load,)
 
 
-@facet("scatter4", "lower")
-def lower_scatter(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(Scatter4, "lower")
+def lower_scatter(op: Scatter4, context: Context) -> tuple[warp.Operation, ...]:
     source, destination = op.regions
     store = warp.TmaStore(
         tensor_map_of(destination, source.buffer, context), destination.start, source.buffer,
         four=_four(op, source), cursors=context.cursors, span=op.span,
     )  # fmt: skip
-    return (store, warp.BulkWait(0, span=op.span)) if ("wait", "at once") in op.attrs else (store,)
+    return (store, warp.BulkWait(0, span=op.span)) if op.wait == "at once" else (store,)
 
 
 def _bytes(tile: Region) -> int:
     return ROWS * tile.extent[-1] * tile.buffer.dtype.bytes
 
 
-@facet("gather4", "demand")
-def price_gather(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Gather4, "demand")
+def price_gather(op: Gather4, context: Context) -> tuple[Demand, ...]:
     return (demand("tma.load", bytes=_bytes(op.regions[1])),)
 
 
-@facet("scatter4", "demand")
-def price_scatter(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Scatter4, "demand")
+def price_scatter(op: Scatter4, context: Context) -> tuple[Demand, ...]:
     return (demand("tma.store", bytes=_bytes(op.regions[0])),)
 
 
-@form("scatter4", ("shared",), ("global",))
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    row0: Index
-    row1: Index
-    row2: Index
-    row3: Index
-
-
-@form("gather4", ("global",), ("shared",))
-@dataclass(frozen=True, slots=True)
-class GatherAttributes:
-    announces: Yes
-    barrier: Barrier
-    leader: Leader
-    row0: Index
-    row1: Index
-    row2: Index
-    row3: Index
-
-
-def agrees(op: TileOp) -> Iterator[str]:
-    tensor, tile = op.regions if op.name == "gather4" else op.regions[::-1]
+def agrees(op: FourRows) -> Iterator[str]:
+    tensor, tile = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     if len(tensor.extent) != 2 or tensor.extent != (1, tile.extent[-1]):
         yield f"{tensor.buffer.name} {show_shape(tensor.extent)} stands for a row of {tile.extent[-1]} elements"
     if tile.shape[:-1] != (ROWS,) or tile.extent[-1] != tile.buffer.shape[-1]:
@@ -258,5 +291,5 @@ def agrees(op: TileOp) -> Iterator[str]:
     yield from same_dtype(tensor, tile)
 
 
-for _name in NAMES:
-    facet(_name, "agrees")(agrees)
+for _operation in (Gather4, Scatter4):
+    facet(_operation, "agrees")(agrees)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tilec.ir import warp
 from tilec.ir.affine import add, row_divisor, scale
 from tilec.ir.expr import cast, constant
 from tilec.ir.layout import row_major
+from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.placement import run
 from tilec.ir.tile import (
     Binary,
@@ -25,9 +27,9 @@ from tilec.ir.tile import (
     integer,
 )
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.form import Index, form, same_dtype, whole
+from tilec.ops.form import Global, Index, Positive, Shared, same_dtype, whole
 from tilec.ops.lowering import TMA_ALIGNMENT, VECTOR_BYTES, Context, Demand, demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.values import show_shape
 from tilec.support import schema
@@ -73,10 +75,35 @@ class Geometry:
         return tuple((size + 2 * self.pad - self.reach - 1) // self.stride + 1 for size in self.sides)
 
 
-def geometry(op: TileOp) -> Geometry:
+@dataclass(frozen=True, slots=True)
+class Im2col(TileOp):
+    """What a square filter sees in `images`, from this `row` and `column` of all that it sees on, to `matrix`."""
+
+    name = "im2col"
+    by_warpgroups = True
+    moves = True
+    order_is_known = True
+    reaches_regions = False
+    images: Global
+    matrix: Shared
+    column: Index
+    dilation: Annotated[int, schema.Range(1, 1 << 16)]
+    kernel: Annotated[int, schema.Range(1, 1 << 16)]
+    pad: Annotated[int, schema.Range(0, 1 << 16)]
+    row: Index
+    stride: Annotated[int, schema.Range(1, 1 << 16)]
+    tma: Literal[False] | None = None
+    fetched: Positive | None = field(default=None, metadata=BY_PASSES)
+    via: Literal["tma", "cp_async", "registers"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def is_load(self) -> bool:
+        return True
+
+
+def geometry(op: Im2col) -> Geometry:
     _, *sides, channels = op.regions[0].extent
-    kernel, stride, dilation, pad = (int(str(op.attr(name))) for name in ("kernel", "stride", "dilation", "pad"))
-    return Geometry(tuple(sides), channels, kernel, stride, dilation, pad)
+    return Geometry(tuple(sides), channels, op.kernel, op.stride, op.dilation, op.pad)
 
 
 def _check(call: Call) -> TileOp:
@@ -98,13 +125,16 @@ def _check(call: Call) -> TileOp:
     for name, number in numbers.items():
         if number < (name != "pad"):
             call.refuse(name, "0 or more" if name == "pad" else "1 or more")
-    op = tile_op(
-        "im2col",
-        (img, col),
-        call.span,
+    op = Im2col(
+        img,
+        col,
         row=scale(_step(call, "nhw_step"), col.extent[0]),
         column=scale(_step(call, "c_step"), col.extent[1]),
-        **numbers,
+        kernel=numbers["kernel"],
+        stride=numbers["stride"],
+        dilation=numbers["dilation"],
+        pad=numbers["pad"],
+        span=call.span,
     )
     seen = geometry(op)
     if min(seen.places) < 1:
@@ -138,17 +168,17 @@ def _step(call: Call, name: str) -> Expr:
     return cast(step, INT32)
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: Im2col) -> Effects:
     img, col = op.regions
     return Effects((img,), (col,))
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: Im2col, env: Environment) -> None:
     import numpy as np
 
     img, col = op.regions
     seen, images = geometry(op), env.read(img)
-    first_row, first_column = (env.scalar(_expr(op, name)) for name in ("row", "column"))
+    first_row, first_column = (env.scalar(index) for index in (op.row, op.column))
     row = int(first_row) + np.arange(col.extent[0])[:, None]
     column = int(first_column) + np.arange(col.extent[1])[None, :]
     rest, tap = row + 0 * column, column // seen.channels
@@ -170,7 +200,7 @@ _PARAMETERS = tuple(
 
 IM2COL = register(
     Operation(
-        "im2col",
+        Im2col,
         (
             Spelling(
                 Signature("T.im2col", _PARAMETERS),
@@ -209,7 +239,7 @@ IM2COL = register(
 # ---- by TMA, by cp.async, by ordinary accesses -----------------------------------------------------------------------
 
 
-def why_no_map(op: TileOp) -> str | None:
+def why_no_map(op: Im2col) -> str | None:
     """Why TMA cannot fill the tile in its im2col mode, or None: one copy takes pixels of one tap of the filter."""
     image, tile = (r.buffer for r in op.regions)
     seen, size = geometry(op), image.dtype.bytes
@@ -233,17 +263,17 @@ def why_no_map(op: TileOp) -> str | None:
     return None
 
 
-def cp_async_width(op: TileOp) -> int | None:
+def cp_async_width(op: Im2col) -> int | None:
     """The bytes of one cp.async, whose elements are channels of one pixel; None where there are fewer than 4."""
     image, tile = (r.buffer for r in op.regions)
     together = math.gcd(row_divisor(image), tile.shape[-1]) * image.dtype.bytes
     return next((width for width in (16, 8, 4) if together % width == 0), None)
 
 
-@facet("im2col", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(Im2col, "lower")
+def lower(op: Im2col, context: Context) -> tuple[warp.Operation, ...]:
     tile = op.regions[1].buffer
-    match op.attr("via"):
+    match op.via:
         case "tma":
             return (_tma_load(op, context),)
         case "cp_async":
@@ -264,11 +294,11 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
             return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
 
 
-def _tma_load(op: TileOp, context: Context) -> warp.TmaLoad:
+def _tma_load(op: Im2col, context: Context) -> warp.TmaLoad:
     """The first place as the pixel that its first tap sees; which tap it is about, as an offset to all pixels."""
     image, tile = (r.buffer for r in op.regions)
     seen, layout = geometry(op), context.shared[tile.name]
-    row, column = _expr(op, "row"), _expr(op, "column")
+    row, column = op.row, op.column
     corners = warp.Corners(-seen.pad, seen.pad - seen.reach, seen.stride)
     tensor_map = context.tensor_map(image, (tile.shape[0], layout.panel), layout.swizzle, corners)
     which, places = _split(row, seen.places)
@@ -282,11 +312,11 @@ def _tma_load(op: TileOp, context: Context) -> warp.TmaLoad:
     return warp.TmaLoad(tensor_map, first, tile, offsets, cursors=context.cursors, span=op.span)
 
 
-def _gathered(op: TileOp) -> warp.Gather:
+def _gathered(op: Im2col) -> warp.Gather:
     """Where each element comes from; what lies outside of an image is outside of the tensor."""
     seen = geometry(op)
     i, j = Var("%e0"), Var("%e1")
-    row, column = add(_expr(op, "row"), i), add(_expr(op, "column"), j)
+    row, column = add(op.row, i), add(op.column, j)
     image, places = _split(row, seen.places)
     pixels = (
         add(_pixel(place, seen.stride, -seen.pad), scale(tap, seen.dilation))
@@ -326,16 +356,10 @@ def _below(a: Expr, b: int) -> Expr:
     return Binary("lt", a, integer(b), BOOL)
 
 
-def _expr(op: TileOp, name: str) -> Expr:
-    value = op.attr(name)
-    assert value is not None and not isinstance(value, int | float | str)
-    return value
-
-
-@facet("im2col", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Im2col, "demand")
+def price(op: Im2col, context: Context) -> tuple[Demand, ...]:
     size = op.regions[1].buffer.bytes
-    match op.attr("via"):
+    match op.via:
         case "tma":
             return (demand("tma.load", bytes=size),)
         case "cp_async":
@@ -344,20 +368,8 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
             return tuple(demand(f"{way}", bytes=size, threads=context.threads) for way in ("ld.global", "st.shared"))
 
 
-@form("im2col", ("global",), ("shared",))
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    column: Index
-    dilation: Annotated[int, schema.Range(1, 1 << 16)]
-    kernel: Annotated[int, schema.Range(1, 1 << 16)]
-    pad: Annotated[int, schema.Range(0, 1 << 16)]
-    row: Index
-    stride: Annotated[int, schema.Range(1, 1 << 16)]
-    tma: Literal[False] | None = None
-
-
-@facet("im2col", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
+@facet(Im2col, "agrees")
+def agrees(op: Im2col) -> Iterator[str]:
     images, matrix = op.regions
     for region in op.regions:
         yield from whole(region)

@@ -50,11 +50,13 @@ def tensor_map_of(outside: Region, tile: Buffer, context: Context) -> TensorMap:
     return context.tensor_map(outside.buffer, (*outside.extent[:-1], layout.panel), layout.swizzle, None)
 
 
-def tma_store(op: TileOp, context: Context, atomic: Literal["", "add", "min", "max"] = "") -> tuple[Operation, ...]:
-    """A shared tile to a tensor by TMA; with the attribute `parts` by so many warpgroups, each the rows that it has."""
+def tma_store(
+    op: TileOp, context: Context, parts: int, at_once: bool, atomic: Literal["", "add", "min", "max"] = ""
+) -> tuple[Operation, ...]:
+    """A shared tile to a tensor by TMA, in `parts` by so many warpgroups, each the rows that it has; `at_once` waits
+    for it here."""
     source, destination = op.regions
-    parts, rows, box = dict(op.attrs).get("parts", 1), 0, destination
-    assert isinstance(parts, int)
+    rows, box = 0, destination
     if parts > 1:
         rows = next(d for d, extent in enumerate(destination.extent) if extent != 1)
         box = replace(box, extent=(*box.extent[:rows], PART_ROWS, *box.extent[rows + 1 :]))
@@ -62,7 +64,7 @@ def tma_store(op: TileOp, context: Context, atomic: Literal["", "add", "min", "m
         tensor_map_of(box, source.buffer, context),
         destination.start, source.buffer, atomic, parts, rows, cursors=context.cursors, span=op.span,
     )  # fmt: skip
-    return (store, BulkWait(0, span=op.span)) if ("wait", "at once") in op.attrs else (store,)
+    return (store, BulkWait(0, span=op.span)) if at_once else (store,)
 
 
 def sweep(

@@ -8,13 +8,14 @@ meeting (`interp`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 from typing import Annotated, TypeGuard
 
 from tilec.ir import warp
 from tilec.ir.tile import TileOp
-from tilec.ops.form import attributes, form
+from tilec.ops.form import Shared
 from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import Call, Signature
 from tilec.support import schema
 from tilec.support.records import dataclass
@@ -82,69 +83,73 @@ MEETINGS: dict[str, Meeting] = {
 """By what they do."""
 
 
-def is_for_every_role(stmt: object) -> TypeGuard[TileOp]:
+@dataclass(frozen=True, slots=True)
+class Meet(TileOp):
+    """One of the `MEETINGS`; of `awaited` tiles what is under way has come before it. A grid meets at a `counter`."""
+
+    name = "meet"
+    by_warpgroups = True
+    reaches_regions = False
+    awaited: tuple[Shared, ...] = ()
+    what: Annotated[str, schema.Where(MEETINGS.__contains__, f"one of {', '.join(MEETINGS)}")] = field(kw_only=True)
+    counter: str | None = field(default=None, kw_only=True)
+
+    @property
+    def meeting(self) -> Meeting:
+        return MEETINGS[self.what]
+
+
+def is_for_every_role(stmt: object) -> TypeGuard[Meet]:
     """Whether each role of a block does it: threads that do not take part would let the others wait for ever, or go on
     too early."""
-    return isinstance(stmt, TileOp) and stmt.name == "meet" and MEETINGS[str(stmt.attr("what"))].roles
+    return isinstance(stmt, Meet) and stmt.meeting.roles
 
 
 def _spelling(what: str, meeting: Meeting) -> Spelling:
     def check(call: Call) -> TileOp:
-        return tile_op("meet", (), call.span, what=what)
+        return Meet(what=what, span=call.span)
 
     return Spelling(Signature(meeting.spelled, ()), meeting.doc, check)
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: Meet) -> Effects:
     return Effects(op.regions, ())
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: Meet, env: Environment) -> None:
     """Who meets whom is the business of the machine that runs the blocks (`interp`)."""
-    env.meet(str(op.attr("what")))
+    env.meet(op.what)
 
 
-register(Operation("meet", tuple(_spelling(*item) for item in MEETINGS.items()), _effects, _reference))
+register(Operation(Meet, tuple(_spelling(*item) for item in MEETINGS.items()), _effects, _reference))
 
 
-@facet("meet", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    what = str(op.attr("what"))
+@facet(Meet, "lower")
+def lower(op: Meet, context: Context) -> tuple[warp.Operation, ...]:
     tiles = tuple(dict.fromkeys(region.buffer.name for region in op.regions))
     waits = (warp.Await(tiles, True, cursors=context.cursors, span=op.span),) if tiles else ()
-    match what:
+    match op.what:
         case "cluster_arrive" | "cluster_arrive_relaxed":
-            return *waits, warp.ClusterArrive(what == "cluster_arrive_relaxed", span=op.span)
+            return *waits, warp.ClusterArrive(op.what == "cluster_arrive_relaxed", span=op.span)
         case "cluster_wait":
             return (warp.ClusterWait(span=op.span),)
         case "cluster_sync":
             return *waits, warp.ClusterArrive(span=op.span), warp.ClusterWait(True, span=op.span)
         case "sync_grid":
-            return *waits, warp.GridSync(str(op.attr("counter")), span=op.span)
+            return *waits, warp.GridSync(str(op.counter), span=op.span)
         case "pdl_sync":
             return (warp.GridControl("wait", span=op.span),)
         case _:
             return *waits, warp.GridControl("launch_dependents", span=op.span)
 
 
-@facet("meet", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Meet, "demand")
+def price(op: Meet, context: Context) -> tuple[Demand, ...]:
     """An issue slot: how long others take is not known."""
     return ()
 
 
-_KNOWN = schema.Where(MEETINGS.__contains__, f"one of {', '.join(MEETINGS)}")
-
-
-@form("meet", ("shared",), optional=1, repeated=True)
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    what: Annotated[str, _KNOWN]
-    counter: str | None = None
-
-
-@facet("meet", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
-    given: Attributes = attributes(op)
-    if (given.counter is not None) != (given.what == "sync_grid"):
+@facet(Meet, "agrees")
+def agrees(op: Meet) -> Iterator[str]:
+    if (op.counter is not None) != (op.what == "sync_grid"):
         yield "the blocks of a grid meet at a counter, others at none"

@@ -91,7 +91,7 @@ _SCHEDULED = _rows(
     "ws_op WSSchedule WSRole WSPipeline WSScope WSID WSSync WSSyncKind WSInstr WSOpRef: leave it out, or divide the "
     "work by `with T.ws(…):` and T.alloc_barrier",
     Diagnostic(
-        "scheduled-here",
+        "scheduling-directive",
         "tilec schedules the statements and makes the roles itself",
     ),
 )

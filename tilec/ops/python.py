@@ -73,7 +73,7 @@ def _check_known(what: str, argument: Argument, name: str) -> None:
         if is_runtime(value) and name not in _TYPES and name not in ("isinstance", "print"):
             spelled = f"T.{name.removeprefix('math.')}"
             fail(
-                "runtime-argument",
+                "not-a-constant",
                 f"{what} works on values known at compile time",
                 argument.span,
                 "known only at run time",
@@ -268,7 +268,7 @@ def _shown(value: Value) -> Any:
 def text(value: Value, span: Span) -> str:
     """`str(value)`."""
     if is_runtime(value):
-        fail("runtime-argument", "text is made of values known at compile time", span, "known only at run time")
+        fail("not-a-constant", "text is made of values known at compile time", span, "known only at run time")
     return str(_shown(value))
 
 
@@ -277,7 +277,7 @@ def formatted(value: Argument, conversion: str, spec: str) -> str:
     if re.search(r"\d{4,}", spec):
         fail("static-arithmetic", "the result is too large", value.span)
     if is_runtime(value.value):
-        fail("runtime-argument", "text is made of values known at compile time", value.span, "known only at run time")
+        fail("not-a-constant", "text is made of values known at compile time", value.span, "known only at run time")
     shown = _shown(value.value)
     if conversion:
         shown = (ascii if conversion == "a" else repr if conversion == "r" else str)(shown)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from tilec.ir import warp
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.groups import WARP_THREADS
 from tilec.ir.layout import Fragment
+from tilec.ir.operation_interfaces import Axis
 from tilec.ir.tile import Region, TileOp
-from tilec.ops.form import ON_CHIP, attributes, form, same_dtype
+from tilec.ops.form import OnChip, same_dtype
 from tilec.ops.lowering import Context, Demand, demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import show_shape
 from tilec.support import schema
@@ -32,6 +34,43 @@ KINDS: dict[Kind, str] = {
     "bitor": "the bits that any element has",
     "bitxor": "the bits that an odd number of elements have",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(TileOp):
+    """Folds dimension `dim` of `source`, of those that are longer than 1, into `destination`, with what that held
+    unless `clear`."""
+
+    name = "reduce"
+    by_warpgroups = True
+    fragments_lie = "its own way"
+    order_is_known = True
+    source: OnChip
+    destination: OnChip
+    clear: bool
+    dim: Annotated[int, schema.Range(0, 31)]
+    kind: Kind
+
+    @property
+    def only_adds(self) -> bool:
+        return not self.clear
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        rank = len(self.source.extent)
+        if len(self.destination.extent) != rank - 1:
+            return ()
+        kept = [d for d in range(rank) if d != self.dim]
+        return *(Axis(((0, d), (1, e))) for e, d in enumerate(kept)), Axis(((0, self.dim),), folded=True)
+
+    def continued(self) -> Reduce:
+        return replace(self, clear=False)
+
+    @property
+    def folded(self) -> int:
+        return self.dim
+
+
 BITS = ("bitand", "bitor", "bitxor")
 
 
@@ -81,7 +120,7 @@ def _check(kind: Kind, call: Call) -> TileOp:
             help="use integers" if kind in BITS else "use integers, or floats of 16 bits or more",
         )
     clear = call.boolean("clear") if "clear" in call.arguments else True
-    return tile_op("reduce", (src, dst), call.span, clear=clear, dim=dim, kind=kind)
+    return Reduce(src, dst, clear, dim, kind, span=call.span)
 
 
 def kept_extents(region: Region) -> tuple[int, ...]:
@@ -102,30 +141,28 @@ def _tile(call: Call, name: str) -> Region:
     return region
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: Reduce) -> Effects:
     src, dst = op.regions
-    return Effects((src,) if op.attr("clear") else (src, dst), (dst,))
+    return Effects((src,) if op.clear else (src, dst), (dst,))
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: Reduce, env: Environment) -> None:
     import numpy as np
 
     src, dst = op.regions
     value = env.read(src)
-    dim = op.attr("dim")
-    assert isinstance(dim, int)
     # Sums are carried in the widest type, so that the order of addition does not show in the reference.
     dtype = src.buffer.dtype
     wide = value.astype(np.float64 if dtype.is_float else np.uint64 if dtype.kind == "uint" else np.int64)
-    kind = str(op.attr("kind"))
+    kind = op.kind
     # fmax and fmin pass over NaN, as the hardware's max and min do.
     combine: Any = {
         "sum": np.add, "max": np.fmax, "min": np.fmin, "absmax": np.fmax, "abssum": np.add,
         "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor,
     }[kind]  # fmt: skip
     terms = (np.abs(wide) if "abs" in kind else wide).reshape(kept_extents(src))
-    result = combine.reduce(terms, axis=dim).reshape(dst.extent)
-    if not op.attr("clear"):
+    result = combine.reduce(terms, axis=op.dim).reshape(dst.extent)
+    if not op.clear:
         before = env.read(dst).astype(wide.dtype)
         result = combine(result, np.abs(before) if kind == "absmax" else before)
     env.write(dst, result)
@@ -155,28 +192,20 @@ def _spelling(kind: Kind, what: str) -> Spelling:
     )
 
 
-REDUCE = register(
-    Operation("reduce", tuple(_spelling(kind, what) for kind, what in KINDS.items()), _effects, _reference)
-)
+REDUCE = register(Operation(Reduce, tuple(_spelling(kind, what) for kind, what in KINDS.items()), _effects, _reference))
 
 
-@facet("reduce", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(Reduce, "lower")
+def lower(op: Reduce, context: Context) -> tuple[warp.Operation, ...]:
     source, destination = (r.buffer for r in op.regions)
-    dim = op.attr("dim")
-    kind = cast(Kind, op.attr("kind"))
-    assert isinstance(dim, int)
+    dim = op.dim
     layout = context.fragments[source.name]
     warps = crossing_warps(layout, dim)
     scratch = None
     if warps > 1:
         kept = math.prod(a.size for a in layout.registers if a.dim != dim)
         scratch = context.scratch(max(source.dtype.bytes, 4) * kept * context.threads, op.span)
-    return (
-        warp.Reduce(
-            source, destination, kind, dim, bool(op.attr("clear")), scratch, cursors=context.cursors, span=op.span
-        ),
-    )
+    return (warp.Reduce(source, destination, op.kind, dim, op.clear, scratch, cursors=context.cursors, span=op.span),)
 
 
 def is_reducible(layout: Fragment, dim: int) -> bool:
@@ -205,31 +234,22 @@ def crossing_warps(layout: Fragment, dim: int) -> int:
     return warps
 
 
-@facet("reduce", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Reduce, "demand")
+def price(op: Reduce, context: Context) -> tuple[Demand, ...]:
     return (demand("reduce", elements=math.prod(op.regions[0].buffer.shape), threads=context.threads),)
 
 
-@form("reduce", ON_CHIP, ON_CHIP)
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    clear: bool
-    dim: Annotated[int, schema.Range(0, 31)]
-    kind: Kind
-
-
-@facet("reduce", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
+@facet(Reduce, "agrees")
+def agrees(op: Reduce) -> Iterator[str]:
     source, result = op.regions
-    given: Attributes = attributes(op)
     extents = kept_extents(source)
-    if given.dim >= len(extents):
-        yield f"dim is {given.dim}, {source.buffer.name} has {len(extents)} dimensions here"
+    if op.dim >= len(extents):
+        yield f"dim is {op.dim}, {source.buffer.name} has {len(extents)} dimensions here"
         return
-    before, after = extents[: given.dim], extents[given.dim + 1 :]
+    before, after = extents[: op.dim], extents[op.dim + 1 :]
     if kept_extents(result) not in (before + after or (1,), (*before, 1, *after)):
-        yield f"{show_shape(extents)} without dimension {given.dim} is not {show_shape(kept_extents(result))}"
+        yield f"{show_shape(extents)} without dimension {op.dim} is not {show_shape(kept_extents(result))}"
     yield from same_dtype(source, result)
     dtype = source.buffer.dtype
-    if dtype.kind == "bool" or dtype in SMALL_FLOATS or (given.kind in BITS and dtype.is_float):
-        yield f"there is no {given.kind} of {dtype}"
+    if dtype.kind == "bool" or dtype in SMALL_FLOATS or (op.kind in BITS and dtype.is_float):
+        yield f"there is no {op.kind} of {dtype}"

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from tilec.ir import warp
 from tilec.ir.expr import SMALL_FLOATS, constant, integer_range
 from tilec.ir.layout import Fragment
+from tilec.ir.operation_fields import In
 from tilec.ir.tile import Atomic, Binary, Buffer, Const, Expr, Parallel, Region, Select, Store, TileOp, Var, integer
 from tilec.ir.types import BOOL, DType
-from tilec.ops.form import Scalar, attributes, form, of_type, same_dtype, same_shape, whole
+from tilec.ops.form import Scalar, of_type, same_dtype, same_shape, whole
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.reduce import BITS, crossing_warps
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
 from tilec.support.diagnostics import Label, fail
@@ -36,6 +37,39 @@ ALLOCATE = Signature(
     (Parameter("shape"), Parameter("dtype"), Parameter("op", "sum"), Parameter("replication", None)),
 )
 UPDATE = Signature("T.reducer_update", (Parameter("target"), Parameter("value")))
+
+
+Parts = Annotated[Region, In(("reducer",))]
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerInit(TileOp):
+    """One part of each element begins with `value`, the others with what changes nothing; without one, all of them."""
+
+    name = "reducer_init"
+    by_warpgroups = True
+    reaches_regions = False
+    parts: Parts
+    everywhere: bool
+    kind: Kind
+    value: Scalar | None
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizeReducer(TileOp):
+    """Combines the parts of each element into `destination`."""
+
+    name = "finalize_reducer"
+    by_warpgroups = True
+    fragments_lie = "its own way"
+    reaches_regions = False
+    parts: Parts
+    destination: Annotated[Region, In(("fragment",))]
+    kind: Kind
+
+    @property
+    def folded(self) -> int:
+        return ACROSS_COPIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +137,15 @@ def _check_init(call: Call) -> TileOp:
     region = _whole(call, "reducer")
     given = call["init"].value is not None
     seed = as_expr(call["init"], region.buffer.dtype) if given else None
-    return tile_op("reducer_init", (region,), call.span, everywhere=False, kind="sum", value=seed)
+    return ReducerInit(region, False, "sum", seed, span=call.span)
 
 
-def _seed(op: TileOp) -> Expr:
+def _seed(op: ReducerInit) -> Expr:
     """What the result begins with, of the reducer's dtype."""
-    value = op.attr("value")
-    if value is None:
-        return identity(str(op.attr("kind")), op.regions[0].buffer.dtype)
-    assert not isinstance(value, int | float | str)
-    return value
+    return identity(op.kind, op.parts.buffer.dtype) if op.value is None else op.value
 
 
-def _reference_init(op: TileOp, env: Environment) -> None:
+def _reference_init(op: ReducerInit, env: Environment) -> None:
     import numpy as np
 
     (parts,) = op.regions
@@ -124,7 +154,7 @@ def _reference_init(op: TileOp, env: Environment) -> None:
 
 INIT = register(
     Operation(
-        "reducer_init",
+        ReducerInit,
         (
             Spelling(
                 Signature("T.reducer_init", (Parameter("reducer"), Parameter("init", None))),
@@ -141,26 +171,26 @@ INIT = register(
 )
 
 
-@facet("reducer_init", "lower")
-def lower_init(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(ReducerInit, "lower")
+def lower_init(op: ReducerInit, context: Context) -> tuple[warp.Operation, ...]:
     """One part of each element has the seed, the others what changes nothing."""
     parts = op.regions[0].buffer
     layout = context.fragments[parts.name]
     variables = tuple(Var(f"%e{d}") for d in range(len(parts.shape)))
     value, replica = _seed(op), layout.replica()
-    nothing = identity(str(op.attr("kind")), parts.dtype)
+    nothing = identity(op.kind, parts.dtype)
     if replica is not None and value != nothing:
         value = Select(Binary("eq", replica, integer(0), BOOL), value, nothing, parts.dtype)
     nest = Parallel(variables, parts.shape, (Store(parts, variables, value, op.span),), op.span)
     return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
 
 
-@facet("reducer_init", "demand")
-def price_init(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(ReducerInit, "demand")
+def price_init(op: ReducerInit, context: Context) -> tuple[Demand, ...]:
     return (demand("elementwise", ops=1, elements=_parts(op, context), threads=context.threads),)
 
 
-def _parts(op: TileOp, context: Context) -> int:
+def _parts(op: ReducerInit | FinalizeReducer, context: Context) -> int:
     """How many parts there are, of all elements."""
     layout: Fragment = context.fragments[op.regions[0].buffer.name]
     return layout.register_count * context.threads
@@ -173,7 +203,7 @@ def _check_finalize(call: Call) -> TileOp:
     source = _whole(call, "reducer")
     given: Argument = call["dst"]
     if given.value is None:
-        return tile_op("finalize_reducer", (source,), call.span, kind="sum")
+        return FinalizeReducer(source, source, "sum", span=call.span)
     destination = call.region("dst")
     if not destination.is_whole or destination.buffer.scope != "fragment":
         fail(
@@ -193,10 +223,10 @@ def _check_finalize(call: Call) -> TileOp:
             f"{source.buffer.dtype}{show_shape(source.buffer.shape)}",
             secondary=(Label(destination.buffer.span, "from here"), Label(source.buffer.span, "the reducer")),
         )
-    return tile_op("finalize_reducer", (source, destination), call.span, kind="sum")
+    return FinalizeReducer(source, destination, "sum", span=call.span)
 
 
-def _reference_finalize(op: TileOp, env: Environment) -> None:
+def _reference_finalize(op: FinalizeReducer, env: Environment) -> None:
     parts, destination = op.regions
     value: Any = env.read(parts)
     env.write(destination, value)
@@ -204,7 +234,7 @@ def _reference_finalize(op: TileOp, env: Environment) -> None:
 
 FINALIZE = register(
     Operation(
-        "finalize_reducer",
+        FinalizeReducer,
         (
             Spelling(
                 Signature(
@@ -231,45 +261,32 @@ ACROSS_COPIES = -1
 """As the dimension of a `warp.Reduce`: the threads that have copies of an element, each of them a part of it."""
 
 
-@facet("finalize_reducer", "lower")
-def lower_finalize(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(FinalizeReducer, "lower")
+def lower_finalize(op: FinalizeReducer, context: Context) -> tuple[warp.Operation, ...]:
     parts, destination = (r.buffer for r in op.regions)
     layout = context.fragments[parts.name]
     scratch = None
     if crossing_warps(layout, ACROSS_COPIES) > 1:
         scratch = context.scratch(max(parts.dtype.bytes, 4) * layout.register_count * context.threads, op.span)
-    kind: Any = op.attr("kind")
-    return (warp.Reduce(parts, destination, kind, ACROSS_COPIES, True, scratch, cursors=context.cursors, span=op.span),)
+    return (
+        warp.Reduce(parts, destination, op.kind, ACROSS_COPIES, True, scratch, cursors=context.cursors, span=op.span),
+    )
 
 
-@facet("finalize_reducer", "demand")
-def price_finalize(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(FinalizeReducer, "demand")
+def price_finalize(op: FinalizeReducer, context: Context) -> tuple[Demand, ...]:
     return (demand("reduce", elements=_parts(op, context), threads=context.threads),)
 
 
-@form("reducer_init", ("reducer",))
-@dataclass(frozen=True, slots=True)
-class InitAttributes:
-    everywhere: bool
-    kind: Kind
-    value: Scalar | None
-
-
-@facet("reducer_init", "agrees")
-def init_agrees(op: TileOp) -> Iterator[str]:
+@facet(ReducerInit, "agrees")
+def init_agrees(op: ReducerInit) -> Iterator[str]:
     yield from whole(op.regions[0])
-    if (value := attributes(op).value) is not None:
+    if (value := op.value) is not None:
         yield from of_type(value, op.regions[0])
 
 
-@form("finalize_reducer", ("reducer",), ("fragment",))
-@dataclass(frozen=True, slots=True)
-class FinalizeAttributes:
-    kind: Kind
-
-
-@facet("finalize_reducer", "agrees")
-def finalize_agrees(op: TileOp) -> Iterator[str]:
+@facet(FinalizeReducer, "agrees")
+def finalize_agrees(op: FinalizeReducer) -> Iterator[str]:
     for region in op.regions:
         yield from whole(region)
     yield from same_shape(*op.regions)

@@ -6,41 +6,53 @@ from __future__ import annotations
 
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Stmt, TileOp
+from tilec.ops.form import Anywhere
 from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, facet, register
 from tilec.ops.sync import everything
 from tilec.support.diagnostics import InternalError
+from tilec.support.records import dataclass
 from tilec.support.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(TileOp):
+    """The first `reads` of the regions are read, the others written."""
+
+    name = "refused"
+    fragments_lie = "its own way"
+    reaches_regions = False
+    in_text = False
+    touched: tuple[Anywhere, ...]
+    reads: int
 
 
 def refused(reads: tuple[Buffer, ...], writes: tuple[Buffer, ...], span: Span) -> TileOp:
     """In the place of a statement that reads and writes these."""
-    return tile_op("refused", tuple(everything(b, span) for b in (*reads, *writes)), span, reads=len(reads))
+    return Refused(tuple(everything(b, span) for b in (*reads, *writes)), len(reads), span=span)
 
 
 def is_refused(stmt: Stmt) -> bool:
     """Whether something wrong stood here."""
-    return isinstance(stmt, TileOp) and stmt.name == "refused"
+    return isinstance(stmt, Refused)
 
 
-def _effects(op: TileOp) -> Effects:
-    count = op.attr("reads")
-    assert isinstance(count, int)
-    return Effects(op.regions[:count], op.regions[count:])
+def _effects(op: Refused) -> Effects:
+    return Effects(op.touched[: op.reads], op.touched[op.reads :])
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: Refused, env: Environment) -> None:
     raise InternalError("a kernel with a mistake is run")
 
 
-register(Operation("refused", (), _effects, _reference))
+register(Operation(Refused, (), _effects, _reference))
 
 
-@facet("refused", "demand")
-def demand(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Refused, "demand")
+def demand(op: Refused, context: Context) -> tuple[Demand, ...]:
     return ()
 
 
-@facet("refused", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(Refused, "lower")
+def lower(op: Refused, context: Context) -> tuple[warp.Operation, ...]:
     raise InternalError("a kernel with a mistake is compiled")

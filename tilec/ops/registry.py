@@ -5,20 +5,21 @@ effects     the regions it reads and writes
 reference   what it computes, in numpy
 demand      instruction kinds and counts, which a target file prices      } attached with `facet`
 lower       how it becomes warp IR                                        } in the file or folder of the operation
-form        its regions and attributes in tile IR, with their types       }
 agrees      what regions and attributes must have in common, if anything  }
+
+What it looks like in tile IR are the fields of its class, a `TileOp`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
-from tilec.ir.tile import Attr, Expr, Region, Store, TileOp
+from tilec.ir.operations import add_operation
+from tilec.ir.tile import Expr, Region, Store, TileOp
 from tilec.ops.signature import Call, Signature
 from tilec.support.diagnostics import InternalError
-from tilec.support.source import Span
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,17 +59,26 @@ class Spelling:
     element: Callable[[Call], tuple[Store, ...]] | None = None
 
 
-Facet = Literal["demand", "lower", "form", "agrees"]
+Facet = Literal["demand", "lower", "agrees"]
 FacetFunction = TypeVar("FacetFunction", bound=Callable[..., Any])
 
 
+Op = TypeVar("Op", bound=TileOp)
+
+
 @dataclass(slots=True)
-class Operation:
-    name: str
+class Operation(Generic[Op]):
+    """`type` is its class in tile IR."""
+
+    type: type[Op]
     spellings: tuple[Spelling, ...]
-    effects: Callable[[TileOp], Effects]
-    reference: Callable[[TileOp, Environment], None]
+    effects: Callable[[Op], Effects]
+    reference: Callable[[Op, Environment], None]
     facets: dict[Facet, Callable[..., Any]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.type.name
 
     @property
     def demand(self) -> Callable[..., Any]:
@@ -84,42 +94,44 @@ class Operation:
         return self.facets[which]
 
 
-_OPERATIONS: dict[str, Operation] = {}
+_OPERATIONS: dict[str, Operation[Any]] = {}
 _SPELLINGS: dict[str, Spelling] = {}
 
 
-def register(operation: Operation) -> Operation:
+def register(operation: Operation[Op]) -> Operation[Op]:
     """Make an operation known; called once by the file that owns it."""
     assert operation.name not in _OPERATIONS, f"two operations are called {operation.name}"
+    if operation.type.in_text:
+        add_operation(operation.type)
     _OPERATIONS[operation.name] = operation
     for spelling in operation.spellings:
         _SPELLINGS[spelling.signature.name.removeprefix("T.")] = spelling
     return operation
 
 
-def facet(name: str, which: Facet) -> Callable[[FacetFunction], FacetFunction]:
-    """Decorator: the function is the `which` facet of operation `name`."""
+def facet(of: type[TileOp], which: Facet) -> Callable[[FacetFunction], FacetFunction]:
+    """Decorator: the function is the `which` facet of the operation of this class."""
 
     def attach(function: FacetFunction) -> FacetFunction:
-        operation = _OPERATIONS[name]
-        assert which not in operation.facets, f"T.{name} has two facets {which}"
+        operation = _OPERATIONS[of.name]
+        assert which not in operation.facets, f"T.{of.name} has two facets {which}"
         operation.facets[which] = function
         return function
 
     return attach
 
 
-def get(name: str) -> Operation:
+def get(name: str) -> Operation[Any]:
     """The operation that a `TileOp` names."""
     return _OPERATIONS[name]
 
 
-def find(name: str) -> Operation | None:
+def find(name: str) -> Operation[Any] | None:
     """The operation of this name, if there is one."""
     return _OPERATIONS.get(name)
 
 
-def operations() -> Iterator[Operation]:
+def operations() -> Iterator[Operation[Any]]:
     """All operations, by name."""
     for name in sorted(_OPERATIONS):
         yield _OPERATIONS[name]
@@ -132,8 +144,3 @@ def spelling(name: str) -> Spelling | None:
 
 def spelling_names() -> tuple[str, ...]:
     return tuple(sorted(_SPELLINGS))
-
-
-def tile_op(name: str, regions: tuple[Region, ...], span: Span, **attrs: Attr) -> TileOp:
-    """A `TileOp` with its attributes in order."""
-    return TileOp(name, regions, tuple(sorted(attrs.items())), span)

@@ -28,18 +28,34 @@ from tilec.ir.tile import (
     integer,
 )
 from tilec.ir.types import BOOL, FLOAT32, INT32
-from tilec.ops.form import ON_CHIP, attributes, form, same_shape
+from tilec.ops.copy import Copy
+from tilec.ops.form import OnChip, same_shape
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.reduce import kept_extents
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Value, show_shape
 from tilec.support import schema
 from tilec.support.diagnostics import InternalError, Label, fail
 from tilec.support.records import dataclass
 
+Kind = Literal["sum", "max"]
 
-def _check(kind: str, call: Call) -> TileOp:
+
+@dataclass(frozen=True, slots=True)
+class Scan(TileOp):
+    """Each element of `destination` is all of `source` up to there along `dim`, or from there on in `reverse`."""
+
+    name = "scan"
+    reaches_regions = False
+    source: OnChip
+    destination: OnChip
+    dim: Annotated[int, schema.Range(0, 31)]
+    kind: Kind
+    reverse: bool
+
+
+def _check(kind: Kind, call: Call) -> TileOp:
     src = _tile(call, "src")
     missing: Value = None
     dst = src if call["dst"].value is missing else _tile(call, "dst")
@@ -70,7 +86,7 @@ def _check(kind: str, call: Call) -> TileOp:
             f"{src.buffer.name} is {dtype}",
             help="use integers, or floats of 16 bits or more",
         )
-    return tile_op("scan", (src, dst), call.span, dim=dim % rank, kind=kind, reverse=call.boolean("reverse"))
+    return Scan(src, dst, dim % rank, kind, call.boolean("reverse"), span=call.span)
 
 
 def _tile(call: Call, name: str) -> Region:
@@ -86,38 +102,36 @@ def _tile(call: Call, name: str) -> Region:
     return region
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: Scan) -> Effects:
     src, dst = op.regions
     return Effects((src,), (dst,))
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: Scan, env: Environment) -> None:
     import numpy as np
 
     src, dst = op.regions
-    dim = op.attr("dim")
-    assert isinstance(dim, int)
-    combine: Any = {"sum": np.add, "max": np.fmax}[str(op.attr("kind"))]
+    dim = op.dim
+    combine: Any = {"sum": np.add, "max": np.fmax}[op.kind]
     value = env.read(src).reshape(kept_extents(src))
     wide = value.astype(np.float64) if src.buffer.dtype.is_float else value
-    turned = np.flip(wide, dim) if op.attr("reverse") else wide
+    turned = np.flip(wide, dim) if op.reverse else wide
     result = combine.accumulate(turned, axis=dim, dtype=wide.dtype)
-    env.write(dst, (np.flip(result, dim) if op.attr("reverse") else result).reshape(dst.extent))
+    env.write(dst, (np.flip(result, dim) if op.reverse else result).reshape(dst.extent))
 
 
-def expansion(op: TileOp, allocate: Callable[[Buffer], Buffer]) -> tuple[Stmt, ...]:
+def expansion(op: Scan, allocate: Callable[[Buffer], Buffer]) -> tuple[Stmt, ...]:
     """The statements that do it; `allocate` makes the two tiles between which they go back and forth."""
     src, dst = op.regions
-    dim, reverse = op.attr("dim"), bool(op.attr("reverse"))
-    assert isinstance(dim, int)
-    kind: BinaryOp = "add" if op.attr("kind") == "sum" else "max"
+    dim, reverse = op.dim, op.reverse
+    kind: BinaryOp = "add" if op.kind == "sum" else "max"
     # Sums of 16-bit floats are carried in float32.
     dtype = FLOAT32 if src.buffer.dtype.is_float and src.buffer.dtype.bits < 32 else src.buffer.dtype
     extents = kept_extents(src)
     here, there = (allocate(Buffer(f"scan{i}", extents, dtype, "shared", op.span)) for i in (0, 1))
     variables = tuple(Var(f"%s{d}") for d in range(len(extents)))
     length = extents[dim]
-    body: list[Stmt] = [TileOp("copy", (src, _whole(here, op)), (("via", "registers"),), op.span)]
+    body: list[Stmt] = [Copy(src, _whole(here, op), via="registers", span=op.span)]
     step = 1
     while step < length:
         at = variables[dim]
@@ -134,14 +148,14 @@ def expansion(op: TileOp, allocate: Callable[[Buffer], Buffer]) -> tuple[Stmt, .
         body.append(Parallel(variables, extents, (Store(there, variables, value, op.span),), op.span))
         here, there = there, here
         step *= 2
-    return (*body, TileOp("copy", (_whole(here, op), dst), (("via", "registers"),), op.span))
+    return (*body, Copy(_whole(here, op), dst, via="registers", span=op.span))
 
 
-def _whole(buffer: Buffer, op: TileOp) -> Region:
+def _whole(buffer: Buffer, op: Scan) -> Region:
     return Region(buffer, tuple(integer(0) for _ in buffer.shape), buffer.shape, op.span)
 
 
-def _spelling(name: str, kind: str, what: str) -> Spelling:
+def _spelling(name: str, kind: Kind, what: str) -> Spelling:
     return Spelling(
         Signature(
             f"T.{name}",
@@ -164,7 +178,7 @@ def _spelling(name: str, kind: str, what: str) -> Spelling:
 
 SCAN = register(
     Operation(
-        "scan",
+        Scan,
         (
             _spelling("cumsum", "sum", "the sum of the elements"),
             _spelling("cummax", "max", "the largest of the elements"),
@@ -175,30 +189,21 @@ SCAN = register(
 )
 
 
-@facet("scan", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(Scan, "lower")
+def lower(op: Scan, context: Context) -> tuple[warp.Operation, ...]:
     raise InternalError("T.cumsum and T.cummax are expanded before they are lowered")
 
 
-@facet("scan", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Scan, "demand")
+def price(op: Scan, context: Context) -> tuple[Demand, ...]:
     raise InternalError("T.cumsum and T.cummax are expanded before they are priced")
 
 
-@form("scan", ON_CHIP, ON_CHIP)
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    dim: Annotated[int, schema.Range(0, 31)]
-    kind: Literal["sum", "max"]
-    reverse: bool
-
-
-@facet("scan", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
+@facet(Scan, "agrees")
+def agrees(op: Scan) -> Iterator[str]:
     source, result = op.regions
-    given: Attributes = attributes(op)
-    if given.dim >= len(source.extent):
-        yield f"dim is {given.dim}, {source.buffer.name} has {len(source.extent)} dimensions"
+    if op.dim >= len(source.extent):
+        yield f"dim is {op.dim}, {source.buffer.name} has {len(source.extent)} dimensions"
     yield from same_shape(source, result)
     if source.buffer.dtype == BOOL or source.buffer.dtype in SMALL_FLOATS:
-        yield f"there is no {given.kind} of {source.buffer.dtype}"
+        yield f"there is no {op.kind} of {source.buffer.dtype}"

@@ -119,7 +119,7 @@ class Call:
         match argument.value:
             case Buffer(is_dynamic=True) as buffer:
                 fail(
-                    "runtime-shape",
+                    "dynamic-shape",
                     f"{self.name}: how much of {buffer.name} is meant must be known at compile time",
                     argument.span,
                     f"its shape is {show_shape(buffer.extents)}",
@@ -257,7 +257,7 @@ def as_shape(argument: Argument, what: str) -> tuple[int, ...]:
         fail("wrong-shape", f"{what} needs at least one dimension", argument.span)
     for item in items:
         if isinstance(item, EXPR_TYPES):
-            fail("runtime-shape", f"{what} must be known at compile time", argument.span, "depends on a run-time value")
+            fail("dynamic-shape", f"{what} must be known at compile time", argument.span, "depends on a run-time value")
         if not isinstance(item, int) or isinstance(item, bool):
             fail("wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe(item)}")
         if item <= 0:
@@ -283,7 +283,7 @@ def as_extent(argument: Argument, what: str) -> Extent:
         return number
     if as_size(value) is None:
         fail(
-            "runtime-shape",
+            "dynamic-shape",
             f"{what} must be known at launch",
             argument.span,
             f"depends on {describe(value)}",

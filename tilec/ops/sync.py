@@ -8,46 +8,103 @@ from the text around them (`sema.awaits`); to the rest of the compiler they read
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, TypeGuard
+from dataclasses import field
+from typing import Annotated, Literal, TypeGuard
 
 from tilec.ir import warp
+from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.tile import Buffer, Region, Stmt, TileOp, integer
-from tilec.ops.form import Nothing, Scopes, Whole, attributes, form
+from tilec.ops.form import Shared, Whole, Yes
 from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.meet import Meet
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.support import schema
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-BARRIERS = ("barrier", "fence", "meet")
+
+@dataclass(frozen=True, slots=True)
+class BlockBarrier(TileOp):
+    """All threads wait for each other; with `id` those of several roles, `threads` in number."""
+
+    name = "barrier"
+    by_warpgroups = True
+    reaches_regions = False
+    awaited: tuple[Shared, ...] = ()
+    id: Annotated[int, schema.Range(0, 15)] | None = field(default=None, kw_only=True)
+    threads: Annotated[int, schema.Range(1, 1024)] | None = field(default=None, kw_only=True)
+
+    @property
+    def synchronises_roles(self) -> bool:
+        return self.id is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Fence(TileOp):
+    """What threads have written to shared memory is visible to the asynchronous proxy."""
+
+    name = "fence"
+    by_warpgroups = True
+    is_collective = False
+    via: Literal["nothing"] | None = field(default=None, metadata=BY_PASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCopies(TileOp):
+    """Closes a group of asynchronous copies."""
+
+    name = "commit"
+    by_warpgroups = True
+    is_collective = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCopies(TileOp):
+    """Until at most `pending` groups are under way, which is so once the tiles are there that it waits for. `meet`
+    marks one that a `sync` list asks for: of all threads, for what they all do."""
+
+    name = "wait"
+    by_warpgroups = True
+    is_collective = False
+    reaches_regions = False
+    awaited: tuple[Shared, ...] = ()
+    pending: Whole | None = field(default=None, kw_only=True)
+    meet: Yes | None = field(default=None, kw_only=True, metadata=BY_PASSES)
+
+
+BARRIERS = (BlockBarrier, Fence, Meet)
 """Operations that part what touches shared memory into before and after."""
 
-EXPLICIT = (*BARRIERS, "commit", "wait")
+Explicit = BlockBarrier | Fence | Meet | CommitCopies | WaitCopies
+"""The statements that only order others."""
 
 
-def is_explicit(stmt: Stmt) -> TypeGuard[TileOp]:
+def is_explicit(stmt: Stmt) -> TypeGuard[Explicit]:
     """Whether the statement only orders others."""
-    return isinstance(stmt, TileOp) and stmt.name in EXPLICIT
+    return isinstance(stmt, Explicit)
 
 
 def meets(op: TileOp) -> bool:
-    """Whether it is a wait that a `sync` list asks for: of all threads, for what they all do."""
-    return ("meet", True) in op.attrs
+    """Whether it is a wait that a `sync` list asks for."""
+    return isinstance(op, WaitCopies) and op.meet is not None
 
 
-def spelled(op: TileOp) -> str:
+def spelled(op: Explicit) -> str:
     """How a kernel writes it."""
-    if meets(op):
-        return "sync="
-    if op.name == "meet":
-        return f"T.{op.attr('what')}"
-    return {
-        "barrier": "T.sync_threads",
-        "fence": "T.fence_proxy_async",
-        "commit": "T.ptx_commit_group",
-        "wait": "T.ptx_wait_group",
-    }[op.name]
+    match op:
+        case WaitCopies(meet=True):
+            return "sync="
+        case Meet(what=what):
+            return f"T.{what}"
+        case BlockBarrier():
+            return "T.sync_threads"
+        case Fence():
+            return "T.fence_proxy_async"
+        case CommitCopies():
+            return "T.ptx_commit_group"
+        case WaitCopies():
+            return "T.ptx_wait_group"
 
 
 def everything(buffer: Buffer, span: Span) -> Region:
@@ -60,24 +117,24 @@ def _check_barrier(call: Call) -> TileOp:
     if call["barrier_id"].value is not None and not 0 <= call.integer("barrier_id") < 16:
         call.refuse("barrier_id", "a number from 0 to 15")
     if call["arrive_count"].value is None:
-        return tile_op("barrier", (), call.span)
-    number = {} if call["barrier_id"].value is None else {"id": call.integer("barrier_id")}
-    return tile_op("barrier", (), call.span, threads=call.integer("arrive_count"), **number)
+        return BlockBarrier(span=call.span)
+    number = None if call["barrier_id"].value is None else call.integer("barrier_id")
+    return BlockBarrier(id=number, threads=call.integer("arrive_count"), span=call.span)
 
 
 def _check_fence(call: Call) -> TileOp:
-    return tile_op("fence", (), call.span)
+    return Fence(span=call.span)
 
 
 def _check_commit(call: Call) -> TileOp:
-    return tile_op("commit", (), call.span)
+    return CommitCopies(span=call.span)
 
 
 def _check_wait(call: Call) -> TileOp:
     pending = call.integer("n")
     if pending < 0:
         call.refuse("n", "0 or more")
-    return tile_op("wait", (), call.span, pending=pending)
+    return WaitCopies(pending=pending, span=call.span)
 
 
 def _effects(op: TileOp) -> Effects:
@@ -90,7 +147,7 @@ def _reference(op: TileOp, env: Environment) -> None:
 
 register(
     Operation(
-        "barrier",
+        BlockBarrier,
         (
             Spelling(
                 Signature("T.sync_threads", (Parameter("barrier_id", None), Parameter("arrive_count", None))),
@@ -110,7 +167,7 @@ register(
 )
 register(
     Operation(
-        "fence",
+        Fence,
         (
             Spelling(
                 Signature("T.fence_proxy_async", ()),
@@ -128,7 +185,7 @@ register(
 )
 register(
     Operation(
-        "commit",
+        CommitCopies,
         (
             Spelling(
                 Signature("T.ptx_commit_group", ()),
@@ -145,7 +202,7 @@ register(
 )
 register(
     Operation(
-        "wait",
+        WaitCopies,
         (
             Spelling(
                 Signature("T.ptx_wait_group", (Parameter("n"),)),
@@ -164,33 +221,35 @@ register(
 )
 
 
-@facet("wait", "lower")
-def lower_wait(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    if not op.regions:
+@facet(WaitCopies, "lower")
+def lower_wait(op: WaitCopies, context: Context) -> tuple[warp.Operation, ...]:
+    return _await(op, context, readers=False)
+
+
+def _await(op: WaitCopies | BlockBarrier, context: Context, *, readers: bool) -> tuple[warp.Operation, ...]:
+    if not op.awaited:
         return ()
-    tiles = tuple(dict.fromkeys(region.buffer.name for region in op.regions))
-    readers = op.name == "barrier"
+    tiles = tuple(dict.fromkeys(region.buffer.name for region in op.awaited))
     return (warp.Await(tiles, readers, meets(op), cursors=context.cursors, span=op.span),)
 
 
-@facet("barrier", "lower")
-def lower_barrier(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    number = dict(op.attrs).get("id")
-    if isinstance(number, int):
-        threads = op.attr("threads")
-        assert isinstance(threads, int)
-        return *lower_wait(op, context), warp.NamedBarrier(number, threads, True, span=op.span)
+@facet(BlockBarrier, "lower")
+def lower_barrier(op: BlockBarrier, context: Context) -> tuple[warp.Operation, ...]:
+    waits = _await(op, context, readers=True)
+    if op.id is not None:
+        assert op.threads is not None
+        return *waits, warp.NamedBarrier(op.id, op.threads, True, span=op.span)
     # The number of the barrier is the role's (`lower.insert_sync`).
-    return *lower_wait(op, context), warp.BarSync(0, context.threads, span=op.span)
+    return *waits, warp.BarSync(0, context.threads, span=op.span)
 
 
-@facet("fence", "lower")
-def lower_fence(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    return () if ("via", "nothing") in op.attrs else (warp.ProxyFence(span=op.span),)
+@facet(Fence, "lower")
+def lower_fence(op: Fence, context: Context) -> tuple[warp.Operation, ...]:
+    return () if op.via == "nothing" else (warp.ProxyFence(span=op.span),)
 
 
-@facet("commit", "lower")
-def lower_commit(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(CommitCopies, "lower")
+def lower_commit(op: CommitCopies, context: Context) -> tuple[warp.Operation, ...]:
     return (warp.CpAsyncCommit(span=op.span),)
 
 
@@ -199,32 +258,17 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     return ()
 
 
-for _name in ("barrier", "fence", "commit", "wait"):
-    facet(_name, "demand")(price)
+for _operation in (BlockBarrier, Fence, CommitCopies, WaitCopies):
+    facet(_operation, "demand")(price)
 
 
-_AWAITED: Scopes = ("shared",)
-
-
-@form("barrier", _AWAITED, optional=1, repeated=True)
-@dataclass(frozen=True, slots=True)
-class BarrierAttributes:
-    id: Annotated[int, schema.Range(0, 15)] | None = None
-    threads: Annotated[int, schema.Range(1, 1024)] | None = None
-
-
-@facet("barrier", "agrees")
-def barrier_agrees(op: TileOp) -> Iterator[str]:
-    given: BarrierAttributes = attributes(op)
-    if given.id is not None and (given.threads is None or given.threads % 32):
+@facet(BlockBarrier, "agrees")
+def barrier_agrees(op: BlockBarrier) -> Iterator[str]:
+    if op.id is not None and (op.threads is None or op.threads % 32):
         yield "a barrier with a number is for whole warps"
 
 
-@form("wait", _AWAITED, optional=1, repeated=True)
-@dataclass(frozen=True, slots=True)
-class WaitAttributes:
-    pending: Whole
-
-
-form("fence")(Nothing)
-form("commit")(Nothing)
+@facet(WaitCopies, "agrees")
+def wait_agrees(op: WaitCopies) -> Iterator[str]:
+    if op.pending is None:
+        yield "'pending' is missing"

@@ -2,45 +2,56 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from tilec.ir import warp
-from tilec.ir.tile import TileOp, with_attr
-from tilec.ops.barriers import as_barrier, barrier_of, block_of
-from tilec.ops.form import Barrier, Leader, Yes, form
+from tilec.ir.operation_interfaces import Doer
+from tilec.ir.tile import TileOp
+from tilec.ops.barriers import as_barrier, barrier_of
+from tilec.ops.form import NOBODY, Barrier, Leader, Yes
 from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.support.records import dataclass
 
 
-def is_committing(op: TileOp) -> bool:
-    """Whether the tensor cores arrive at a barrier of the kernel's for it."""
-    return op.name == "tensor_arrive" or (op.name in ("gemm", "scaled_gemm") and "barrier" in dict(op.attrs))
+@dataclass(frozen=True, slots=True)
+class TensorArrive(TileOp):
+    """The tensor cores arrive at `barrier` once they have done all that `leader` has asked them for; with `paired`, in
+    both blocks of the pair."""
 
+    name = "tensor_arrive"
+    barrier: Barrier
+    leader: Leader
+    paired: Yes | None = None
+    releases: str | None = None
 
-PAIRED = ("paired", True)
-"""Of what the tensor cores of two blocks do together."""
+    @property
+    def commits(self) -> bool:
+        return True
 
+    @property
+    def is_paired(self) -> bool:
+        return self.paired is not None
 
-def is_of_pair(op: TileOp) -> bool:
-    """Whether the tensor cores of two blocks do it together, and signal both."""
-    return PAIRED in op.attrs
+    @property
+    def synchronises_roles(self) -> bool:
+        return True
 
-
-def reaches_blocks(op: TileOp) -> bool:
-    """Whether a block reaches another one of its cluster by it: its tiles, its tensor cores, or a barrier."""
-    return op.name == "send" or is_of_pair(op) or (op.name == "arrive" and block_of(op) is not None)
+    @property
+    def done_by(self) -> Doer:
+        return "one thread"
 
 
 def arrival(op: TileOp) -> warp.TensorArrive:
-    """The arrival that a committing operation asks for."""
-    leader = op.attr("leader")
-    assert isinstance(leader, int)
-    return warp.TensorArrive(barrier_of(op), leader, is_of_pair(op), span=op.span)
+    """The arrival that an operation which `commits` asks for."""
+    assert op.leader is not None
+    return warp.TensorArrive(barrier_of(op), op.leader, op.is_paired, span=op.span)
 
 
 def _check(call: Call) -> TileOp:
-    op = tile_op("tensor_arrive", (), call.span, barrier=as_barrier(call["mbar"], call.name))
-    return with_attr(op, *PAIRED) if call.boolean("arrive_2cta") else op
+    paired: Literal[True] | None = True if call.boolean("arrive_2cta") else None
+    return TensorArrive(as_barrier(call["mbar"], call.name), NOBODY, paired, span=call.span)
 
 
 def _effects(op: TileOp) -> Effects:
@@ -53,7 +64,7 @@ def _reference(op: TileOp, env: Environment) -> None:
 
 register(
     Operation(
-        "tensor_arrive",
+        TensorArrive,
         (
             Spelling(
                 Signature("T.tcgen05_mma_arrive", (Parameter("mbar"), Parameter("arrive_2cta", False))),
@@ -71,21 +82,12 @@ register(
 )
 
 
-@facet("tensor_arrive", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(TensorArrive, "lower")
+def lower(op: TensorArrive, context: Context) -> tuple[warp.Operation, ...]:
     return (arrival(op),)
 
 
-@facet("tensor_arrive", "demand")
+@facet(TensorArrive, "demand")
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     """An issue slot: what is waited for is another role's time."""
     return ()
-
-
-@form("tensor_arrive")
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    barrier: Barrier
-    leader: Leader
-    paired: Yes | None = None
-    releases: str | None = None

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import field, replace
+from typing import Literal
 
 from tilec.ir import warp
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import ACCUMULATED, Axis, Fragment, accumulated_order, column_major
+from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.text import show_declared
 from tilec.ir.tile import Binary, Cast, Expr, Load, Parallel, Store, TileOp, Var, integer
 from tilec.ir.types import INT32
-from tilec.ops.form import Nothing, form, whole
+from tilec.ops.form import Shared, whole
 from tilec.ops.lowering import VECTOR_BYTES, Context, Demand, demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import show_shape
 from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
+
+AccumulatedOrder = Literal["as accumulated"]
+"""Of a transposition that tilec makes for an 8-bit product, and of that product: the rows of `dst` are in the order of
+`accumulated_order`, so that the other factor stays in the registers in which it was accumulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose(TileOp):
+    """Puts the columns of `source` into the rows of `destination`."""
+
+    name = "transpose"
+    by_warpgroups = True
+    order_is_known = True
+    reaches_regions = False
+    source: Shared
+    destination: Shared
+    order: AccumulatedOrder | None = field(default=None, metadata=BY_PASSES)
 
 
 def _check(call: Call) -> TileOp:
@@ -43,30 +63,25 @@ def _check(call: Call) -> TileOp:
         )
     if src.buffer == dst.buffer:
         fail("wrong-argument", "T.transpose cannot turn a tile in place", call.span, help="use two tiles")
-    return tile_op("transpose", (src, dst), call.span)
+    return Transpose(src, dst, span=call.span)
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: Transpose) -> Effects:
     src, dst = op.regions
     return Effects((src,), (dst,))
 
 
-AS_ACCUMULATED = ("order", "as accumulated")
-"""An attribute of a transposition that tilec makes for an 8-bit product, and of that product: the rows of `dst` are in
-the order of `accumulated_order`, so that the other factor stays in the registers in which it was accumulated."""
-
-
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: Transpose, env: Environment) -> None:
     src, dst = op.regions
     turned = env.read(src).T
-    if AS_ACCUMULATED in op.attrs:
+    if op.order is not None:
         turned = turned[:, [accumulated_order(place) for place in range(turned.shape[1])]]
     env.write(dst, turned)
 
 
 TRANSPOSE = register(
     Operation(
-        "transpose",
+        Transpose,
         (
             Spelling(
                 Signature("T.transpose", (Parameter("src"), Parameter("dst"), ANNOTATIONS)),
@@ -83,7 +98,7 @@ TRANSPOSE = register(
 )
 
 
-def swept(op: TileOp, threads: int, copies: int = 1) -> Fragment:
+def swept(op: Transpose, threads: int, copies: int = 1) -> Fragment:
     """Which thread writes what of `dst`, or of its warpgroup's own one of several `copies`: neighbours read neighbours
     of `src`, once for each element of their runs."""
     destination = op.regions[1].buffer
@@ -92,11 +107,11 @@ def swept(op: TileOp, threads: int, copies: int = 1) -> Fragment:
     return replace(one, threads=(*one.threads, Axis(copies, -1, 0)))
 
 
-@facet("transpose", "lower")
-def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+@facet(Transpose, "lower")
+def lower(op: Transpose, context: Context) -> tuple[warp.Operation, ...]:
     source, destination = (r.buffer for r in op.regions)
     row, column = Var("%e0"), Var("%e1")
-    from_row = _accumulated_row(column) if AS_ACCUMULATED in op.attrs else column
+    from_row = _accumulated_row(column) if op.order is not None else column
     value = Load(source, (from_row, row))
     store = Store(
         destination, (row, column), value if source.dtype == destination.dtype else Cast(value, destination.dtype),
@@ -119,8 +134,8 @@ def _accumulated_row(place: Var) -> Expr:
     return add(add(block, digit(2, 2, 8)), add(digit(4, 4, 2), parity))
 
 
-@facet("transpose", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Transpose, "demand")
+def price(op: Transpose, context: Context) -> tuple[Demand, ...]:
     source, destination = (r.buffer for r in op.regions)
     elements = math.prod(destination.shape) * context.shared[destination.name].copies
     return (
@@ -129,11 +144,8 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     )
 
 
-form("transpose", ("shared",), ("shared",))(Nothing)
-
-
-@facet("transpose", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
+@facet(Transpose, "agrees")
+def agrees(op: Transpose) -> Iterator[str]:
     source, result = op.regions
     for region in op.regions:
         yield from whole(region)

@@ -3,13 +3,15 @@ barriers."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import field
+from typing import Annotated, Literal
 
 from tilec.ir import warp
+from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.tile import TileOp
-from tilec.ops.form import Whole, form
+from tilec.ops.form import Whole
 from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.support import schema
 from tilec.support.records import dataclass
@@ -18,34 +20,74 @@ FEWEST_REGISTERS, MOST_REGISTERS = 24, 256
 """What setmaxnreg takes, in steps of eight (PTX ISA)."""
 
 
+@dataclass(frozen=True, slots=True)
+class SetRegisters(TileOp):
+    """Each thread of the warpgroup has `count` registers from here on."""
+
+    name = "set_registers"
+    by_warpgroups = True
+    is_collective = False
+    count: Annotated[
+        int,
+        schema.Range(FEWEST_REGISTERS, MOST_REGISTERS),
+        schema.Where(lambda count: count % 8 == 0, "a multiple of 8"),
+    ]
+    via: Literal["setmaxnreg", "nothing"] | None = field(default=None, metadata=BY_PASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitWgmma(TileOp):
+    """At most `pending` products of the warpgroup are under way behind it."""
+
+    name = "wait_wgmma"
+    by_warpgroups = True
+    is_collective = False
+    pending: Whole
+    via: Literal["wgmma", "nothing"] | None = field(default=None, metadata=BY_PASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedArrive(TileOp):
+    """Arrives at a named barrier of `threads`, and goes on."""
+
+    name = "named_arrive"
+    is_collective = False
+    id: Annotated[int, schema.Range(0, 15)]
+    threads: Annotated[int, schema.Range(32, 1024), schema.Where(lambda count: count % 32 == 0, "whole warps")]
+
+    @property
+    def synchronises_roles(self) -> bool:
+        return True
+
+
 def _check_registers(call: Call) -> TileOp:
     count = call.integer("reg_count")
     if not FEWEST_REGISTERS <= count <= MOST_REGISTERS or count % 8:
         call.refuse("reg_count", f"a multiple of 8, {FEWEST_REGISTERS} to {MOST_REGISTERS}")
     if "is_inc" in call.arguments and call["is_inc"].value not in (0, 1):
         call.refuse("is_inc", "0 or 1")
-    return tile_op("set_registers", (), call.span, count=count)
+    return SetRegisters(count, span=call.span)
 
 
 def _check_wait(call: Call) -> TileOp:
     pending = call.integer("num_mma")
     if pending < 0:
         call.refuse("num_mma", "0 or more")
-    return tile_op("wait_wgmma", (), call.span, pending=pending)
+    return WaitWgmma(pending, span=call.span)
 
 
 def _check_arrive(call: Call) -> TileOp:
-    return tile_op("named_arrive", (), call.span, **named(call, "arrive_count"))
+    return NamedArrive(*named(call, "arrive_count"), span=call.span)
 
 
-def named(call: Call, count: str) -> dict[str, int]:
+def named(call: Call, count: str) -> tuple[int, int]:
     """The number of a named barrier and of the threads that come to it."""
     number, threads = call.integer("barrier_id"), call.integer(count)
     if not 0 <= number < 16:
         call.refuse("barrier_id", "a number from 0 to 15")
     if threads < 1 or threads % 32:
         call.refuse(count, "a number of threads in whole warps")
-    return {"id": number, "threads": threads}
+    return number, threads
 
 
 def _effects(op: TileOp) -> Effects:
@@ -66,7 +108,7 @@ _REGISTERS = """Give each thread of the warpgroup `reg_count` registers from her
 
 register(
     Operation(
-        "set_registers",
+        SetRegisters,
         (
             Spelling(Signature("T.set_max_nreg", (_COUNT, Parameter("is_inc"))), _REGISTERS, _check_registers),
             Spelling(Signature("T.inc_max_nreg", (_COUNT,)), _REGISTERS, _check_registers),
@@ -78,7 +120,7 @@ register(
 )
 register(
     Operation(
-        "wait_wgmma",
+        WaitWgmma,
         (
             Spelling(
                 Signature("T.wait_wgmma", (Parameter("num_mma"),)),
@@ -95,7 +137,7 @@ register(
 )
 register(
     Operation(
-        "named_arrive",
+        NamedArrive,
         (
             Spelling(
                 Signature("T.named_barrier_arrive", (Parameter("barrier_id"), Parameter("arrive_count"))),
@@ -112,56 +154,24 @@ register(
 )
 
 
-@facet("set_registers", "lower")
-def lower_registers(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    count = op.attr("count")
-    assert isinstance(count, int)
-    return (warp.SetRegisters(count, span=op.span),) if ("via", "setmaxnreg") in op.attrs else ()
+@facet(SetRegisters, "lower")
+def lower_registers(op: SetRegisters, context: Context) -> tuple[warp.Operation, ...]:
+    return (warp.SetRegisters(op.count, span=op.span),) if op.via == "setmaxnreg" else ()
 
 
-@facet("wait_wgmma", "lower")
-def lower_wait(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    pending = op.attr("pending")
-    assert isinstance(pending, int)
-    return (warp.WgmmaWait(pending, span=op.span),) if ("via", "wgmma") in op.attrs else ()
+@facet(WaitWgmma, "lower")
+def lower_wait(op: WaitWgmma, context: Context) -> tuple[warp.Operation, ...]:
+    return (warp.WgmmaWait(op.pending, span=op.span),) if op.via == "wgmma" else ()
 
 
-@facet("named_arrive", "lower")
-def lower_arrive(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    number, threads = op.attr("id"), op.attr("threads")
-    assert isinstance(number, int) and isinstance(threads, int)
-    return (warp.NamedBarrier(number, threads, False, span=op.span),)
+@facet(NamedArrive, "lower")
+def lower_arrive(op: NamedArrive, context: Context) -> tuple[warp.Operation, ...]:
+    return (warp.NamedBarrier(op.id, op.threads, False, span=op.span),)
 
 
 def _price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     return ()
 
 
-for _name in ("set_registers", "wait_wgmma", "named_arrive"):
-    facet(_name, "demand")(_price)
-
-
-_EIGHTS = schema.Where(lambda count: count % 8 == 0, "a multiple of 8")
-
-
-@form("set_registers")
-@dataclass(frozen=True, slots=True)
-class RegisterAttributes:
-    count: Annotated[
-        int,
-        schema.Range(FEWEST_REGISTERS, MOST_REGISTERS),
-        schema.Where(lambda count: count % 8 == 0, "a multiple of 8"),
-    ]
-
-
-@form("wait_wgmma")
-@dataclass(frozen=True, slots=True)
-class WaitAttributes:
-    pending: Whole
-
-
-@form("named_arrive")
-@dataclass(frozen=True, slots=True)
-class ArriveAttributes:
-    id: Annotated[int, schema.Range(0, 15)]
-    threads: Annotated[int, schema.Range(32, 1024), schema.Where(lambda count: count % 32 == 0, "whole warps")]
+for _operation in (SetRegisters, WaitWgmma, NamedArrive):
+    facet(_operation, "demand")(_price)

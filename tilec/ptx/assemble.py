@@ -13,7 +13,7 @@ from typing import Literal
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 
-RemarkKind = Literal["register-spill", "wgmma-serialised", "injected-wait", "setmaxnreg-ignored", "assembler-warning"]
+RemarkKind = Literal["register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored", "assembler-warning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def _kind(text: str) -> RemarkKind:
     if "setmaxnreg" in text:
         return "setmaxnreg-ignored"
     if "injected" in text:
-        return "injected-wait"
+        return "inserted-wait"
     if "serialized" in text:
         return "wgmma-serialised"
     return "assembler-warning"

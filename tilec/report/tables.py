@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
@@ -44,7 +44,9 @@ def decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType
     """What was decided for the kernel beside the schedules of its loops, by whom and why."""
     table = plain_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
     for decision in decisions:
-        table.add_row(decision.what, decision.chosen, decision.by, decision.why)
+        weighed = "; ".join(f"{each.answer}: {each.price:,} {each.unit}" for each in decision.alternatives)
+        why = f"{decision.why}\n({weighed})" if len(decision.alternatives) > 1 else decision.why
+        table.add_row(decision.what, decision.chosen, decision.by, why)
     return table
 
 
@@ -103,6 +105,28 @@ def stores_table(stores: Sequence[Staging]) -> Table:
         by = f"{store.parts} warpgroups, each its rows" if store.parts > 1 else "all together"
         table.add_row(Text(f"{store.source} → {store.destination}"), *(f"{n:,}" for n in numbers), by)
     return table
+
+
+def role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """What a kernel with roles of its own has decided: `pipelines` and `roles` of the `tilec` member of a trace.
+    Nothing where tilec makes the roles."""
+    if record.get("pipelines"):
+        made = plain_table("pipelines", "<name", "<tiles", "stages", "bytes each", "bytes", "<filled by", "<taken by")
+        for pipeline in record["pipelines"]:
+            numbers = (f"{pipeline[key]:,}" for key in ("stages", "bytes", "total_bytes"))
+            ends = (", ".join(pipeline[side]) for side in ("producers", "consumers"))
+            made.add_row(Text(pipeline["name"]), Text(", ".join(pipeline["tiles"])), *numbers, *map(Text, ends))
+        yield made
+        yield Text()
+    for role in record.get("roles", ()):
+        last = role["first_warp"] + role["warps"] - 1
+        yield Text(f"{role['name']}, warps {role['first_warp']} to {last}: statements, as they run", "bold")
+        made = plain_table("", "line", "<statement")
+        made.title = None
+        for statement in role["statements"]:
+            made.add_row(str(statement["line"]), Text("  " * statement["depth"] + statement["name"]))
+        yield made
+        yield Text()
 
 
 def _bounds(solution: Solution) -> Table:

@@ -10,10 +10,21 @@ Decider = Literal["the kernel", "the command line", "the compiler"]
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """An answer that was weighed, the one taken included, and its `price` by the model, in `unit`."""
+
+    answer: str
+    price: int
+    unit: Literal["cycles", "cycles an iteration", "bytes a wave"]
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
-    """One question, its answer, who gave it, and why, in words for the person who wrote the kernel."""
+    """One question, its answer, who gave it, and why, in words for the person who wrote the kernel; and what else was
+    weighed, where answers were priced."""
 
     what: str
     chosen: str
     by: Decider
     why: str
+    alternatives: tuple[Alternative, ...] = ()

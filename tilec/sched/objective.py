@@ -111,6 +111,7 @@ def depths(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
 
 
 def ring_bytes(problem: Problem, ii: int, start: Sequence[int]) -> int:
+    """Bytes that the versions of all rings take with these starts (cycles) at an interval of `ii` cycles."""
     return sum(depth * ring.bytes for depth, ring in zip(depths(problem, ii, start), problem.rings, strict=True))
 
 

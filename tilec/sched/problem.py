@@ -139,13 +139,21 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`max_stages` bounds the number of stages of the schedule (None: no bound). `force_serial`: one op after the
-    other, one iteration after the other, whatever could overlap.
+    """One loop to be scheduled: what its statements use and need of each other, and what there is of everything.
+
+    Looked for are an interval II and a start of each op such that every edge holds, start[dst] + distance·II ≥
+    start[src] + latency; that in no cycle modulo II a slot is used more often than it is wide; and that no pool holds
+    more than its capacity (Rau, "Iterative Modulo Scheduling", MICRO-27, 1994; pools are this compiler's). Ids are
+    places in `ops`, `slots`, `rings`, `pools`, `values` and `roles`. Times are cycles, `bytes` and `amount` in the unit
+    of their pool.
+
+    `max_stages` bounds the number of stages of the schedule (None: no bound). `force_serial`: one op after the other,
+    one iteration after the other, whatever could overlap.
 
     With `roles`, the ops that name candidates are to be divided among them. `tied` ops go to one role together, because
     a value stays in its registers from one iteration to the next. `register_file` is the number of registers that the
     roles share (None: no limit), of which each takes, per thread, its own and those of all `values` that it writes or
-    reads, in steps of 8 and at most 255. Only values of pool `registers` count.
+    reads, in steps of 8 and at most 255 (PTX ISA, setmaxnreg). Only values of pool `registers` count.
 
     The ops of each group of `same_stage` issue in one stage: they share a value that has no versions, a scalar in
     registers. A stage is one interval: start // II.

@@ -20,6 +20,7 @@ Roles = tuple[int | None, ...]
 
 
 def has_roles(problem: Problem) -> bool:
+    """Whether the problem leaves open who runs what."""
     return any(op.roles for op in problem.ops)
 
 

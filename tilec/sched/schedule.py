@@ -13,9 +13,16 @@ search was made. `given`: by a person or a file."""
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`start[i]` is the cycle at which op i of iteration 0 issues; iteration k issues it k·II later. `order` lists the
-    op ids as they issue within one steady-state interval, by start mod II. `depth[r]` is the number of versions of
-    ring r. `role[i]` is the role that runs op i, for the ops of a problem that names candidates; else empty."""
+    """When the statements of one iteration issue, and how many versions of its buffers there are. All times are cycles.
+
+    `ii` is the initiation interval, at least 1. `start[i]` is the cycle, from 0 on, at which op i of iteration 0
+    issues; iteration k issues it k·II later. `order` lists all op ids as they issue within one steady-state interval,
+    by start mod II. `depth[r]` is the number of versions of ring r, at least 1. `role[i]` is the role that runs op i,
+    for the ops of a problem that names candidates (None: an op that names none); else empty.
+
+    `start` and `order` are as long as the problem's ops, `depth` as its rings. Nothing is checked here: `verify` says
+    what a schedule breaks. The form is that of modulo scheduling (Rau, "Iterative Modulo Scheduling", MICRO-27, 1994).
+    """
 
     ii: int
     start: tuple[int, ...]
@@ -26,5 +33,5 @@ class Schedule:
 
     @property
     def stage(self) -> tuple[int, ...]:
-        """The interval in which each op issues, relative to its iteration's first."""
+        """The interval in which each op issues, relative to its iteration's first: start // II (Rau 1994)."""
         return tuple(s // self.ii for s in self.start)

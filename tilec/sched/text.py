@@ -31,6 +31,7 @@ class _OfSolution:
 
 
 def to_json(problem: Problem) -> dict[str, Any]:
+    """A problem as JSON, which `from_json` reads back equal."""
     return {"schema": SCHEMA, "problem": encode(problem)}
 
 
@@ -44,10 +45,12 @@ def from_json(json: object) -> Problem:
 
 
 def solution_to_json(solution: Solution) -> dict[str, Any]:
+    """A solution as JSON, which `solution_from_json` reads back equal."""
     return {"schema": SCHEMA, "solution": encode(solution)}
 
 
 def solution_from_json(json: object) -> Solution:
+    """Reads what `solution_to_json` wrote; raises `ValueError` for anything else."""
     return schema.record(_OfSolution, schema.versioned(json, SCHEMA), "").solution
 
 

@@ -6,10 +6,21 @@ import ast
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from tilec.support import readers
+from tilec.support import files, readers
 from tilec.support.diagnostics import fail
+from tilec.support.option_fields import (
+    AUTO,
+    check_value,
+    choices,
+    option,
+    options_of,
+    parse_cluster,
+    parse_rasterisation,
+    parse_subtile,
+    said,
+)
 from tilec.support.records import dataclass
 
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
@@ -29,9 +40,6 @@ TileScheduler = Literal["auto", "static", "launch-control"]
 of a block that has not begun (cluster launch control)."""
 TILE_SCHEDULERS: tuple[TileScheduler, ...] = get_args(TileScheduler)
 
-REGISTER_STAGES = ("auto", "1", "2")
-"""How many versions there may be of fragments that products load from shared tiles themselves."""
-
 Scheduler = Literal["exact", "heuristic"]
 SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
 
@@ -44,24 +52,23 @@ LAST_STAGE: dict[int, Stage] = {0: "tile", 1: "alias"}
 Lint = Literal["warn", "error", "off"]
 LINTS: tuple[Lint, ...] = get_args(Lint)
 
+MAY_DECIDE = 3
+"""From this optimisation level on the compiler decides what options with `decides` leave open."""
+
 Value = int | float | bool | str
 """What `-D NAME=VALUE` can give a module constant."""
 
-MAY_DECIDE = 3
-"""From this optimisation level on the compiler decides what `DECIDED` lists."""
 
-DECIDED: dict[str, tuple[Any, str, str]] = {
-    "auto_pipeline": (False, "--no-auto-pipeline", "which serial loops are pipelined"),
-    "subtile": (1, "--subtile none", "in which parts tiles are computed with"),
-    "fewer_stages": (False, "--no-fewer-stages", "which stages are given up for another block of a multiprocessor"),
-    "register_stages": (1, "--register-stages 1", "which fragments are loaded a trip ahead"),
-    "split_loops": (False, "--no-split-loops", "in which trips masks are tested"),
-    "cluster": ((1, 1, 1), "--no-cluster", "clusters"),
-    "rasterisation": (0, "--rasterisation none", "the order of blocks"),
-    "dependent_launch": (False, "--no-dependent-launch", "whether a kernel begins while the one before it ends"),
-}
-"""What -O3 adds to -O2, by the field of `CompileOptions`: the value without it, the switch for that, and what it is.
-With all of these switches both levels have the same schedules and the same grid."""
+def parse_define(text: str) -> tuple[str, Value]:
+    """`NAME=VALUE`: an integer, a float, True or False, else a string (quotes are optional)."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        fail("bad-define", f"-D {text} does not define anything", help="write -D NAME=VALUE, as in -D M=4096")
+    try:
+        literal = ast.literal_eval(readers.python_expression(value.strip(" \t")))
+    except (ValueError, TypeError):
+        return name, value
+    return name, literal if isinstance(literal, int | float | bool | str) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,82 +92,361 @@ NO_SWITCHES = Switches()
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """`schedule` is the text of a trace to use in place of the solver. `scheduler` says who solves. A warp-specialised
-    loop whose II must be larger than `rrt_size_threshold` is divided among its roles but not scheduled (None: every
-    loop is). `ping_pong` lets the consumers' warpgroups of a loop run apart and take turns at the tensor cores, where
-    that pays; `overlap` lets a role compute in one iteration before it is done with the last; `persistent` lets a block
-    run several of the grid's, one after the other (`tile_scheduler` says who gives it these: "auto" is launch control,
-    where the target has it); `multicast` lets blocks of a cluster load together what they have in common; `pairs` lets
-    the tensor cores of two blocks multiply together; `store_role` lets a role of its own begin the copies to global
-    memory, where that pays. `dependent_launch` lets a kernel begin while the one before it ends, where it does not say
-    itself what it waits for. `auto_pipeline` lets loops be pipelined that load tiles for products and are not said to
-    be. `split_loops` lets trips of a loop in which a mask leaves everything as it is go without it. `fewer_stages` lets
-    loops have fewer versions of their tiles than a block alone would use, where more blocks then share a
-    multiprocessor, and that pays. `register_stages` is how many versions there are of fragments that products by
-    mma.sync load from shared tiles (1: none is loaded in the trip before; None: as pays). `stmatrix` lets warps write
-    accumulators to shared memory by that instruction, where the target has it. `arrivals` says who arrives at the
-    barriers of rings (blocks that share a ring hear from one thread of each warp in any case). `cluster` has the blocks
-    of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if they do, where
-    nothing else changes by that; None: as pays). `rasterisation` is the height or width of the panels that blocks go
-    over the grid in, for kernels that do not say (0: x counts fastest; None: as pays). `consumers` is how many
-    warpgroups of 128 threads a block computes with, whatever the kernel says. `subtile` is in how many parts the tiles
-    of a loop are whose products are computed with, for kernels that do not say (1: none; None: as pays). `tuned_for` is
-    the digest of the only kernel text that the rest is meant for (None: any). `cache_dir` keeps parser tables and
-    solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `fast_math` allows
-    approximate functions and fused products and sums. `lint` says what becomes of lints; with "error" they end the
-    compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of them). `search_budget` is how
-    much all of the solver's runs for a kernel may take together, in thousandths of CP-SAT's deterministic time, of one
-    to five milliseconds each (0: nothing is searched)."""
+    """What a compilation is asked to do. Each field is documented beneath it, and docs/options.md lists those that have
+    a spelling on the command line; `option_fields.Option` says what their statements have.
 
-    target: str = "sm_90a"
-    calibration: str = "silicon"
-    opt_level: int = 3
-    defines: tuple[tuple[str, Value], ...] = ()
-    entry: str | None = None
-    pipeline_strategy: Strategy = "auto"
-    schedule: str | None = None
-    scheduler: Scheduler = "exact"
-    search_budget: int = 5000
-    rrt_size_threshold: int | None = None
+    Nothing is checked when one is made: `check_fields` refuses values from Python, the command line those of people.
+    """
+
+    target: str = option("sm_90a", "--target", "Machine to compile for.", metavar="NAME,…", is_code=False)
+    """The name of a machine that `tilec targets` lists; the command makes one of these for each that is named."""
+
+    calibration: str = option(
+        "silicon",
+        "--calibration",
+        "Cycles to schedule with: as measured, or the normalised ones of the tileiras book.",
+        words=choices(*CALIBRATIONS),
+        is_code=False,
+    )
+    """Which set of cycles of the target's file instructions and latencies are taken from."""
+
+    opt_level: int = option(
+        3,
+        "--opt-level",
+        "0: verify only, and write tile IR (.tile), which reads back identically. 1: one step further, tile IR with "
+        "its alias groups and dependences (.alias). 2: everything up to a cubin, the assembler at -O2. 3: what the "
+        "source leaves open is decided too: {decides}; the assembler at -O3.",
+        short=("-O",),
+        bounds=(0, 3),
+    )
+    """`LAST_STAGE` has where 0 and 1 end; 3 decides what `decided` lists."""
+
+    defines: tuple[tuple[str, Value], ...] = option(
+        (), "--define", "Override a constant of the kernel.",
+        short=("-D",), read=parse_define, many=True, metavar="NAME=VALUE", is_code=False,
+    )  # fmt: skip
+    """Constants of the kernel file, by name, with the values that they have instead; of two for one, the last."""
+
+    entry: str | None = option(
+        None, "--entry", "Which kernel, where the file has several.",
+        usual="all, in one cubin", metavar="NAME", is_code=False,
+    )  # fmt: skip
+    """The name of a kernel of the file. None: its only one, or all."""
+
+    pipeline_strategy: Strategy = option(
+        "auto",
+        "--pipeline-strategy",
+        "How pipelined loops run. auto: as pays best. none: serially. unspecialize: all warps alike. "
+        "warp-specialize: loads in a warp of their own.",
+        words=choices(*STRATEGIES),
+        tuned=True,
+    )
+    """Of all pipelined loops that do not say themselves."""
+
+    auto_pipeline: bool = option(
+        True,
+        "--auto-pipeline",
+        "Whether loops may be pipelined that load tiles for products and are not said to be.",
+        usual="yes, at -O3",
+        tuned=True,
+        decides="which serial loops are pipelined",
+        undecided=False,
+    )
+    """Of `T.serial` loops; `T.Pipelined` ones are in any case."""
+
+    stages_by_occupancy: bool = option(
+        True,
+        "--stages-by-occupancy",
+        "Whether loops may have fewer stages than a block alone would use, where more blocks then share a "
+        "multiprocessor.",
+        usual="yes, at -O3",
+        decides="which stages are given up for another block of a multiprocessor",
+        undecided=False,
+        former={"--fewer-stages": "--stages-by-occupancy", "--no-fewer-stages": "--no-stages-by-occupancy"},
+    )
+    """Versions of tiles are given up where the model says that the occupancy gained is worth more."""
+
+    register_stages: int | None = option(
+        None,
+        "--register-stages",
+        "Whether products by mma.sync load fragments for the next iteration of their loop. 1: no. 2: where they can. "
+        "auto: at -O3, where it pays.",
+        words={AUTO: None, "1": 1, "2": 2},
+        tuned=True,
+        decides="which fragments are loaded an iteration ahead",
+        undecided=1,
+    )
+    """How many versions there are of fragments that products by mma.sync load from shared tiles (1: none is loaded in
+    the iteration before; None: as pays)."""
+
+    split_loops: bool = option(
+        True,
+        "--split-loops",
+        "Whether iterations of a pipelined loop in which a mask changes nothing may go without it.",
+        usual="yes, at -O3",
+        decides="in which iterations masks are tested",
+        undecided=False,
+    )
+    """The loop is split where its masks begin or end to matter."""
+
+    scheduler: Scheduler = option(
+        "exact",
+        "--scheduler",
+        "Who schedules the pipelines. exact: a solver, with a proof. heuristic: list schedulers, faster.",
+        words=choices(*SCHEDULERS),
+        tuned=True,
+    )
+    """Who solves the modulo scheduling problem of a loop."""
+
+    search_budget: int = option(
+        5000,
+        "--search-budget",
+        "How much a kernel's schedules may be searched for, all of its candidates together, in units of one to five "
+        "milliseconds that do not depend on the machine; then heuristics answer, and where they are asked the first "
+        "answer that they have.",
+        bounds=(0, None),
+        metavar="N",
+    )
+    """How much all of the solver's runs for a kernel may take together, in thousandths of CP-SAT's deterministic time
+    (0: nothing is searched)."""
+
+    ping_pong: bool = option(
+        True,
+        "--ping-pong",
+        "Whether warpgroups may run apart in a loop and take turns at the tensor cores.",
+        usual="yes, where it pays",
+        tuned=True,
+    )
+    """Of the consumers' warpgroups of a warp-specialised loop."""
+
+    overlap: bool = option(
+        True,
+        "--overlap",
+        "Whether a warp may compute in an iteration before it is done with the last one.",
+        usual="yes",
+        tuned=True,
+    )
+    """Of a role of a warp-specialised loop; without, its operations of two iterations do not mix."""
+
+    persistent: bool = option(
+        True,
+        "--persistent",
+        "Whether a block may run several blocks of a grid with more than there are multiprocessors, one after the "
+        "other.",
+        usual="yes, where loads have a warp of their own",
+        tuned=True,
+    )
+    """`tile_scheduler` says who gives a block its next one."""
+
+    tile_scheduler: TileScheduler = option(
+        "auto",
+        "--tile-scheduler",
+        "How a block of such a grid goes on. static: by a fixed stride. launch-control: it asks for one that has not "
+        "begun. auto: launch-control, where the target has it.",
+        words=choices(*TILE_SCHEDULERS),
+        tuned=True,
+    )
+    """Of a persistent grid."""
+
+    consumer_warpgroups: int | None = option(
+        None,
+        "--consumer-warpgroups",
+        "Warpgroups that compute, as if the kernel said threads=128*N.",
+        usual="as the kernel says",
+        words={AUTO: None},
+        bounds=(1, 7),
+        metavar="N",
+        tuned=True,
+        former={"--consumers": "--consumer-warpgroups"},
+    )
+    """Warpgroups of 128 threads that a block computes with, whatever the kernel says (None: as it says)."""
+
+    cluster: tuple[int, int, int] | None = option(
+        None,
+        "--cluster",
+        "Blocks of a cluster, for kernels that do not say: XxY, as in 2x1. none: no clusters, unless the kernel does "
+        "something with them.",
+        usual="pairs, where it pays",
+        former={"--no-cluster": "--cluster none"},
+        words={AUTO: None, "none": (1, 1, 1)},
+        read=parse_cluster,
+        metavar="XxY",
+        tuned=True,
+        decides="clusters",
+        undecided=(1, 1, 1),
+    )
+    """The blocks of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if
+    they do, where nothing else changes by that; None: as pays)."""
+
+    rasterisation: int | None = option(
+        None,
+        "--rasterisation",
+        "In which order blocks go over the grid, for kernels that do not say. auto: as touches least memory. none: x "
+        "first. A number: in panels of as many rows, or columns.",
+        words={AUTO: None, "none": 0},
+        read=parse_rasterisation,
+        metavar="N",
+        tuned=True,
+        decides="the order of blocks",
+        undecided=0,
+    )
+    """The height or width, in blocks, of the panels that blocks go over the grid in, for kernels that do not say
+    (0: x counts fastest; None: as pays)."""
+
+    subtile: int | None = option(
+        None,
+        "--subtile",
+        "In how many parts tiles are whose products are computed with, so that one part computes while another "
+        "multiplies, for kernels that do not say. auto: as is fastest. none: whole. A number: so many.",
+        words={AUTO: None, "none": 1},
+        read=parse_subtile,
+        metavar="N",
+        tuned=True,
+        decides="in which parts tiles are computed with",
+        undecided=1,
+    )
+    """In how many parts the tiles of a loop are whose products are computed with, for kernels that do not say (1:
+    none; None: as pays)."""
+
+    multicast: bool = option(
+        True,
+        "--multicast",
+        "Whether blocks of a cluster may load together what they have in common.",
+        usual="yes",
+        tuned=True,
+    )
+    """By TMA loads with a mask of the blocks of the cluster."""
+
+    cta_pairs: bool = option(
+        True,
+        "--cta-pairs",
+        "Whether the tensor cores of a cluster of two blocks may multiply together (tcgen05, .cta_group::2).",
+        usual="yes",
+        former={"--pairs": "--cta-pairs", "--no-pairs": "--no-cta-pairs"},
+    )
+    """Where one block alone multiplies with .cta_group::1."""
+
+    epilogue_warp: bool = option(
+        True,
+        "--epilogue-warp",
+        "Whether a thread of its own may begin copies to global memory, and wait for them.",
+        usual="yes, where it pays",
+        tuned=True,
+        former={"--store-role": "--epilogue-warp", "--no-store-role": "--no-epilogue-warp"},
+    )
+    """A role of a warp-specialised kernel beside producer and consumers."""
+
+    stmatrix: bool = option(
+        True,
+        "--stmatrix",
+        "Whether accumulators may go to shared memory by stmatrix.",
+        usual="yes, where it takes them",
+        tuned=True,
+    )
+    """Where the target has it (PTX ISA, stmatrix: sm_90 and above)."""
+
+    tma_loads: bool = option(
+        True,
+        "--tma-loads",
+        "Whether loops without a producer warp may load by TMA.",
+        usual="yes, where wgmma takes the tiles",
+        tuned=True,
+    )
+    """Without, such loops load by cp.async."""
+
+    arrivals: Arrivals = option(
+        "warp",
+        "--arrivals",
+        "Who arrives at a barrier when warps are done with a tile: one thread of each warp, or every thread.",
+        words=choices(*ARRIVALS),
+        tuned=True,
+    )
+    """At the barriers of rings; blocks that share a ring hear from one thread of each warp in any case."""
+
+    pdl: bool = option(
+        True,
+        "--pdl",
+        "Whether a kernel may begin while the one before it in the stream ends, and let the next one do so.",
+        usual="yes, at -O3, unless it says itself",
+        tuned=True,
+        decides="whether a kernel begins while the one before it ends",
+        undecided=False,
+        former={"--dependent-launch": "--pdl", "--no-dependent-launch": "--no-pdl"},
+    )
+    """By griddepcontrol, for kernels that do not say themselves what they wait for."""
+
+    max_scheduled_ii: int | None = option(
+        None,
+        "--max-scheduled-ii",
+        "Warp-specialised loops whose II must be larger get boundaries and barriers only, with roles by rule (0: all "
+        "of them).",
+        bounds=(0, None),
+        metavar="CYCLES",
+        former={"--rrt-size-threshold": "--max-scheduled-ii"},
+    )
+    """A warp-specialised loop whose initiation interval (cycles) must be larger is divided among its roles but not
+    scheduled (None: every loop is)."""
+
+    fast_math: bool = option(
+        False, "--fast-math", "Approximate functions and division; products fused with sums.",
+    )  # fmt: skip
+    """Functions by their .approx instructions, and a product and a sum by one fma, which rounds once."""
+
+    schedule: str | None = option(
+        None, "--schedule", "Take the schedule from this trace, after verifying it.",
+        read=files.read_text, metavar="FILE", is_code=False,
+    )  # fmt: skip
+    """The text of a trace, whose schedule is taken in place of the solver's."""
+
+    lint: Lint = option(
+        "warn", "--lint", "What lints do: warn, fail the build, or nothing.", words=choices(*LINTS), is_code=False
+    )
+    """With "error" a lint ends the compilation."""
+
+    solve_afresh: bool = option(False, "--no-cache", "Solve again, even where the schedule is cached.", is_code=False)
+    """Schedules in the cache are left alone; parser tables are not."""
+
+    verify: bool = option(
+        False,
+        "--verify",
+        "Verify thoroughly what every pass makes, also where that takes longer than the pass.",
+        is_code=False,
+    )
+    """Without, what stages give is verified, by what is quick."""
+
     cache_dir: str | None = None
-    solve_afresh: bool = False
-    fast_math: bool = False
-    lint: Lint = "warn"
+    """Where parser tables and solved schedules are kept (None: nothing is)."""
+
     switches: Switches = NO_SWITCHES
+    """What the environment asks for."""
+
     silenced: tuple[str, ...] = ()
-    ping_pong: bool = True
-    overlap: bool = True
-    persistent: bool = True
-    tile_scheduler: TileScheduler = "auto"
-    multicast: bool = True
-    pairs: bool = True
-    store_role: bool = True
-    dependent_launch: bool = True
-    stmatrix: bool = True
-    arrivals: Arrivals = "warp"
-    tma_loads: bool = True
-    auto_pipeline: bool = True
-    split_loops: bool = True
-    fewer_stages: bool = True
-    register_stages: int | None = None
-    cluster: tuple[int, int, int] | None = None
-    rasterisation: int | None = None
-    consumers: int | None = None
-    subtile: int | None = None
-    tuned_for: str | None = None
+    """Codes of warnings that nobody wants to see ("all": none of them)."""
+
+    errors: tuple[str, ...] = ()
+    """Codes of warnings that end the compilation, where they are not silenced."""
+
     warnings_are_errors: bool = False
+    """A warning that is not silenced ends the compilation."""
+
+    tuned_for: str | None = None
+    """The digest of the only kernel text that the rest is meant for (None: any)."""
 
 
-_VALUES: dict[str, tuple[object, ...]] = {
-    "calibration": CALIBRATIONS,
-    "opt_level": (0, 1, 2, 3),
-    "pipeline_strategy": STRATEGIES,
-    "scheduler": SCHEDULERS,
-    "lint": LINTS,
-    "tile_scheduler": TILE_SCHEDULERS,
-    "arrivals": ARRIVALS,
+OPTIONS = options_of(CompileOptions)
+"""By its field, how each option is spelled that people can give."""
+
+DECIDED = {field: stated for field, stated in OPTIONS.items() if stated.decides}
+"""What -O3 adds to -O2. With what `without` says of all of these both levels have the same schedules and grid."""
+
+
+FORMER_NAMES = {
+    old.removeprefix("--"): field
+    for field, stated in OPTIONS.items()
+    for old, new in stated.former.items()
+    if new == stated.switch
 }
-"""Of the fields that have a few."""
+"""By the names that options had in spaces, files of `tilec tune` and from Python: their fields now."""
 
 
 def check_fields(given: Mapping[str, object]) -> None:
@@ -172,24 +458,17 @@ def check_fields(given: Mapping[str, object]) -> None:
 
             near = get_close_matches(name, CompileOptions.__match_args__, n=1)
             raise ValueError(f"there is no switch {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
-        values = (False, True) if isinstance(getattr(usual, name), bool) else _VALUES.get(name)
-        if values is not None and value not in values:
-            raise ValueError(f"{name} is {' or '.join(map(repr, values))}, not {value!r}")
-
-
-_NOT_ABOUT_CODE = {
-    "target", "calibration", "defines", "entry", "schedule", "cache_dir", "solve_afresh", "lint", "switches",
-    "silenced", "tuned_for", "warnings_are_errors",
-}  # fmt: skip
-"""Of these some have members of their own in a trace; no code depends on the others."""
+        if name in OPTIONS:
+            check_value(name, OPTIONS[name], getattr(usual, name), value)
 
 
 def changed(options: CompileOptions) -> dict[str, str]:
     """What was asked for beside target and constants, where that is not what would be done anyway."""
-    different = _different(options, CompileOptions()) | _different(options.switches, NO_SWITCHES)
-    about_code = {name: _said(value) for name, value in different.items() if name not in _NOT_ABOUT_CODE}
+    different = _different(options, CompileOptions())
+    about_code = {name: said(value) for name, value in different.items() if name in OPTIONS and OPTIONS[name].is_code}
+    environment = {name: said(value) for name, value in _different(options.switches, NO_SWITCHES).items()}
     given = {} if options.schedule is None else {"schedule": "given"}
-    return {name.replace("_", "-"): value for name, value in (about_code | given).items()}
+    return {name.replace("_", "-"): value for name, value in (about_code | environment | given).items()}
 
 
 def _different(record: CompileOptions | Switches, usual: CompileOptions | Switches) -> dict[str, object]:
@@ -198,64 +477,17 @@ def _different(record: CompileOptions | Switches, usual: CompileOptions | Switch
     return {name: getattr(record, name) for name in names if getattr(record, name) != getattr(usual, name)}
 
 
-def _said(value: object) -> str:
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
-
-
-def parse_cluster(text: str) -> tuple[int, int, int]:
-    """`XxY` or `XxYxZ`, as in 2x1; commas do too."""
-    parts = text.lower().replace(",", "x").split("x")
-    if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and int(part) for part in parts):
-        fail("bad-cluster", f"--cluster {text} is no number of blocks", help="write --cluster 2x1")
-    x, y, z = (*map(int, parts), 1, 1)[:3]
-    return x, y, z
-
-
-def parse_rasterisation(text: str) -> int | None:
-    """`auto`, `none` or the rows of a panel."""
-    if text == "auto":
-        return None
-    if text != "none" and not (text.isdecimal() and int(text)):
-        fail(
-            "bad-rasterisation",
-            f"--rasterisation {text} is no order of blocks",
-            help="write auto, none, or the rows of a panel, as in --rasterisation 8",
-        )
-    return 0 if text == "none" else int(text)
-
-
-def parse_register_stages(text: str) -> int | None:
-    """One of `REGISTER_STAGES`."""
-    return None if text == "auto" else int(text)
-
-
-def parse_subtile(text: str) -> int | None:
-    """`auto`, `none` or a number of parts."""
-    if text == "auto":
-        return None
-    if text != "none" and not (text.isdecimal() and int(text)):
-        fail("bad-subtile", f"--subtile {text} is no number of parts", help="write auto, none, or --subtile 2")
-    return 1 if text == "none" else int(text)
-
-
-def parse_define(text: str) -> tuple[str, Value]:
-    """`NAME=VALUE`: an integer, a float, True or False, else a string (quotes are optional)."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        fail("bad-define", f"-D {text} does not define anything", help="write -D NAME=VALUE, as in -D M=4096")
-    try:
-        literal = ast.literal_eval(readers.python_expression(value.strip(" \t")))
-    except (ValueError, TypeError):
-        return name, value
-    return name, literal if isinstance(literal, int | float | bool | str) else value
-
-
 def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
     """Where solved schedules are kept: $TILEC_CACHE_DIR, else tilec/ in the user's cache folder."""
     if chosen := environment.get("TILEC_CACHE_DIR"):
         return chosen
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return str(Path(base) / "tilec")
+
+
+def verifies_everything(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether every compilation is to verify all that it makes: where $TILEC_VERIFY is 1, as in tests."""
+    return environment.get("TILEC_VERIFY") == "1"
 
 
 def switches(environment: Mapping[str, str] = os.environ) -> Switches:

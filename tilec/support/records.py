@@ -1,9 +1,9 @@
 """`dataclass(frozen=True, slots=True)` that costs a tenth of the standard library's to define.
 
 A compiler's nodes are some two hundred classes, and the standard decorator compiles half a dozen methods for each of
-them: more than a tenth of a second before anything has run. Here a class gets its `__init__` compiled when its first
-instance is made, and shares every other method. `dataclasses.replace`, `fields`, `field` and `match` work as ever, and
-a type checker sees the standard decorator.
+them: more than a tenth of a second before anything has run. Here a class gets its `__init__` compiled when something
+first asks for it – the first instance, `inspect.signature`, `help` –, and shares every other method.
+`dataclasses.replace`, `fields`, `field` and `match` work as ever, and a type checker sees the standard decorator.
 """
 
 from __future__ import annotations
@@ -67,11 +67,13 @@ def _nothing(_: object) -> tuple[()]:
     return ()
 
 
-def _init(self: Any, *args: Any, **kwargs: Any) -> None:
-    """Stands in until the first instance is made."""
-    cls = type(self)
-    cls.__init__ = _compile_init(cls)
-    cls.__init__(self, *args, **kwargs)
+class _LazyInit:
+    """Stands in for `__init__` until something asks for it, and puts the compiled one in its own place."""
+
+    def __get__(self, instance: object, owner: Any) -> Any:
+        cls = next(base for base in owner.__mro__ if vars(base).get("__init__") is self)
+        cls.__init__ = _compile_init(cls)
+        return cls.__init__ if instance is None else cls.__init__.__get__(instance, owner)
 
 
 def _compile_init(cls: Any) -> Callable[..., None]:
@@ -103,10 +105,19 @@ def _compile_init(cls: Any) -> Callable[..., None]:
     source = f"def __init__({', '.join(parameters)}):\n" + "\n".join(body or ["    pass"])
     exec(source, given)
     made: Callable[..., None] = given["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made.__annotations__ = {name: f.type for name, f in fields.items() if f.init} | {"return": None}
     return made
 
 
-_ABSENT = object()
+class _Absent:
+    """What stands for a value that is made anew for each instance."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_ABSENT = _Absent()
 
 
 def _eq(self: Any, other: Any) -> Any:
@@ -153,7 +164,7 @@ def _setstate(self: Any, state: list[Any]) -> None:
 
 
 _SHARED: dict[str, Any] = {
-    "__init__": _init,
+    "__init__": _LazyInit(),
     "__eq__": _eq,
     "__hash__": _hash,
     "__repr__": _repr,

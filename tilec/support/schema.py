@@ -44,10 +44,12 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Any other demand on a value, with the words for what is `wanted`."""
+    """Any other demand on a value, with the words for what is `wanted`. One that is `of_any_type` may be asked of any
+    value, so that its words stand for the type's too."""
 
     allows: Callable[[Any], bool]
     wanted: str
+    of_any_type: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,9 @@ def read(wanted: Any, value: object, place: str) -> Any:
     if wanted is Any:
         return value
     if origin is typing.Annotated:
+        for demand in arguments[1:]:
+            if isinstance(demand, Where) and demand.of_any_type and not demand.allows(value):
+                _refuse(place, demand.wanted, value)
         maker = next((demand for demand in arguments[1:] if isinstance(demand, Made)), None)
         made = read(arguments[0], value, place) if maker is None else maker.read(value, place)
         for demand in arguments[1:]:

@@ -7,7 +7,8 @@ from dataclasses import field
 from difflib import get_close_matches
 
 from tilec.support import readers, schema
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import Warn, fail, unheard
+from tilec.support.option_fields import deprecated
 from tilec.support.records import dataclass
 from tilec.tune import knobs
 from tilec.tune.space import Space, SpaceError, Value, space
@@ -21,8 +22,8 @@ class _File:
     options: _Values = field(default_factory=dict)
 
 
-def read(text: str, path: str, constants: Collection[str]) -> Space:
-    """The space of a file, for a kernel with these constants."""
+def read(text: str, path: str, constants: Collection[str], warn: Warn = unheard) -> Space:
+    """The space of a file, for a kernel with these constants. `warn` hears of options by names that they once had."""
     try:
         given = schema.record(_File, readers.toml_table(text), "")
     except schema.SchemaError as error:
@@ -41,9 +42,11 @@ def read(text: str, path: str, constants: Collection[str]) -> Space:
             )
         axes.append((name, _listed(values)))
     for name, values in given.options.items():
-        listed = _listed(values)
-        knobs.check(name, listed, path)
-        axes.append((f"{knobs.DASHES}{name}", listed))
+        listed, now = _listed(values), knobs.current(name)
+        if now != name:
+            warn(deprecated(f"{name} in {path}", now))
+        knobs.check(now, listed, path)
+        axes.append((f"{knobs.DASHES}{now}", listed))
     if not axes:
         fail("bad-space", f"{path} has nothing to try", help="write name = [value, …] lines under [constants]")
     try:

@@ -53,9 +53,10 @@ def read(text: str, path: str) -> Tuned:
         found = schema.record(_File, readers.json_value(text), "")
     except ValueError as error:
         fail("bad-tuned-file", f"{path} is not what tilec tune writes: {error}", help="write it again with tilec tune")
-    for name, value in found.options.items():
+    chosen = {knobs.current(name): value for name, value in found.options.items()}
+    for name, value in chosen.items():
         knobs.check(name, [value], path)
-    options = ((f"{knobs.DASHES}{name}", value) for name, value in found.options.items())
+    options = ((f"{knobs.DASHES}{name}", value) for name, value in chosen.items())
     schedule = json.dumps(found.schedule, ensure_ascii=False)
     return Tuned(found.kernel, found.target, found.entry, (*found.constants.items(), *options), found.tuned, schedule)
 

@@ -17,10 +17,10 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "calibration": ("silicon", "book"),
     "register_stages": (None, 1, 2),
     "rasterisation": (None, 0, 2),
-    "consumers": (None, 1, 2),
+    "consumer_warpgroups": (None, 1, 2),
     "subtile": (None, 1, 2),
     "cluster": (None, (1, 1, 1), (2, 1, 1)),
-    "rrt_size_threshold": (None, 0, 100),
+    "max_scheduled_ii": (None, 0, 100),
 }
 """Of what is no switch."""
 
@@ -33,7 +33,9 @@ NOT_DRAWN = {
     "solve_afresh": "not about code",
     "lint": "not about code",
     "silenced": "not about code",
+    "errors": "not about code",
     "warnings_are_errors": "not about code",
+    "verify": "tests verify everything anyhow",
     "tuned_for": "what tuning writes",
     "search_budget": "tests/sched/test_budget.py ends searches early",
 }

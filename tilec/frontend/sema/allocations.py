@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from tilec.frontend.sema import explicit_roles as teams, pipelines
+from tilec.frontend.sema import evaluate, explicit_roles as roles, pipelines
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.pipeline_records import PIPELINES
+from tilec.frontend.sema.stores import set_variable
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer, Scope
 from tilec.ir.types import DType
@@ -14,9 +16,6 @@ from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER, Reducer, kind_of
 from tilec.ops.signature import Call, Parameter, Signature, as_dtype, as_element, as_shape, bind
 from tilec.ops.values import Pipeline
 from tilec.support.diagnostics import fail
-
-if TYPE_CHECKING:
-    from tilec.frontend.sema.assignments import Assignments
 
 SIGNATURES: dict[str, tuple[Scope, Signature]] = {
     "T.alloc_shared": (
@@ -43,38 +42,38 @@ SIGNATURES: dict[str, tuple[Scope, Signature]] = {
 VARIABLE = Signature("T.alloc_var", (Parameter("dtype"), Parameter("init", None), Parameter("scope", "local.var")))
 
 
-def _reducer(body: Assignments, name: str, node: ast.Call) -> Buffer:
-    call = bind(ALLOCATE_REDUCER, *body.arguments(node), node.span)
+def _reducer(context: Context, name: str, node: ast.Call) -> Buffer:
+    call = bind(ALLOCATE_REDUCER, *evaluate.arguments(context, node), node.span)
     shape, dtype = as_shape(call["shape"], f"the shape of {name}"), as_dtype(call["dtype"])
     kind, everywhere = kind_of(call, dtype)
-    result = Buffer(body.unique.take(name), shape, dtype, "fragment", node.span)
-    parts = replace(result, name=body.unique.take(f"{name}_parts"), scope="reducer")
-    body.buffers.append(result)
-    body.reducers[result.name] = Reducer(result, parts, kind, everywhere)
+    result = Buffer(context.unique.take(name), shape, dtype, "fragment", node.span)
+    parts = replace(result, name=context.unique.take(f"{name}_parts"), scope="reducer")
+    context.buffers.append(result)
+    context.reducers[result.name] = Reducer(result, parts, kind, everywhere)
     return result
 
 
-def allocate_variable(body: Assignments, name: str, node: ast.Call) -> Buffer:
-    positional, keywords = body.arguments(node)
+def allocate_variable(context: Context, name: str, node: ast.Call) -> Buffer:
+    positional, keywords = evaluate.arguments(context, node)
     if len(positional) == 2 and isinstance(positional[1].value, str):
         keywords["scope"] = positional.pop()
     call = bind(VARIABLE, positional, keywords, node.span)
     if call["scope"].value != "local.var":
         call.refuse("scope", '"local.var"')
-    scope: Scope = "local" if node.span in body.differing else "fragment"
-    buffer = Buffer(body.unique.take(name), (1,), as_dtype(call["dtype"]), scope, node.span)
-    body.buffers.append(buffer)
-    body.mutable.add(buffer.name)
+    scope: Scope = "local" if node.span in context.differing else "fragment"
+    buffer = Buffer(context.unique.take(name), (1,), as_dtype(call["dtype"]), scope, node.span)
+    context.buffers.append(buffer)
+    context.mutable.add(buffer.name)
     if call["init"].value is not None:
-        body.set_variable(buffer, call["init"], node.span)
+        set_variable(context, buffer, call["init"], node.span)
     return buffer
 
 
-_OTHERS: dict[str, Callable[[Assignments, str, ast.Call], Buffer | Pipeline]] = {
+OTHERS: dict[str, Callable[[Context, str, ast.Call], Buffer | Pipeline]] = {
     "T.alloc_var": allocate_variable,
     ALLOCATE_REDUCER.name: _reducer,
-    **dict.fromkeys(teams.BARRIERS, teams.barriers),
-    **dict.fromkeys(pipelines.PIPELINES, pipelines.pipeline),
+    **dict.fromkeys(roles.BARRIERS, roles.barriers),
+    **dict.fromkeys(PIPELINES, pipelines.pipeline),
 }
 """By name: what is no tile or array with a shape and a dtype."""
 
@@ -99,19 +98,19 @@ def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call
         )
 
 
-def allocate(body: Assignments, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
+def allocate(context: Context, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
     """`name = T.alloc_…(…)`"""
-    if body.is_parallel:
+    if context.is_parallel:
         fail(
             "tile-op-in-parallel",
-            f"{path} cannot stand inside {body.nest_name}",
+            f"{path} cannot stand inside {context.nest_name}",
             node.span,
             help="allocate before the loop",
         )
-    if path in _OTHERS:
-        return _OTHERS[path](body, name, node)
+    if path in OTHERS:
+        return OTHERS[path](context, name, node)
     scope, signature = SIGNATURES[path]
-    call = bind(signature, *body.arguments(node), node.span)
+    call = bind(signature, *evaluate.arguments(context, node), node.span)
     if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
         call.refuse("scope", '"shared" or "shared.dyn"')
     if scope in ("local", "global") and call["scope"].value != scope:
@@ -129,6 +128,6 @@ def allocate(body: Assignments, name: str, path: str, node: ast.Call) -> Buffer 
     extents = (*shape, lanes) if lanes > 1 else shape
     if scope == "tmem":
         _check_tensor_memory(name, extents, dtype, call)
-    buffer = Buffer(body.unique.take(name), extents, dtype, scope, node.span, lanes)
-    body.buffers.append(buffer)
+    buffer = Buffer(context.unique.take(name), extents, dtype, scope, node.span, lanes)
+    context.buffers.append(buffer)
     return buffer

@@ -16,7 +16,9 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from tilec.ir.tile import Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr
-from tilec.ops.sync import everything, is_explicit
+from tilec.ops.barriers import CpAsyncArrive
+from tilec.ops.meet import Meet
+from tilec.ops.sync import BlockBarrier, CommitCopies, WaitCopies, everything, is_explicit
 from tilec.passes.analysis.ordering import is_asynchronous_copy
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, Warn, fail, unheard, warning
@@ -28,24 +30,25 @@ Groups = list[dict[Buffer, Span]]
 
 def with_awaited(kernel: Kernel, warn: Warn = unheard, mistakes: Mistakes = AT_ONCE) -> Kernel:
     """The kernel, each explicit wait and barrier with the tiles that it waits for as its regions."""
-    explicit = [s for s in walk(kernel.body) if isinstance(s, TileOp) and is_explicit(s)]
+    explicit = [s for s in walk(kernel.body) if is_explicit(s)]
     if not explicit and not any(is_asynchronous_copy(s) for s in walk(kernel.body)):
         return kernel
     for op in explicit:
-        with mistakes.caught():
-            _check_count(kernel, op)
-    counts = [pending for op in explicit if isinstance(pending := dict(op.attrs).get("pending"), int)]
+        if isinstance(op, BlockBarrier):
+            with mistakes.caught():
+                _check_count(kernel, op)
+    counts = [op.pending for op in explicit if isinstance(op, WaitCopies) and op.pending is not None]
     walker = _Walker(warn, max(counts, default=0) + 1)
     return replace(kernel, body=walker.body(kernel.body, []))
 
 
-def _check_count(kernel: Kernel, op: TileOp) -> None:
-    threads = dict(op.attrs).get("threads")
-    if "id" in dict(op.attrs):
+def _check_count(kernel: Kernel, op: BlockBarrier) -> None:
+    threads = op.threads
+    if op.id is not None:
         return  # threads of several roles (`sema.explicit_roles`)
     if threads not in (None, kernel.threads):
         fail(
-            "part-of-a-block",
+            "divergent-barrier",
             "T.sync_threads is for all threads of the block",
             op.span,
             f"{threads} of {kernel.threads}",
@@ -65,7 +68,7 @@ class _Walker:
         above: dict[Buffer, None] = {}  # the shared tiles that statements of this list have touched since a barrier
         new: list[Stmt] = []
         for stmt in stmts:
-            if isinstance(stmt, TileOp) and stmt.name in ("barrier", "meet"):
+            if isinstance(stmt, BlockBarrier | Meet):
                 under_way = {tile for group in groups for tile in group}
                 new.append(_waiting(stmt, [tile for tile in above if tile not in under_way]))
                 above.clear()
@@ -77,17 +80,17 @@ class _Walker:
 
     def statement(self, stmt: Stmt, groups: Groups) -> Stmt:
         match stmt:
-            case TileOp(name="wait"):
-                pending = stmt.attr("pending")
+            case WaitCopies():
+                pending = stmt.pending
                 assert isinstance(pending, int)
                 newest = groups[len(groups) - pending :] if pending else []
                 left = {tile for group in newest for tile in group}
                 older = groups[: len(groups) - len(newest)]
                 groups[:] = newest
                 return _waiting(stmt, list(dict.fromkeys(t for group in older for t in group if t not in left)))
-            case TileOp(name="cp_async_arrive"):
+            case CpAsyncArrive():
                 groups.clear()  # whoever touches the tiles waits for the barrier
-            case TileOp(name="commit"):
+            case CommitCopies():
                 self.begin(groups, {})
             case TileOp() if is_asynchronous_copy(stmt):
                 self.begin(groups, {stmt.regions[1].buffer: stmt.span})
@@ -140,8 +143,8 @@ class _Walker:
         )
 
 
-def _waiting(op: TileOp, tiles: list[Buffer]) -> TileOp:
-    return replace(op, regions=tuple(everything(tile, op.span) for tile in tiles))
+def _waiting(op: BlockBarrier | Meet | WaitCopies, tiles: list[Buffer]) -> TileOp:
+    return replace(op, awaited=tuple(everything(tile, op.span) for tile in tiles))
 
 
 def _steering(stmt: For | While | If) -> tuple[Buffer, ...]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tilec.frontend.sema.context import Context
 from tilec.ir.tile import Binary, Buffer, Expr, Load, Parallel, Region, Store, Var, integer
 from tilec.ir.types import INT32, UINT32
 from tilec.ops.block_scaled import PER_WORD, ROWS
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.support.diagnostics import fail
 
-if TYPE_CHECKING:
-    from tilec.frontend.sema.per_thread import PerThread
-
 TRANSPOSE = Signature("T.tcgen05_sf_warp_transpose", (Parameter("smem_src"),))
 _LINES = ROWS // PER_WORD
 
 
-def transposed(body: PerThread, call: Call) -> None:
+def transposed(context: Context, call: Call) -> None:
     """In place: word r of each 128 becomes a part of line r % 32. Threads take a copy, and put it back in other
     places."""
     region = call.region("smem_src")
@@ -30,10 +26,10 @@ def transposed(body: PerThread, call: Call) -> None:
             f"{tile.name} is {tile.dtype}[{', '.join(map(str, region.extent))}]",
             help='make it by T.alloc_shared((128 * n,), "uint32")',
         )
-    held = Buffer(body.unique.take(f"{tile.name}_words"), (words,), UINT32, "fragment", call.span)
-    body.buffers.append(held)
+    held = Buffer(context.unique.take(f"{tile.name}_words"), (words,), UINT32, "fragment", call.span)
+    context.buffers.append(held)
     for is_read in (True, False):
-        each = Var(body.unique.take("word"))
+        each = Var(context.unique.take("word"))
         if is_read:
             value: Expr = Load(tile, _place(region, each))
             store = Store(held, (each,), value, call.span)
@@ -42,7 +38,7 @@ def transposed(body: PerThread, call: Call) -> None:
             line = _int("add", _int("mul", _int("floormod", word, _LINES), PER_WORD), _int("floordiv", word, _LINES))
             to = _int("add", _int("mul", block, ROWS), line)
             store = Store(tile, _place(region, to), Load(held, (each,)), call.span)
-        body.out.append(Parallel((each,), (words,), (store,), call.span))
+        context.out.append(Parallel((each,), (words,), (store,), call.span))
 
 
 def _place(region: Region, word: Expr) -> tuple[Expr, ...]:

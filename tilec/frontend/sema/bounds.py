@@ -3,15 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
+from tilec.frontend.sema.context import Context
 from tilec.ir.affine import Affine, affine
-from tilec.ir.tile import Buffer, Expr, Region, Var
-from tilec.ops.values import Range, show_shape
+from tilec.ir.tile import Buffer, Expr, Load, Region, Var, walk_expr
+from tilec.ops.values import Access, Range, show_shape
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
 Ranges = Mapping[str, tuple[int, int]]
 """The smallest and largest value of variables, by name."""
+
+
+def check_access(context: Context, access: Access, span: Span, what: Literal["read", "written"]) -> None:
+    """Check that one element may be touched here."""
+    buffer = access.buffer
+    # Every thread has a copy of a single element.
+    is_copied = buffer.name in context.mutable or (what == "read" and buffer.extents == (1,))
+    if buffer.scope == "fragment" and not context.is_parallel and not is_copied:
+        fail(
+            "fragment-index",
+            f"an element of {buffer.name} is {what} outside T.Parallel",
+            span,
+            "a fragment is spread over the threads",
+            help="write `for i in T.Parallel(n):` around it",
+        )
+    if buffer.scope == "tmem":
+        fail(
+            "wrong-scope",
+            f"an element of {buffer.name} is {what}, which lies in tensor memory",
+            span,
+            secondary=(Label(buffer.span, "allocated here"),),
+            help="T.copy it to a fragment first",
+        )
+    if buffer.scope == "global" or context.guards:
+        return
+    check_element(buffer, access.indices, span, context.ranges)
+
+
+def check_loads(context: Context, expr: Expr, span: Span) -> None:
+    """The same of all elements that an expression reads."""
+    for part in walk_expr(expr):
+        if isinstance(part, Load):
+            check_access(context, Access(part.buffer, part.indices), span, "read")
 
 
 def check_element(buffer: Buffer, indices: tuple[Expr | Range, ...], span: Span, ranges: Ranges) -> None:

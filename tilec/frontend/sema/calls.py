@@ -1,58 +1,170 @@
-"""Names of the language that statements alone can carry out, each with the function that does."""
+"""Calls: by what is called, and a name of the language by the table for it; here are those known at compile time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import NoReturn, TypeVar
 
-from tilec.frontend.sema.block_scales import TRANSPOSE, transposed
-from tilec.frontend.sema.pointers import MAKE_TENSOR, make_tensor
-from tilec.frontend.sema.printing import PRINT, print_
-from tilec.frontend.sema.rng import DRAWS, INIT, draw, initialise
-from tilec.frontend.sema.vectors import read_only, wide_load, wide_store
+from tilec.frontend.sema import evaluate, functions, layout_maps, pipelines, tile_scheduler
+from tilec.frontend.sema.context import Context, ReadsValue
+from tilec.frontend.sema.layout_maps import FRAGMENT, LAYOUT, fragment_layout, index_map
+from tilec.frontend.sema.vocabulary import refuse_call
 from tilec.frontend.syntax import ast
-from tilec.ops.signature import Call, Signature, bind
-from tilec.ops.values import Value
-from tilec.ops.vectors import LDG, WIDE
-from tilec.support.records import dataclass
+from tilec.ir.tile import Buffer, LoopLayout
+from tilec.ir.types import DType
+from tilec.ops import python
+from tilec.ops.scalar import FUNCTIONS, convert
+from tilec.ops.signature import Argument, Call, Parameter, Signature, bind
+from tilec.ops.values import (
+    SWIZZLES,
+    Function,
+    Handle,
+    Member,
+    Method,
+    Pipeline,
+    Stage,
+    Swizzle,
+    TileScheduler,
+    Value,
+    VectorType,
+    describe,
+)
+from tilec.ops.vectors import converted
+from tilec.ops.views import DATA
+from tilec.support.diagnostics import fail
 
-if TYPE_CHECKING:
-    from tilec.frontend.sema.per_thread import PerThread
+R = TypeVar("R")
 
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """`takes_values`: an indexed buffer among the arguments is one of its elements."""
-
-    signature: Signature
-    does: Callable[[PerThread, Call], Value]
-    takes_values: bool = False
-
-
-def _done(function: Callable[[PerThread, Call], None]) -> Callable[[PerThread, Call], Value]:
-    return lambda body, call: function(body, call)
-
-
-ACTIONS: dict[str, Form] = {
-    PRINT.name: Form(PRINT, _done(print_)),
-    TRANSPOSE.name: Form(TRANSPOSE, _done(transposed)),
-    INIT.name: Form(INIT, _done(initialise), takes_values=True),
-    **{name: Form(wide.signature, _done(wide_store)) for name, wide in WIDE.items() if wide.stores},
-    # A number that nobody takes is one less to come.
-    **{name: Form(signature, draw) for name, signature in DRAWS.items()},
-}
-"""By name: statements of their own."""
-
-VALUES: dict[str, Form] = {
-    **{name: Form(wide.signature, wide_load) for name, wide in WIDE.items() if not wide.stores},
-    LDG.name: Form(LDG, read_only),
-    **{name: Form(signature, draw) for name, signature in DRAWS.items()},
-    **{name: Form(signature, make_tensor, takes_values=True) for name, signature in MAKE_TENSOR.items()},
-}
-"""By name: those that give a value."""
+_SWIZZLED = Signature(
+    "make_swizzled_layout", (Parameter("buffer"), Parameter("k_major", True), Parameter("allow_pad", True))
+)
 
 
-def carried_out(form: Form, body: PerThread, node: ast.Call) -> Value:
+def call(context: Context, node: ast.Call) -> Value:
     """The value of a call, and what it does."""
-    arguments = body.operands(node) if form.takes_values else body.arguments(node)
-    return form.does(body, bind(form.signature, *arguments, node.span))
+    value = _called(context, node)
+    context.budget.grow(value, node.span)
+    return value
+
+
+def _called(context: Context, node: ast.Call) -> Value:
+    function = context.value(node.function)
+    match function:
+        case DType():
+            return convert(_only(context, node, f"T.{function.name}"), function)
+        case VectorType():
+            return converted(_only(context, node, f"T.{function}"), function)
+        case Method(owner=owner):
+            return _METHODS.get(type(owner), _of_value)(context, function, node)
+        case Function():
+            return functions.called(context, function, *evaluate.arguments(context, node), node.span)
+        case Member(path=path):
+            reads = context.dispatch.values.get(path) or _ANYWHERE.get(path.rpartition(".")[2])
+        case _:
+            fail("not-callable", "this cannot be called", node.function.span, f"this is {describe(function)}")
+    return (reads or context.dispatch.otherwise)(context, path, node)
+
+
+def _only(context: Context, node: ast.Call, name: str) -> Argument:
+    """What a type converts."""
+    if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+        fail("wrong-argument", f"{name}(x) takes one value", node.span)
+    return evaluate.operand(context, node.args[0])
+
+
+# ---- methods ---------------------------------------------------------------------------------------------------------
+
+
+def _of_buffer(context: Context, function: Method, node: ast.Call) -> NoReturn:
+    if function.name == DATA:
+        fail("not-callable", f"`.{DATA}` is no function", node.function.span)
+    fail("not-a-value", f".{function.name}() gives no value", node.span, help="write it as a statement")
+
+
+def _of_value(context: Context, function: Method, node: ast.Call) -> Value:
+    """One of Python's own."""
+    operands = _all_looked_at(context, node)
+    context.budget.look(function.owner, node.span)
+    made = python.method(function.owner, function.name, *operands, node.span)
+    context.budget.look(made, node.span)
+    return made
+
+
+_METHODS: dict[type, Callable[[Context, Method, ast.Call], Value]] = {
+    TileScheduler: tile_scheduler.called,
+    Pipeline: pipelines.called,
+    Handle: pipelines.called,
+    Stage: pipelines.called,
+    LoopLayout: layout_maps.called,
+    Buffer: _of_buffer,
+}
+"""By what has the method."""
+
+
+# ---- names of the language -------------------------------------------------------------------------------------------
+
+
+def bound(
+    signature: Signature, does: Callable[[Context, Call], R], takes_values: bool = False
+) -> Callable[[Context, str, ast.Call], R]:
+    """A name whose arguments are bound to a signature. `takes_values`: an indexed buffer among them is one of its
+    elements."""
+    arguments = evaluate.operands if takes_values else evaluate.arguments
+    return lambda context, path, node: does(context, bind(signature, *arguments(context, node), node.span))
+
+
+def _swizzled(context: Context, path: str, node: ast.Call) -> Swizzle:
+    bind(_SWIZZLED, *evaluate.arguments(context, node), node.span)
+    return Swizzle(SWIZZLES[path.rpartition(".")[2]])
+
+
+def _multiprocessors(context: Context, path: str, node: ast.Call) -> int:
+    return context.multiprocessors()
+
+
+def _tile_scheduler(context: Context, path: str, node: ast.Call) -> TileScheduler:
+    return tile_scheduler.tile_scheduler(*evaluate.operands(context, node), node.span, context.multiprocessors())
+
+
+def _function(context: Context, path: str, node: ast.Call) -> Value:
+    """A function of numbers."""
+    function = FUNCTIONS[path]
+    if not function.is_guarded:
+        return function.build(bind(function.signature, *evaluate.operands(context, node), node.span))
+    with context.guarded():
+        arguments = evaluate.operands(context, node)
+    return function.build(bind(function.signature, *arguments, node.span))
+
+
+def _of_python(context: Context, path: str, node: ast.Call) -> Value:
+    if path in python.IMMEDIATE:
+        return python.call(path, *evaluate.operands(context, node), node.span)
+    made = python.call(path, *_all_looked_at(context, node), node.span)
+    context.budget.look(made, node.span)
+    return made
+
+
+def _all_looked_at(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
+    """The operands of a function that looks at all that is in them."""
+    positional, keywords = evaluate.operands(context, node)
+    for argument in (*positional, *keywords.values()):
+        context.budget.look(argument.value, argument.span)
+    return positional, keywords
+
+
+def unknown(context: Context, path: str, node: ast.Call) -> NoReturn:
+    """A name that has no value here."""
+    refuse_call(path, node)
+
+
+_ANYWHERE: dict[str, ReadsValue] = {**dict.fromkeys(SWIZZLES, _swizzled), "get_num_sms": _multiprocessors}
+"""By the last word of a name: from whichever module they come."""
+
+AT_COMPILE_TIME: dict[str, ReadsValue] = {
+    FRAGMENT.name: bound(FRAGMENT, fragment_layout),
+    LAYOUT.name: bound(LAYOUT, index_map),
+    tile_scheduler.SCHEDULER.name: _tile_scheduler,
+    **dict.fromkeys(FUNCTIONS, _function),
+    **dict.fromkeys(python.NAMES, _of_python),
+}
+"""Names that have a value at the top of a file, too."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from tilec.ir.tile import Ask, Buffer, For, If, Kernel, Parallel, Stmt, TileOp, While, with_attr
+from tilec.ir.tile import Ask, Buffer, For, If, Kernel, Parallel, Stmt, While
+from tilec.ops.copy import Copy
+from tilec.ops.im2col import Im2col
 from tilec.ops.signature import Argument, nearest
 from tilec.ops.values import Dictionary, Entry, Member, describe
 from tilec.support.diagnostics import Warn, fail, warning
@@ -108,8 +110,8 @@ def following(kernel: Kernel, asks: Iterable[Ask]) -> Kernel:
 
 def _without_tma(stmt: Stmt) -> Stmt:
     match stmt:
-        case TileOp(name="copy" | "im2col"):
-            return with_attr(stmt, "tma", False)
+        case Copy() | Im2col():
+            return replace(stmt, tma=False)
         case For(body=body) | While(body=body) | Parallel(body=body):
             return replace(stmt, body=tuple(map(_without_tma, body)))
         case If(then=then, orelse=orelse):

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from tilec.frontend.sema.evaluate import Evaluator
+from tilec.frontend.sema import evaluate
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.dispatch import COMPILE_TIME
 from tilec.frontend.sema.functions import check_assert, kind, run, unpack
 from tilec.frontend.sema.recover import bound_names, poison
 from tilec.frontend.sema.scope import Binding, Bound, Scope
@@ -58,13 +60,13 @@ class Defines:
             )
         return given
 
-    def argument(self, evaluator: Evaluator, function: str, node: ast.Parameter) -> Value:
+    def argument(self, context: Context, function: str, node: ast.Parameter) -> Value:
         """The value of a parameter that is known at compile time: what -D gives it, or its default."""
         if node.kind:
             fail("unsupported-syntax", "the parameters of a kernel's function have names", node.span)
         self.known[node.name] = None
         if node.default is not None:
-            value = evaluator.value(node.default)
+            value = context.value(node.default)
             return self.replaced(node.name, value, node.span) if node.name in self else value
         if node.name not in self:
             fail(
@@ -103,7 +105,7 @@ class Constants:
         self.defines, self.files, self.path = defines, files, path
         self.ran: dict[str, Scope] = {} if ran is None else ran
         self.scope = Scope(_builtins(), bound=bound)
-        self.evaluator = Evaluator(self.scope, mistakes=mistakes or Mistakes())
+        self.context = Context(self.scope, COMPILE_TIME, mistakes=mistakes or Mistakes())
         self.defined: dict[str, Span] = {}
 
     def run(self, module: ast.Module) -> Scope:
@@ -116,7 +118,7 @@ class Constants:
                 self._statement(statement)
             except CompileError as error:
                 if not self._set_aside(statement, error):
-                    self.evaluator.mistakes.add(error)
+                    self.context.mistakes.add(error)
                     poison(self.scope, statement)
 
     def _set_aside(self, node: ast.Stmt, error: CompileError) -> bool:
@@ -134,11 +136,11 @@ class Constants:
             case ast.Import():
                 self._import(node)
             case ast.Assign(targets=targets, value=value):
-                argument = self.evaluator.argument(value)
+                argument = evaluate.argument(self.context, value)
                 for target in targets:
                     self._define(target, argument)
             case ast.AnnotatedAssign(target=target, value=value) if value is not None:
-                self._define(target, self.evaluator.argument(value))
+                self._define(target, evaluate.argument(self.context, value))
             case ast.Function():
                 self._claim(node.name, node.name_span)
                 self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
@@ -149,14 +151,14 @@ class Constants:
             case ast.Evaluate(value=ast.Call() as call) if not self._is_language(call):
                 self._carry_out(call)
             case ast.Assert():
-                check_assert(self.evaluator, node)
+                check_assert(self.context, node)
             case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
                 # What a Python run would do with the file is not part of it here.
                 return
             case ast.If(condition=condition, then=then, orelse=orelse):
-                self._all(then if self.evaluator.decided(condition) else orelse)
+                self._all(then if evaluate.decided(self.context, condition) else orelse)
             case ast.For() | ast.AugmentedAssign() | ast.Raise():
-                run(self.evaluator, node)
+                run(self.context, node)
             case _:
                 fail(
                     "misplaced-statement",
@@ -165,14 +167,14 @@ class Constants:
                 )
 
     def _is_language(self, call: ast.Call) -> bool:
-        callee = self.evaluator.value(call.function)
+        callee = self.context.value(call.function)
         return isinstance(callee, Member) and callee.path.startswith("T.")
 
     def _carry_out(self, call: ast.Call) -> None:
         """A call that stands alone: of a function of the file, which may assert something. Anything else does something
         to the world, as `print(…)` or `tilelang.disable_cache()`."""
-        if isinstance(self.evaluator.value(call.function), Function):
-            self.evaluator.value(call)
+        if isinstance(self.context.value(call.function), Function):
+            self.context.value(call)
 
     def _claim(self, name: str, span: Span) -> None:
         if name in self.defined:
@@ -237,8 +239,8 @@ class Constants:
     def _ran(self, path: str) -> Scope:
         """The names of a file that is imported: it runs once."""
         if path not in self.ran:
-            file = Constants(self.defines, self.files, path, self.evaluator.mistakes, self.ran, self.scope.bound)
-            file.evaluator.budget = self.evaluator.budget
+            file = Constants(self.defines, self.files, path, self.context.mistakes, self.ran, self.scope.bound)
+            file.context.budget = self.context.budget
             self.ran[path] = file.scope
             file.run(self.files[path])
         return self.ran[path]

@@ -5,13 +5,15 @@ Its body says what its parameters are, `T.const` names sizes that -D gives, `T.e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
+from tilec.frontend.sema import assignments, evaluate
 from tilec.frontend.sema.constants import Defines
+from tilec.frontend.sema.context import Context, ReadsStatement
 from tilec.frontend.sema.functions import named
 from tilec.frontend.sema.launch import Param, folded, parameter
 from tilec.frontend.sema.recover import bound_names
-from tilec.frontend.sema.statements import Body
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer
 from tilec.ops.signature import Parameter, Signature, as_element, as_extents, bind
@@ -26,15 +28,29 @@ _AT_COMPILE_TIME = ("int", "float", "bool", "str", "tuple", "list", "dict", "T.d
 
 
 @dataclass(slots=True)
-class Eager(Body):
-    """The body of such a function. `inputs` are its parameters by name, None until one is declared; `results` the
-    tensors that T.empty makes, `returned` what it says to return."""
+class Eager:
+    """The declarations in the body of such a function. `inputs` are its parameters by name, None until one is declared;
+    `results` the tensors that T.empty makes, `returned` what it says to return."""
 
-    defines: Defines = field(default_factory=lambda: Defines({}))
+    context: Context
+    defines: Defines
     inputs: dict[str, Param | None] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
     results: list[Buffer] = field(default_factory=list)
     returned: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """What only such a kernel may say is read here."""
+        common = self.context.dispatch
+        statements: dict[type[ast.Stmt], ReadsStatement] = {
+            ast.AnnotatedAssign: self._annotated,
+            ast.Assign: self._assign,
+            ast.Return: self._return,
+        }
+        values = {CONST.name: self._const, EMPTY.name: self._unnamed}
+        self.context.dispatch = replace(
+            common, statements={**common.statements, **statements}, values={**common.values, **values}
+        )
 
     def params(self) -> tuple[Param, ...]:
         """In the order of the header, then what is returned in the order of its declaration."""
@@ -54,8 +70,8 @@ class Eager(Body):
             try:
                 self._parameter(function, node, node.name in declared)
             except CompileError as error:
-                self.mistakes.add(error)
-                self.scope.poison(node.name, node.span)
+                self.context.mistakes.add(error)
+                self.context.scope.poison(node.name, node.span)
 
     def _sizes(self, function: ast.Function) -> None:
         """Names in the types of parameters that nothing in the file defines: the kernel's callers would, and so does
@@ -64,15 +80,15 @@ class Eager(Body):
         types += [s.annotation for s in function.body if isinstance(s, ast.AnnotatedAssign) and s.value is None]
         defined = {p.name for p in named(function)} | {n for s in function.body for n, _ in bound_names(s)}
         for node in (n for annotation in types for n in ast.walk(annotation)):
-            if not isinstance(node, ast.Name) or node.id in defined or self.scope.find(node.id) is not None:
+            if not isinstance(node, ast.Name) or node.id in defined or self.context.scope.find(node.id) is not None:
                 continue
             self.defines.known[node.id] = None
             if node.id in self.defines:
-                self.scope.bind(node.id, self.defines.given[node.id], node.span)
+                self.context.scope.bind(node.id, self.defines.given[node.id], node.span)
                 continue
             defined.add(node.id)
-            self.scope.poison(node.id, node.span)
-            with self.mistakes.caught():
+            self.context.scope.poison(node.id, node.span)
+            with self.context.mistakes.caught():
                 fail(
                     "missing-define",
                     f"nothing gives {node.id} a value",
@@ -82,14 +98,14 @@ class Eager(Body):
 
     def _parameter(self, function: ast.Function, node: ast.Parameter, is_declared: bool) -> None:
         name = node.name
-        if name in self.inputs or name in self.scope.names:
+        if name in self.inputs or name in self.context.scope.names:
             fail("duplicate-definition", f"parameter `{name}` appears twice", node.span)
         if is_declared:
             self.inputs[name] = None
             self.spans[name] = node.span
             return
         if node.annotation is not None and self._is_type(node.annotation):
-            self.inputs[name] = parameter(self, name, node.annotation, node.span)
+            self.inputs[name] = parameter(self.context, name, node.annotation, node.span)
             return
         if node.annotation is None and node.default is None and name not in self.defines:
             self.defines.known[name] = None
@@ -99,7 +115,7 @@ class Eager(Body):
                 node.span,
                 help=f"write `{name}: T.Tensor((M, N), dtype)` in the body, or compile with -D {name}=…",
             )
-        self.scope.bind(name, self.defines.argument(self, function.name, node), node.span)
+        self.context.scope.bind(name, self.defines.argument(self.context, function.name, node), node.span)
 
     def _is_type(self, annotation: ast.Expr) -> bool:
         """Whether an annotation of the header is a tensor's or a scalar's type, as seen without evaluating others."""
@@ -107,66 +123,59 @@ class Eager(Body):
             case ast.Call(function=inner) | ast.Subscript(value=inner):
                 return self._is_type(inner)
             case ast.Attribute(value=ast.Name() as owner, name=name):
-                value = self.value(annotation) if self._is_language(owner) else None
+                value = self.context.value(annotation) if self._is_language(owner) else None
                 return name != "dtype" and value is not None
             case ast.Name(id=name):
-                binding = self.scope.find(name)
+                binding = self.context.scope.find(name)
                 value = None if binding is None else binding.value
                 return isinstance(value, Member) and value.path.startswith("T.") and value.path != "T.dtype"
             case _:
                 return False
 
     def _is_language(self, owner: ast.Name) -> bool:
-        binding = self.scope.find(owner.id)
+        binding = self.context.scope.find(owner.id)
         return binding is not None and binding.value == Member("T")
 
     # ---- declarations in the body ------------------------------------------------------------------------------------
 
-    def statement(self, node: ast.Stmt) -> None:
+    def _annotated(self, context: Context, node: ast.AnnotatedAssign) -> None:
         match node:
-            case ast.AnnotatedAssign(target=ast.Name(id=name), annotation=annotation, value=None) if (
-                name in self.inputs
-            ):
-                if self.inputs[name] is not None:
-                    first = Label(self.spans[name], "first here")
-                    fail("duplicate-definition", f"`{name}` is declared twice", node.span, secondary=(first,))
-                self.spans[name] = node.span
-                self.inputs[name] = parameter(self, name, annotation, node.span)
-            case ast.Assign(targets=(ast.Name(id=name) as target,), value=ast.Call() as call) if (
-                self.callee(call) == "T.empty"
-            ):
-                self.scope.bind(name, self._empty(name, call), target.span)
-            case ast.Return(value=value):
-                self._return(node, value)
+            case ast.AnnotatedAssign(target=ast.Name(id=name), value=None) if name in self.inputs:
+                self._declare(name, node)
             case _:
-                Body.statement(self, node)
+                assignments.annotated(context, node)
 
     def _declare(self, name: str, node: ast.AnnotatedAssign) -> None:
         if self.inputs[name] is not None:
             first = Label(self.spans[name], "first here")
             fail("duplicate-definition", f"`{name}` is declared twice", node.span, secondary=(first,))
         self.spans[name] = node.span
-        self.inputs[name] = parameter(self, name, node.annotation, node.span)
+        self.inputs[name] = parameter(self.context, name, node.annotation, node.span)
+
+    def _assign(self, context: Context, node: ast.Assign) -> None:
+        match node:
+            case ast.Assign(targets=(ast.Name(id=name) as target,), value=ast.Call() as call) if (
+                evaluate.callee(context, call) == EMPTY.name
+            ):
+                context.scope.bind(name, self._empty(name, call), target.span)
+            case _:
+                assignments.assign(context, node)
 
     def _empty(self, name: str, node: ast.Call) -> Buffer:
-        call = bind(EMPTY, *self.arguments(node), node.span)
+        call = bind(EMPTY, *evaluate.arguments(self.context, node), node.span)
         shape = tuple(map(folded, as_extents(call["shape"], f"the shape of {name}")))
         dtype, lanes = as_element(call["dtype"])
         extents = (*shape, lanes) if lanes > 1 else shape
-        result = Buffer(self.unique.take(name), extents, dtype, "global", node.span, lanes)
+        result = Buffer(self.context.unique.take(name), extents, dtype, "global", node.span, lanes)
         self.results.append(result)
         return result
 
-    def effectful(self, path: str, node: ast.Call) -> Value:
-        if path == "T.const":
-            return self._const(node)
-        if path == "T.empty":
-            fail("not-a-value", "T.empty needs a name", node.span, help="write `C = T.empty(shape, dtype)`")
-        return Body.effectful(self, path, node)
+    def _unnamed(self, context: Context, path: str, node: ast.Call) -> NoReturn:
+        fail("not-a-value", f"{path} needs a name", node.span, help="write `C = T.empty(shape, dtype)`")
 
-    def _const(self, node: ast.Call) -> Value:
+    def _const(self, context: Context, path: str, node: ast.Call) -> Value:
         """`T.const("M, N")`: the numbers that -D gives these names."""
-        call = bind(CONST, *self.arguments(node), node.span)
+        call = bind(CONST, *evaluate.arguments(context, node), node.span)
         text = call["name"].value
         names = text.replace(",", " ").split() if isinstance(text, str) else []
         if not names or not all(name.isidentifier() for name in names):
@@ -192,8 +201,8 @@ class Eager(Body):
 
     # ---- what it returns ---------------------------------------------------------------------------------------------
 
-    def _return(self, node: ast.Return, value: ast.Expr | None) -> None:
-        given = () if value is None else self.value(value)
+    def _return(self, context: Context, node: ast.Return) -> None:
+        given = () if node.value is None else context.value(node.value)
         listed = given if isinstance(given, tuple) else (given,)
         for result in listed:
             if not isinstance(result, Buffer) or result not in self.results:

@@ -8,12 +8,13 @@ from typing import Literal, TypedDict
 
 from tilec.frontend.sema import configs
 from tilec.frontend.sema.constants import Constants, Define, Defines
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.dispatch import KERNEL
 from tilec.frontend.sema.eager import Eager
 from tilec.frontend.sema.functions import is_eager, kind, named, run_function
 from tilec.frontend.sema.launch import Incomplete, header, kernel
 from tilec.frontend.sema.per_thread import settled
 from tilec.frontend.sema.scope import Bound, Scope
-from tilec.frontend.sema.statements import Body
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Ask, Kernel
 from tilec.ops.signature import Argument, nearest
@@ -30,7 +31,7 @@ class _Anew(TypedDict):
 
     mistakes: Mistakes
     multiprocessors: Callable[[], int]
-    usual_cluster: tuple[int, int, int]
+    default_cluster: tuple[int, int, int]
 
 
 _NO_FILES: Mapping[str, ast.Module] = {}
@@ -49,13 +50,13 @@ def elaborate(
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
     multiprocessors: Callable[[], int] = lambda: 1,
-    usual_cluster: tuple[int, int, int] = (1, 1, 1),
+    default_cluster: tuple[int, int, int] = (1, 1, 1),
 ) -> Kernel:
     """The kernel `entry`, or the only one, as tile IR. `defines` replace constants of the file; `warn` is told what is
     odd but not wrong; `files` are those that it imports; `multiprocessors` says how many the GPU has, and
-    `usual_cluster` in what clusters of blocks a kernel runs that does not say."""
+    `default_cluster` in what clusters of blocks a kernel runs that does not say."""
     functions = (_choose(module, source, entry),)
-    (only,) = _elaborated(module, functions, defines, warn, files, multiprocessors, usual_cluster)
+    (only,) = _elaborated(module, functions, defines, warn, files, multiprocessors, default_cluster)
     return only
 
 
@@ -67,7 +68,7 @@ def elaborate_all(
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
     multiprocessors: Callable[[], int] = lambda: 1,
-    usual_cluster: tuple[int, int, int] = (1, 1, 1),
+    default_cluster: tuple[int, int, int] = (1, 1, 1),
     mistakes: Mistakes | None = None,
     bound: Bound | None = None,
 ) -> tuple[Kernel, ...]:
@@ -75,7 +76,7 @@ def elaborate_all(
     what that leaves of it. `bound` is told what each name is given."""
     functions = _kernels(module) if entry is None else ()
     functions = functions or [_choose(module, source, entry)]
-    return _elaborated(module, functions, defines, warn, files, multiprocessors, usual_cluster, mistakes, bound)
+    return _elaborated(module, functions, defines, warn, files, multiprocessors, default_cluster, mistakes, bound)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> ast.Fu
     if len(kernels) > 1:
         first, *others = kernels.values()
         fail(
-            "which-entry",
+            "ambiguous-entry",
             f"{source.path} has {len(kernels)} kernels",
             first.name_span,
             "one of them",
@@ -141,7 +142,7 @@ def _elaborated(
     warn: Warn,
     files: Mapping[str, ast.Module],
     multiprocessors: Callable[[], int],
-    usual_cluster: tuple[int, int, int],
+    default_cluster: tuple[int, int, int],
     known: Mistakes | None = None,
     bound: Bound | None = None,
 ) -> tuple[Kernel, ...]:
@@ -150,8 +151,8 @@ def _elaborated(
     arguments = {p.name for f in functions if _style(f) != "bare" for p in named(f)}
     defines = Defines(given or {}, parameters=arguments)
     constants = Constants(defines, files, mistakes=mistakes, bound=bound)
-    constants.evaluator.multiprocessors = multiprocessors
-    constants.evaluator.usual_cluster = usual_cluster
+    constants.context.multiprocessors = multiprocessors
+    constants.context.default_cluster = default_cluster
     constants.run(module)
     made: list[Kernel] = []
     for function in functions:
@@ -182,36 +183,36 @@ def _made(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
 
 def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn) -> Kernel:
     def attempt(differing: set[Span], warn: Warn) -> Kernel:
-        body = Body(Scope(scope, "the function"), warn=warn, differing=differing, **_anew(constants))
-        params = header(body, function)
-        built = kernel(function, body, lambda: params)
-        constants.evaluator.mistakes.join(body.asides)
-        return configs.following(built, (*_asks(function, constants, warn), *body.hints.asks))
+        context = Context(Scope(scope, "the function"), KERNEL, warn=warn, differing=differing, **_anew(constants))
+        params = header(context, function)
+        built = kernel(function, context, lambda: params)
+        constants.context.mistakes.join(context.schedule_mistakes)
+        return configs.following(built, (*_asks(function, constants, warn), *context.hints.asks))
 
     return settled(attempt, warn)
 
 
 def _anew(constants: Constants) -> _Anew:
     """What each attempt begins with."""
-    evaluator = constants.evaluator
+    context = constants.context
     return {
         "mistakes": Mistakes(),
-        "multiprocessors": evaluator.multiprocessors,
-        "usual_cluster": evaluator.usual_cluster,
+        "multiprocessors": context.multiprocessors,
+        "default_cluster": context.default_cluster,
     }
 
 
 def _eager(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
     def attempt(differing: set[Span], warn: Warn) -> Kernel:
         scope = Scope(constants.scope, function.name, is_function=True)
-        defines = constants.defines
-        body = Eager(scope, warn=warn, differing=differing, defines=defines, **_anew(constants))
-        body.header(function)
-        built = kernel(function, body, body.params)
-        constants.evaluator.mistakes.join(body.asides)
-        body.check_returned(function)
-        built = replace(built, outputs=body.returned or ())
-        return configs.following(built, (*_asks(function, constants, warn), *body.hints.asks))
+        context = Context(scope, KERNEL, warn=warn, differing=differing, **_anew(constants))
+        eager = Eager(context, constants.defines)
+        eager.header(function)
+        built = kernel(function, context, eager.params)
+        constants.context.mistakes.join(context.schedule_mistakes)
+        eager.check_returned(function)
+        built = replace(built, outputs=eager.returned or ())
+        return configs.following(built, (*_asks(function, constants, warn), *context.hints.asks))
 
     if (out := _keyword(function, "out_idx", constants)) is not None:
         fail(
@@ -234,22 +235,19 @@ def _from_factory(function: ast.Function, constants: Constants, warn: Warn) -> K
 
 
 def _called(factory: ast.Function, constants: Constants) -> Function:
-    evaluator, defines = constants.evaluator, constants.defines
+    context, defines = constants.context, constants.defines
     scope = Scope(constants.scope, factory.name, is_function=True)
-    outer, evaluator.scope = evaluator.scope, scope
-    known = evaluator.mistakes.met
-    try:
+    known = context.mistakes.met
+    with context.reading_in(scope):
         for p in named(factory):
             try:
-                scope.bind(p.name, defines.argument(evaluator, factory.name, p), p.span)
+                scope.bind(p.name, defines.argument(context, factory.name, p), p.span)
             except CompileError as error:
-                evaluator.mistakes.add(error)
+                context.mistakes.add(error)
                 scope.poison(p.name, p.span)
-        made = run_function(evaluator, factory)
-    finally:
-        evaluator.scope = outer
+        made = run_function(context, factory)
     if not isinstance(made, Function) or made.kind != "kernel":
-        if evaluator.mistakes.met > known:
+        if context.mistakes.met > known:
             raise CompileError
         fail(
             "returns-no-kernel",
@@ -266,7 +264,7 @@ def _keyword(function: ast.Function, name: str, constants: Constants) -> Argumen
     for decorator in function.decorators:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.name == name:
-                return Argument(constants.evaluator.value(keyword.value), keyword.span)
+                return Argument(constants.context.value(keyword.value), keyword.span)
     return None
 
 

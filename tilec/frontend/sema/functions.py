@@ -5,9 +5,12 @@ Everything in them is known then, so that nothing of it is left in the kernel. W
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NoReturn
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, NoReturn
 
+from tilec.frontend.sema import evaluate, macros
+from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.recover import poison
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
@@ -17,12 +20,9 @@ from tilec.ops.values import Function, Value, describe
 from tilec.support.diagnostics import CompileError, Label, fail, instead
 from tilec.support.source import Span
 
-if TYPE_CHECKING:
-    from tilec.frontend.sema.evaluate import Evaluator
 
-
-def bound(
-    evaluator: Evaluator, function: Function, positional: Sequence[Argument], keywords: dict[str, Argument], span: Span
+def _bound(
+    context: Context, function: Function, positional: Sequence[Argument], keywords: dict[str, Argument], span: Span
 ) -> Scope:
     """The scope of a call: the parameters with their arguments, or their defaults."""
     node, name = function.node, function.name
@@ -36,7 +36,7 @@ def bound(
             only_keywords = True
             if p.name:
                 collected = tuple(a.value for a in rest)
-                evaluator.budget.look(collected, p.span)
+                context.budget.look(collected, p.span)
                 scope.bind(p.name, collected, p.span)
                 rest = []
         elif rest and not only_keywords:
@@ -46,7 +46,7 @@ def bound(
         elif p.name in left:
             scope.bind(p.name, left.pop(p.name).value, p.span)
         elif p.default is not None:
-            scope.bind(p.name, _default(evaluator, function, p.default), p.span)
+            scope.bind(p.name, _default(context, function, p.default), p.span)
         else:
             fail("missing-argument", f"{name} needs `{p.name}`", span, secondary=(Label(p.span, "declared here"),))
     if rest:
@@ -59,12 +59,9 @@ def bound(
     return scope
 
 
-def _default(evaluator: Evaluator, function: Function, node: ast.Expr) -> Value:
-    outer, evaluator.scope = evaluator.scope, function.scope
-    try:
-        return evaluator.value(node)
-    finally:
-        evaluator.scope = outer
+def _default(context: Context, function: Function, node: ast.Expr) -> Value:
+    with context.reading_in(function.scope):
+        return context.value(node)
 
 
 class _Left(Exception):
@@ -79,61 +76,61 @@ class _Returned(Exception):
         self.value = value
 
 
-def run_function(evaluator: Evaluator, node: ast.Function) -> Value:
+def run_function(context: Context, node: ast.Function) -> Value:
     """What the body of a function returns. What calls it is wrong where one of its statements is; of a function that
     nothing calls, all of them are tried."""
-    is_outermost = evaluator.budget.calls == 0
+    is_outermost = context.budget.calls == 0
     try:
         for statement in node.body:
             try:
-                run(evaluator, statement)
+                run(context, statement)
             except CompileError as error:
                 if not is_outermost or isinstance(statement, ast.Return):
                     raise
-                evaluator.mistakes.add(error)
-                poison(evaluator.scope, statement)
+                context.mistakes.add(error)
+                poison(context.scope, statement)
     except _Returned as returned:
         return returned.value
     return None
 
 
-def run(evaluator: Evaluator, node: ast.Stmt) -> None:
+def run(context: Context, node: ast.Stmt) -> None:
     """Carry out one statement at compile time."""
-    evaluator.budget.step(node.span)
+    context.budget.step(node.span)
     match node:
         case ast.Return(value=value):
-            raise _Returned(None if value is None else evaluator.value(value))
+            raise _Returned(None if value is None else context.value(value))
         case ast.Assign(targets=targets, value=value):
-            argument = evaluator.operand(value)
+            argument = evaluate.operand(context, value)
             for target in targets:
-                bind_target(evaluator.scope, target, argument)
+                bind_target(context.scope, target, argument)
         case ast.AnnotatedAssign(target=target, value=value) if value is not None:
-            bind_target(evaluator.scope, target, evaluator.operand(value))
+            bind_target(context.scope, target, evaluate.operand(context, value))
         case ast.AugmentedAssign(target=target, op=op, value=value):
-            made = arithmetic.binary(op, evaluator.operand(target), evaluator.operand(value), node.span)
-            bind_target(evaluator.scope, target, Argument(made, node.span))
+            made = arithmetic.binary(op, evaluate.operand(context, target), evaluate.operand(context, value), node.span)
+            bind_target(context.scope, target, Argument(made, node.span))
         case ast.If(condition=condition, then=then, orelse=orelse):
-            for statement in then if evaluator.decided(condition) else orelse:
-                run(evaluator, statement)
+            for statement in then if evaluate.decided(context, condition) else orelse:
+                run(context, statement)
         case ast.For(target=target, iterable=iterable, body=body):
-            given = evaluator.operand(iterable)
+            given = evaluate.operand(context, iterable)
             for item in python.items(given.value, given.span):
-                bind_target(evaluator.scope, target, Argument(item, given.span))
-                if not _trip(evaluator, body):
+                bind_target(context.scope, target, Argument(item, given.span))
+                if not _trip(context, body):
                     break
         case ast.While(condition=condition, body=body):
-            while evaluator.decided(condition) and _trip(evaluator, body):
+            while evaluate.decided(context, condition) and _trip(context, body):
                 pass
         case ast.Break() | ast.Continue():
             raise _Left(isinstance(node, ast.Break))
         case ast.Assert():
-            check_assert(evaluator, node)
+            check_assert(context, node)
         case ast.Raise():
-            refuse_raise(evaluator, node)
+            refuse_raise(context, node)
         case ast.Function():
-            evaluator.scope.bind(node.name, Function(node, evaluator.scope, kind(node)), node.name_span)
+            context.scope.bind(node.name, Function(node, context.scope, kind(node)), node.name_span)
         case ast.Evaluate(value=ast.Call() as call):
-            evaluator.value(call)
+            context.value(call)
         case ast.Evaluate(value=ast.String() | ast.Constant(name="...")) | ast.Pass():
             return
         case _:
@@ -145,11 +142,11 @@ def run(evaluator: Evaluator, node: ast.Stmt) -> None:
             )
 
 
-def _trip(evaluator: Evaluator, body: tuple[ast.Stmt, ...]) -> bool:
+def _trip(context: Context, body: tuple[ast.Stmt, ...]) -> bool:
     """One trip of a loop; whether there may be another."""
     try:
         for statement in body:
-            run(evaluator, statement)
+            run(context, statement)
     except _Left as left:
         return not left.is_break
     return True
@@ -181,23 +178,23 @@ def unpack(items: Sequence[ast.Expr | ast.Starred], argument: Argument, span: Sp
     return value
 
 
-def check_assert(evaluator: Evaluator, node: ast.Assert) -> None:
+def check_assert(context: Context, node: ast.Assert) -> None:
     """`assert condition, message` on values known at compile time."""
-    condition = arithmetic.condition(evaluator.argument(node.condition))
+    condition = arithmetic.condition(evaluate.argument(context, node.condition))
     if not isinstance(condition, bool):
-        fail("runtime-argument", "an assertion must be decidable at compile time", node.condition.span)
+        fail("not-a-constant", "an assertion must be decidable at compile time", node.condition.span)
     if not condition:
-        message = None if node.message is None else evaluator.value(node.message)
+        message = None if node.message is None else context.value(node.message)
         note = (str(message),) if isinstance(message, str) else ()
         fail("assertion-failed", "the assertion does not hold", node.condition.span, notes=note)
 
 
-def refuse_raise(evaluator: Evaluator, node: ast.Raise) -> NoReturn:
+def refuse_raise(context: Context, node: ast.Raise) -> NoReturn:
     """`raise ValueError(text)`: the file itself says what is wrong."""
     notes: tuple[str, ...] = ()
     match node.error:
         case ast.Call(args=(said,)) if not isinstance(said, ast.Starred):
-            text = evaluator.value(said)
+            text = context.value(said)
             notes = (text,) if isinstance(text, str) else ()
         case _:
             pass
@@ -245,3 +242,48 @@ def _names(decorator: ast.Expr, word: str) -> bool:
             return _names(function, word)
         case _:
             return False
+
+
+def called(
+    context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
+) -> Value:
+    """What a function of the file gives for these arguments. A macro's statements become the kernel's."""
+    node = function.node
+    if isinstance(node, ast.Function) and function.kind == "macro" and context.dispatch.statements:
+        positional, keywords = macros.references(context, node, positional, keywords)
+        with _inside(context, function, positional, keywords, span):
+            context.calls.append(span)
+            try:
+                return macros.returned(context, node.body)
+            except CompileError as error:
+                raise error.called_from(span) from None
+            finally:
+                context.calls.pop()
+    if isinstance(node, ast.Function) and is_eager(node):
+        fail("foreign-call", f"{function.name} is a kernel", span, "a program launches it")
+    if function.kind == "kernel":
+        fail("not-callable", f"{function.name} is a kernel", span, help="a kernel is launched, not called")
+    if function.kind == "macro":
+        fail(
+            "not-a-value",
+            f"{function.name} is a macro",
+            span,
+            help="a macro stands in a kernel, as a statement of its own or on the right of `=`",
+        )
+    with _inside(context, function, positional, keywords, span):
+        if isinstance(node, ast.Lambda):
+            return context.value(node.body)
+        try:
+            return run_function(context, node)
+        except CompileError as error:
+            raise error.called_from(span) from None
+
+
+@contextmanager
+def _inside(
+    context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
+) -> Iterator[None]:
+    """Where the parameters of a function have these values."""
+    scope = _bound(context, function, positional, keywords, span)
+    with context.budget.call(span), context.reading_in(scope):
+        yield

@@ -15,18 +15,20 @@ from tilec.support.source import Span
 
 T = TypeVar("T")
 
-Whole = tuple[Span, tuple[Stmt, ...]]
+ConvertedIf = tuple[Span, tuple[Stmt, ...]]
 """Where such an `if` stands, and what has become of it."""
 
 
-def gathered(body: tuple[Stmt, ...], wholes: list[Whole]) -> tuple[tuple[Stmt, ...], dict[int, tuple[Stmt, ...]]]:
+def gathered(
+    body: tuple[Stmt, ...], converted_ifs: list[ConvertedIf]
+) -> tuple[tuple[Stmt, ...], dict[int, tuple[Stmt, ...]]]:
     """The body with one statement in place of the scheduled statements of each `if`, where the last of them stands; and
-    the parts of these by identity. Of nested ones the outermost counts, which is the last in `wholes`."""
-    whole_of = {id(part): number for number, (_, parts) in enumerate(wholes) for part in parts}
+    the parts of these by identity. Of nested ones the outermost counts, which is the last in `converted_ifs`."""
+    number_of = {id(part): number for number, (_, parts) in enumerate(converted_ifs) for part in parts}
     parts: dict[int, list[Stmt]] = {}
     for stmt, again in zip(body, replayable(body), strict=True):
-        if not again and id(stmt) in whole_of:
-            parts.setdefault(whole_of[id(stmt)], []).append(stmt)
+        if not again and id(stmt) in number_of:
+            parts.setdefault(number_of[id(stmt)], []).append(stmt)
     found: list[Stmt] = []
     made: dict[int, tuple[Stmt, ...]] = {}
     apart = {id(s): number for number, several in parts.items() if len(several) > 1 for s in several}
@@ -36,7 +38,7 @@ def gathered(body: tuple[Stmt, ...], wholes: list[Whole]) -> tuple[tuple[Stmt, .
             continue
         several = parts[apart[id(stmt)]]
         if stmt is several[-1]:
-            whole = If(Const(True, BOOL), tuple(several), (), wholes[apart[id(stmt)]][0])
+            whole = If(Const(True, BOOL), tuple(several), (), converted_ifs[apart[id(stmt)]][0])
             made[id(whole)] = whole.then
             found.append(whole)
     return tuple(found), made

@@ -1,4 +1,4 @@
-"""A kernel's function to tile IR: parameters, the launch, its body."""
+"""A kernel's function to tile IR: parameters, the launch, its context."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
-from tilec.frontend.sema import dynamic
+from tilec.frontend.sema import dynamic, evaluate
 from tilec.frontend.sema.awaits import with_awaited
+from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.explicit_roles import without_effect
 from tilec.frontend.sema.functions import is_launch
+from tilec.frontend.sema.loops import target_names
 from tilec.frontend.sema.out_of_bounds_fill import with_values
 from tilec.frontend.sema.pipeline_rules import settled
 from tilec.frontend.sema.pointers import POINTER, STRIDED, described, pointer, resolved
 from tilec.frontend.sema.recover import poison
 from tilec.frontend.sema.reducers import with_parts
-from tilec.frontend.sema.statements import Body
 from tilec.frontend.sema.views import without_views
 from tilec.frontend.sema.vocabulary import refuse_name
 from tilec.frontend.syntax import ast
@@ -61,26 +62,26 @@ class Incomplete(CompileError):
         self.kernel = kernel
 
 
-def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param, ...]]) -> Kernel:
+def kernel(function: ast.Function, context: Context, params: Callable[[], tuple[Param, ...]]) -> Kernel:
     """The kernel, or all that is wrong with it. `params` are asked for once its statements have run."""
     launch = None
-    with body.mistakes.caught():
-        launch = _launch_statement(body, function)
-    body.unique.taken.update(dynamic.names(body.scope))
+    with context.mistakes.caught():
+        launch = _launch_statement(context, function)
+    context.unique.taken.update(dynamic.names(context.scope))
     if launch is not None:
-        shape = _launched(body, launch)
-    if launch is None or body.mistakes.met:
+        shape = _launched(context, launch)
+    if launch is None or context.mistakes.met:
         if launch is not None:
-            body.block(launch.body)
-        body.mistakes.join(body.asides)
-        body.mistakes.end()
+            context.block(launch.body)
+        context.mistakes.join(context.schedule_mistakes)
+        context.mistakes.end()
     assert launch is not None
-    body.block(launch.body)
-    made = _made(function, body, shape, params)
-    if body.mistakes.met:
-        body.mistakes.join(body.asides)
+    context.block(launch.body)
+    made = _made(function, context, shape, params)
+    if context.mistakes.met:
+        context.mistakes.join(context.schedule_mistakes)
         try:
-            body.mistakes.end()
+            context.mistakes.end()
         except CompileError as error:
             raise Incomplete(_without_layouts(made), error) from None
     return made
@@ -92,34 +93,34 @@ def _without_layouts(kernel: Kernel) -> Kernel:
     return replace(kernel, body=(refused((), fragments, kernel.span), *kernel.body))
 
 
-def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[], tuple[Param, ...]]) -> Kernel:
-    body.out[:] = settled(body.out, body.pipelines, body.cluster, body.mistakes)
-    body.out[:] = with_masks(tuple(body.out), shape.block_vars, body.cluster)
-    body.out[:] = with_counter(tuple(body.out), body.unique, body.buffers)
-    statements, copies = without_views(tuple(body.out), body.views, body.hints.tensors, body.unique)
-    statements, buffers = with_parts(statements, body.reducers, [*body.buffers, *copies])
-    statements = with_values(statements, body.hints.outside, body.unique.take)
+def _made(function: ast.Function, context: Context, shape: _Launch, params: Callable[[], tuple[Param, ...]]) -> Kernel:
+    context.out[:] = settled(context.out, context.pipelines, context.cluster, context.mistakes)
+    context.out[:] = with_masks(tuple(context.out), shape.block_vars, context.cluster)
+    context.out[:] = with_counter(tuple(context.out), context.unique, context.buffers)
+    statements, copies = without_views(tuple(context.out), context.views, context.hints.tensors, context.unique)
+    statements, buffers = with_parts(statements, context.reducers, [*context.buffers, *copies])
+    statements = with_values(statements, context.hints.outside, context.unique.take)
     if uses_rank(statements):
-        statements = with_rank(statements, rank(shape.block_vars, body.cluster), function.name_span)
+        statements = with_rank(statements, rank(shape.block_vars, context.cluster), function.name_span)
     made = Kernel(
         function.name,
-        resolved(body, params()),
+        resolved(context, params()),
         shape.grid,
         shape.block_vars,
-        body.threads,
+        context.threads,
         buffers,
         statements,
         function.name_span,
-        tuple(body.hints.layouts.values()),
-        cluster=body.cluster,
-        raster=body.hints.raster,
-        subtiles=tuple(body.hints.subtiles.values()),
+        tuple(context.hints.layouts.values()),
+        cluster=context.cluster,
+        raster=context.hints.raster,
+        subtiles=tuple(context.hints.subtiles.values()),
     )
-    without_effect(made, body.by_hand, body.warn)
-    if not body.mistakes.met:  # what is missing may have been a load
-        made = with_stages(made, body.hints.stages, body.asides)
-        made = with_register_stages(made, body.hints.stages, body.asides)
-    return dynamic.with_sizes(with_awaited(made, body.warn, body.asides))
+    without_effect(made, context.has_explicit_roles, context.warn)
+    if not context.mistakes.met:  # what is missing may have been a load
+        made = with_stages(made, context.hints.stages, context.schedule_mistakes)
+        made = with_register_stages(made, context.hints.stages, context.schedule_mistakes)
+    return dynamic.with_sizes(with_awaited(made, context.warn, context.schedule_mistakes))
 
 
 # ---- the launch ------------------------------------------------------------------------------------------------------
@@ -133,12 +134,12 @@ class _Launch:
     block_vars: tuple[Var, ...]
 
 
-def _launch_statement(body: Body, function: ast.Function) -> ast.With:
+def _launch_statement(context: Context, function: ast.Function) -> ast.With:
     """The `with T.Kernel(…)`; before it, constants may be computed."""
     launch: ast.With | None = None
-    for statement in _decided(body, function.body):
-        with body.mistakes.caught():
-            if isinstance(statement, ast.With) and _is_launch(body, statement):
+    for statement in _decided(context, function.body):
+        with context.mistakes.caught():
+            if isinstance(statement, ast.With) and _is_launch(context, statement):
                 if launch is not None:
                     first = Label(launch.context.span, "the first")
                     fail("misplaced-statement", "a second T.Kernel", statement.context.span, secondary=(first,))
@@ -146,7 +147,7 @@ def _launch_statement(body: Body, function: ast.Function) -> ast.With:
             elif launch is not None and not isinstance(statement, ast.Pass | ast.Return):
                 fail("misplaced-statement", "nothing may follow the T.Kernel block", statement.span.first_line())
             else:
-                _before(body, statement)
+                _before(context, statement)
     if launch is None:
         fail(
             "missing-kernel",
@@ -157,16 +158,16 @@ def _launch_statement(body: Body, function: ast.Function) -> ast.With:
     return launch
 
 
-def _is_launch(body: Body, statement: ast.With) -> bool:
-    return isinstance(statement.context, ast.Call) and body.callee(statement.context) in LAUNCHES
+def _is_launch(context: Context, statement: ast.With) -> bool:
+    return isinstance(statement.context, ast.Call) and evaluate.callee(context, statement.context) in LAUNCHES
 
 
-def _before(body: Body, statement: ast.Stmt) -> None:
-    body.block((statement,))
-    if body.out or any(b.scope != "global" for b in body.buffers):
-        body.out.clear()
-        body.buffers.clear()
-        poison(body.scope, statement)
+def _before(context: Context, statement: ast.Stmt) -> None:
+    context.block((statement,))
+    if context.out or any(b.scope != "global" for b in context.buffers):
+        context.out.clear()
+        context.buffers.clear()
+        poison(context.scope, statement)
         fail(
             "misplaced-statement",
             "this belongs inside `with T.Kernel(…):`",
@@ -175,14 +176,14 @@ def _before(body: Body, statement: ast.Stmt) -> None:
         )
 
 
-def _decided(body: Body, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
+def _decided(context: Context, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
     """The statements of a function up to its `return`, with those under each `if` that decides about a launch or a
     return; gives back whether there was one."""
     for statement in statements:
         ends = (is_launch(n) or isinstance(n, ast.Return) for n in ast.walk(statement))
         if isinstance(statement, ast.If) and any(ends):
-            chosen = statement.then if body.decided(statement.condition) else statement.orelse
-            if (yield from _decided(body, chosen)):
+            chosen = statement.then if evaluate.decided(context, statement.condition) else statement.orelse
+            if (yield from _decided(context, chosen)):
                 return True
         else:
             yield statement
@@ -191,50 +192,50 @@ def _decided(body: Body, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt
     return False
 
 
-def _launched(body: Body, launch: ast.With) -> _Launch:
+def _launched(context: Context, launch: ast.With) -> _Launch:
     assert isinstance(launch.context, ast.Call)
     grid: tuple[Extent, ...] = ()
-    body.is_launched, body.thread_extents = True, (WARP_THREADS, 1, 1)
+    context.is_launched, context.thread_extents = True, (WARP_THREADS, 1, 1)
     block_vars: tuple[Var, ...] = ()
     try:
-        signature = LAUNCHES[body.callee(launch.context) or "T.Kernel"]
-        call = bind(signature, *body.arguments(launch.context), launch.context.span)
-        with body.mistakes.caught():
-            body.thread_extents = _threads(call)
-            body.has_threads = True
+        signature = LAUNCHES[evaluate.callee(context, launch.context) or "T.Kernel"]
+        call = bind(signature, *evaluate.arguments(context, launch.context), launch.context.span)
+        with context.mistakes.caught():
+            context.thread_extents = _threads(call)
+            context.has_threads = True
         grid = _grid(call)
-        with body.mistakes.caught():
-            body.cluster = cluster_of(call, grid, body.usual_cluster)
-        block_vars = _block_vars(body, launch, len(grid))
+        with context.mistakes.caught():
+            context.cluster = cluster_of(call, grid, context.default_cluster)
+        block_vars = _block_vars(context, launch, len(grid))
     except CompileError as error:
-        body.mistakes.add(error)
-        poison(body.scope, replace(launch, body=()))
-        body.scope.is_incomplete = True
-    body.blocks = tuple(zip(block_vars, grid, strict=False))
-    body.ranges[THREAD.name] = (0, body.threads - 1)
-    for var, extent in body.blocks:
+        context.mistakes.add(error)
+        poison(context.scope, replace(launch, body=()))
+        context.scope.is_incomplete = True
+    context.blocks = tuple(zip(block_vars, grid, strict=False))
+    context.ranges[THREAD.name] = (0, context.threads - 1)
+    for var, extent in context.blocks:
         if isinstance(extent, int):
-            body.ranges[var.name] = (0, extent - 1)
+            context.ranges[var.name] = (0, extent - 1)
     return _Launch(grid, block_vars)
 
 
 # ---- parameters ------------------------------------------------------------------------------------------------------
 
 
-def header(body: Body, function: ast.Function) -> tuple[Param, ...]:
+def header(context: Context, function: ast.Function) -> tuple[Param, ...]:
     """The parameters of a function that has a type for each."""
     params: list[Param] = []
     for node in function.params:
         try:
-            params.append(_parameter(body, node))
+            params.append(_parameter(context, node))
         except CompileError as error:
-            body.mistakes.add(error)
-            body.scope.poison(node.name, node.span)
+            context.mistakes.add(error)
+            context.scope.poison(node.name, node.span)
     return tuple(params)
 
 
-def _parameter(body: Body, node: ast.Parameter) -> Param:
-    if node.name in body.scope.names:
+def _parameter(context: Context, node: ast.Parameter) -> Param:
+    if node.name in context.scope.names:
         fail("duplicate-definition", f"parameter `{node.name}` appears twice", node.span)
     if node.annotation is None:
         fail(
@@ -245,54 +246,56 @@ def _parameter(body: Body, node: ast.Parameter) -> Param:
         )
     if node.default is not None:
         fail("unsupported-syntax", "kernel parameters have no defaults", node.default.span)
-    return parameter(body, node.name, node.annotation, node.span)
+    return parameter(context, node.name, node.annotation, node.span)
 
 
-def parameter(body: Body, name: str, annotation: ast.Expr, span: Span) -> Param:
+def parameter(context: Context, name: str, annotation: ast.Expr, span: Span) -> Param:
     """A tensor or a scalar, as its type says, under its name."""
-    found = tensor(body, annotation, name, span)
+    found = tensor(context, annotation, name, span)
     if found is not None:
-        param: Param = replace(found, name=body.unique.take(name))
-    elif _is_pointer(body, annotation):
-        param = pointer(body, name, span)
+        param: Param = replace(found, name=context.unique.take(name))
+    elif _is_pointer(context, annotation):
+        param = pointer(context, name, span)
     else:
-        param = Var(body.unique.take(name), _scalar_type(body, annotation))
-        body.scalars.add(param)
-    body.scope.bind(name, param, span)
+        param = Var(context.unique.take(name), _scalar_type(context, annotation))
+        context.scalars.add(param)
+    context.scope.bind(name, param, span)
     return param
 
 
-def tensor(body: Body, annotation: ast.Expr, name: str, span: Span) -> Buffer | None:
+def tensor(context: Context, annotation: ast.Expr, name: str, span: Span) -> Buffer | None:
     """What `T.Tensor((M, K), dtype)`, `T.Tensor[(M, K), dtype]` or the same of T.StridedTensor describes."""
     match annotation:
-        case ast.Call() if (signature := _TENSORS.get(body.callee(annotation) or "")) is not None:
-            return described(bind(signature, *body.arguments(annotation), annotation.span), name, span)
-        case ast.Subscript(value=value, indices=indices) if (signature := _tensor_type(body, value)) is not None:
+        case ast.Call() if (signature := _TENSORS.get(evaluate.callee(context, annotation) or "")) is not None:
+            return described(bind(signature, *evaluate.arguments(context, annotation), annotation.span), name, span)
+        case ast.Subscript(value=value, indices=indices) if (signature := _tensor_type(context, value)) is not None:
             items = [i for i in indices if not isinstance(i, ast.Slice)]
-            return described(bind(signature, [body.argument(i) for i in items], {}, annotation.span), name, span)
+            return described(
+                bind(signature, [evaluate.argument(context, i) for i in items], {}, annotation.span), name, span
+            )
         case _:
             return None
 
 
-def _is_pointer(body: Body, annotation: ast.Expr) -> bool:
+def _is_pointer(context: Context, annotation: ast.Expr) -> bool:
     """Whether it is T.ptr, or T.ptr(dtype)."""
-    if isinstance(annotation, ast.Call) and body.callee(annotation) == POINTER.name:
-        bind(POINTER, *body.arguments(annotation), annotation.span)
+    if isinstance(annotation, ast.Call) and evaluate.callee(context, annotation) == POINTER.name:
+        bind(POINTER, *evaluate.arguments(context, annotation), annotation.span)
         return True
-    return isinstance(annotation, ast.Attribute | ast.Name) and body.value(annotation) == Member(POINTER.name)
+    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) == Member(POINTER.name)
 
 
 def folded(extent: Extent) -> Extent:
     return extent if isinstance(extent, int) else fold_expr(extent)
 
 
-def _tensor_type(body: Body, node: ast.Expr) -> Signature | None:
-    value = body.value(node)
+def _tensor_type(context: Context, node: ast.Expr) -> Signature | None:
+    value = context.value(node)
     return _TENSORS.get(value.path) if isinstance(value, Member) else None
 
 
-def _scalar_type(body: Body, annotation: ast.Expr) -> DType:
-    argument = body.argument(annotation)
+def _scalar_type(context: Context, annotation: ast.Expr) -> DType:
+    argument = evaluate.argument(context, annotation)
     if isinstance(argument.value, Member) and argument.value.path.startswith("T."):
         refuse_name(argument.value.path, annotation.span)
     if not isinstance(argument.value, DType | str):
@@ -322,7 +325,7 @@ def _grid_extent(argument: Argument, limit: int) -> Extent:
     if isinstance(value, EXPR_TYPES):
         if as_size(value) is None:
             fail(
-                "runtime-grid",
+                "dynamic-grid",
                 "the grid must be known at launch",
                 argument.span,
                 f"depends on {describe(value)}",
@@ -355,13 +358,13 @@ def _threads(call: Call) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _block_vars(body: Body, launch: ast.With, rank: int) -> tuple[Var, ...]:
+def _block_vars(context: Context, launch: ast.With, rank: int) -> tuple[Var, ...]:
     target = launch.target
     if target is None:
         # Nobody asks which block it is.
-        return tuple(Var(body.unique.take(name)) for name in ("bx", "by", "bz")[:rank])
-    names = body.target_names(target, rank, "as ({})")
-    variables = tuple(Var(body.unique.take(name.id)) for name in names)
+        return tuple(Var(context.unique.take(name)) for name in ("bx", "by", "bz")[:rank])
+    names = target_names(target, rank, "as ({})")
+    variables = tuple(Var(context.unique.take(name.id)) for name in names)
     for name, var in zip(names, variables, strict=True):
-        body.scope.bind(name.id, var, name.span)
+        context.scope.bind(name.id, var, name.span)
     return variables

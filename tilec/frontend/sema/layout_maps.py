@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from tilec.frontend.sema import evaluate, functions
+from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
 from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, BinaryOp, Expr, LoopLayout, Var, integer, substitute, walk_expr
@@ -14,9 +15,6 @@ from tilec.ops.values import Function, IndexMap, Method, Value
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.layout.loop_layout import places
 from tilec.support.diagnostics import Label, fail
-
-if TYPE_CHECKING:
-    from tilec.frontend.sema.evaluate import Evaluator
 
 FRAGMENT = Signature(
     "T.Fragment",
@@ -31,7 +29,7 @@ FRAGMENT = Signature(
 LAYOUT = Signature("T.Layout", (Parameter("shape"), Parameter("forward_fn")))
 
 
-def fragment_layout(evaluator: Evaluator, call: Call) -> LoopLayout:
+def fragment_layout(context: Context, call: Call) -> LoopLayout:
     """T.Fragment: which thread has each element of a shape, and as its how-manieth."""
     shape = as_shape(call["shape"], "the shape of a layout")
     copies = call.integer("replicate")
@@ -40,7 +38,7 @@ def fragment_layout(evaluator: Evaluator, call: Call) -> LoopLayout:
     variables = tuple(Var(f"%{d}") for d in range(len(shape)))
     of_copies = Var(f"%{len(shape)}") if copies > 1 else None
     given = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call[key].value is not None]
-    values = tuple(_applied(evaluator, call, key, variables, of_copies) for key in given)
+    values = tuple(_applied(context, call, key, variables, of_copies) for key in given)
     pair = values[0] if given == ["forward_fn"] else (*values, None) if given == ["forward_thread_fn"] else values
     if not isinstance(pair, tuple) or len(pair) != 2:
         fail(
@@ -65,11 +63,11 @@ REPLICATE = Signature(".replicate", (Parameter("replicate"),))
 METHODS = {"repeat": REPEAT, "replicate": REPLICATE}
 
 
-def called(evaluator: Evaluator, method: Method, node: ast.Call) -> LoopLayout:
+def called(context: Context, method: Method, node: ast.Call) -> LoopLayout:
     """A method of a layout."""
     layout = method.owner
     assert isinstance(layout, LoopLayout)
-    call = bind(METHODS[method.name], *evaluator.arguments(node), node.span)
+    call = bind(METHODS[method.name], *evaluate.arguments(context, node), node.span)
     return _repeated(layout, call) if method.name == "repeat" else _replicated(layout, call)
 
 
@@ -125,18 +123,16 @@ def _binary(op: BinaryOp, a: Expr, b: int) -> Expr:
     return fold_expr(Binary(op, a, integer(b), INT32))
 
 
-def index_map(evaluator: Evaluator, call: Call) -> IndexMap:
+def index_map(context: Context, call: Call) -> IndexMap:
     """T.Layout: where each element of a shape lies."""
     shape = as_shape(call["shape"], "the shape of a layout")
     variables = tuple(Var(f"%{d}") for d in range(len(shape)))
-    value = _applied(evaluator, call, "forward_fn", variables)
+    value = _applied(context, call, "forward_fn", variables)
     places = value if isinstance(value, tuple) else (value,)
     return IndexMap(shape, variables, tuple(fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in places))
 
 
-def _applied(
-    evaluator: Evaluator, call: Call, key: str, variables: tuple[Var, ...], of_copies: Var | None = None
-) -> Value:
+def _applied(context: Context, call: Call, key: str, variables: tuple[Var, ...], of_copies: Var | None = None) -> Value:
     """What a lambda gives for these arguments, and the number of a copy, if it takes that too."""
     function = call[key].value
     if not isinstance(function, Function):
@@ -146,7 +142,7 @@ def _applied(
     if not isinstance(node, ast.Lambda):
         if of_copies is not None and len(node.params) > len(variables):
             variables = (*variables, of_copies)
-        return evaluator.called(function, [Argument(v, call[key].span) for v in variables], {}, call[key].span)
+        return functions.called(context, function, [Argument(v, call[key].span) for v in variables], {}, call[key].span)
     needed = [p for p in node.params if p.default is None]
     if of_copies is not None and len(needed) == len(variables) + 1:
         variables = (*variables, of_copies)
@@ -158,4 +154,4 @@ def _applied(
             node.span,
             secondary=(Label(call["shape"].span, "the shape"),),
         )
-    return evaluator.called(function, [Argument(v, node.span) for v in variables], {}, node.span)
+    return functions.called(context, function, [Argument(v, node.span) for v in variables], {}, node.span)

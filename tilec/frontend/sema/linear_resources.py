@@ -62,10 +62,10 @@ class Ledger:
         return thing
 
     def use(self, thing: Taken, span: Span) -> None:
-        """Errors: `stage-after-release`."""
+        """Errors: `use-after-release`."""
         if (given_back := self.state.get(thing)) is not None:
             fail(
-                "stage-after-release",
+                "use-after-release",
                 f"{thing.what} is used after it is released",
                 span,
                 "it may be another's by now",
@@ -74,14 +74,14 @@ class Ledger:
             )
 
     def give_back(self, thing: Taken, span: Span, role: object) -> None:
-        """Errors: `stage-released-twice`, `stage-in-loop`, `stage-role`."""
+        """Errors: `double-release`, `unbalanced-release`, `divergent-release`."""
         acquired = Label(thing.span, "acquired here")
         if (before := self.state.get(thing)) is not None:
             _refuse_second(thing, span, before)
         if self.loops > thing.loops:
             self.state[thing] = span
             fail(
-                "stage-in-loop",
+                "unbalanced-release",
                 f"{thing.what} is released in a loop that it was acquired before",
                 span,
                 "done once in each trip: never, or several times",
@@ -91,7 +91,7 @@ class Ledger:
         self.state[thing] = span
         if role != thing.role:
             fail(
-                "stage-role",
+                "divergent-release",
                 f"{thing.what} is released by another role than acquired it",
                 span,
                 f"{_spoken(role)} come here",
@@ -107,7 +107,7 @@ class Ledger:
 
     @contextmanager
     def region(self, end: Path) -> Iterator[None]:
-        """What is taken inside is given back inside. Errors: `stage-not-released`."""
+        """What is taken inside is given back inside. Errors: `missing-release`."""
         before = set(self.state)
         yield
         for thing in [t for t in self.state if t not in before]:
@@ -135,7 +135,7 @@ class Ledger:
     @contextmanager
     def parting(self, condition: Span) -> Iterator[_Parting]:
         """Inside, each path is read under `path` of what this gives; behind, they have met. Errors:
-        `stage-not-released`."""
+        `missing-release`."""
         paths = _Parting(self, dict(self.state), self.is_left)
         yield paths
         ends = [(path, state) for path, state, is_left in paths.ends if not is_left]
@@ -159,7 +159,7 @@ class Ledger:
         if self.mistakes.met > thing.met:
             return
         found = Diagnostic(
-            "stage-not-released",
+            "missing-release",
             f"{thing.what} is not released on every path",
             Label(thing.span, "acquired here"),
             tuple(Label(part.span, part.text) for part in path),
@@ -190,7 +190,7 @@ class _Parting:
 def _refuse_second(thing: Taken, span: Span, before: Span) -> NoReturn:
     where = "released here, and so in each trip" if before == span else "released here already"
     fail(
-        "stage-released-twice",
+        "double-release",
         f"{thing.what} is released twice",
         span,
         "the second time",

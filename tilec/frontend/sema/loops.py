@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from tilec.frontend.sema.annotations import annotated, unknown_annotation
+from tilec.frontend.syntax import ast
 from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, LoopKind, LoopLayout, Stmt, Var, bodies, integer
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_count, as_expr, literal
-from tilec.ops.values import EXPR_TYPES, Access, describe
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_count, as_expr, literal, nearest
+from tilec.ops.values import EXPR_TYPES, Access, Dictionary, describe
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.trip_count import MAX_UNROLL, static_trips
-from tilec.support.diagnostics import Label, Warn, fail
+from tilec.support.diagnostics import Diagnostic, Label, Warn, fail, warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -156,7 +157,7 @@ def unroll_factor(call: Call, bounds: Header) -> int | None:
         return None
     if bounds.trips is None:
         fail(
-            "runtime-argument",
+            "not-a-constant",
             f"{call.name}: a loop is written out only if its trips can be counted at compile time",
             explicit.span,
             help="give an `unroll_factor` instead",
@@ -219,7 +220,7 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
         start, stop = header(call).start, header(call).stop
         for name, bound in (("start", start), ("stop", stop)):
             if not isinstance(bound, Const):
-                fail("runtime-shape", f"{call.name}: the bounds must be known at compile time", call[name].span)
+                fail("dynamic-shape", f"{call.name}: the bounds must be known at compile time", call[name].span)
         first, end = int(getattr(start, "value", 0)), int(getattr(stop, "value", 0))
         if end <= first:
             fail("wrong-shape", f"{call.name}: the loop is empty", call.span, f"from {first} to {end}")
@@ -387,3 +388,69 @@ def _extent(argument: Argument) -> int | Expr:
         fail("wrong-shape", "the extents of T.Parallel must be positive", argument.span, f"this is {value}")
     literal(value, INT32, argument.span)
     return value
+
+
+# ---- annotations= ----------------------------------------------------------------------------------------------------
+
+
+def annotated(call: Call) -> list[tuple[str, Argument]]:
+    """The entries of `annotations=`: a dictionary of whatever else somebody has to say about the loop."""
+    if "annotations" not in call.arguments or call["annotations"].value is None:
+        return []
+    value = call["annotations"].value
+    if not isinstance(value, Dictionary):
+        call.refuse("annotations", 'a dictionary, as in {"software_pipeline_stage": [0, 1]}')
+    assert isinstance(value, Dictionary)
+    found = []
+    for entry in value.entries:
+        if not isinstance(entry.key, str):
+            fail("wrong-argument", f"{call.name}: annotations have names", entry.span, f"this is {describe(entry.key)}")
+        found.append((entry.key, Argument(entry.value, entry.span)))
+    return found
+
+
+def unknown_annotation(call: Call, written: str, argument: Argument, known: Iterable[str]) -> Diagnostic:
+    near = nearest(written, known)
+    return warning(
+        "unknown-annotation",
+        f"{call.name}: the annotation {written!r} means nothing here",
+        argument.span,
+        "it is ignored",
+        help=f"did you mean {near!r}?" if near else None,
+    )
+
+
+# ---- variables -------------------------------------------------------------------------------------------------------
+
+
+def target_names(target: ast.Expr, count: int, form: str = "for {} in …") -> tuple[ast.Name, ...]:
+    """The names of so many variables, which are written in this form."""
+    items = target.items if isinstance(target, ast.Tuple | ast.List) else (target,)
+    names = tuple(i for i in items if isinstance(i, ast.Name))
+    if len(names) < len(items):
+        fail("bad-target", "a loop variable is a plain name", target.span)
+    if len(names) != count:
+        fail(
+            "wrong-variable-count",
+            f"{len(names)} variable{'s' * (len(names) != 1)} for {count} extent{'s' * (count != 1)}",
+            target.span,
+            help=f"write `{form.format(', '.join(_named(names, count)))}`",
+        )
+    _no_duplicates(names)
+    return names
+
+
+def _named(names: tuple[ast.Name, ...], count: int) -> list[str]:
+    """So many names: those given first."""
+    common = ("bx", "by", "bz") if names and names[0].id.startswith("b") else tuple("ijklmnop")
+    more = (name for name in common if name not in {n.id for n in names})
+    return [*(n.id for n in names), *more][:count]
+
+
+def _no_duplicates(names: tuple[ast.Name, ...]) -> None:
+    seen: dict[str, Span] = {}
+    for name in names:
+        if name.id in seen and name.id != "_":
+            first = Label(seen[name.id], "first here")
+            fail("duplicate-definition", f"`{name.id}` is bound twice", name.span, secondary=(first,))
+        seen[name.id] = name.span

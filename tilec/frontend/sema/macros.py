@@ -1,47 +1,97 @@
-"""What a macro returns: the statements up to a `return` become the kernel's, and a branch that returns has the rest of
-the body as its other side.
+"""Macros: what they are given, and what they return.
 
-Where a condition is known only at run time, both sides are there. A value is then chosen by the condition, of sides
-that do nothing else; where there is none, each side does what it does.
+The statements up to a `return` become the kernel's, and a branch that returns has the rest of the body as its other
+side. Where a condition is known only at run time, both sides are there. A value is then chosen by the condition, of
+sides that do nothing else; where there is none, each side does what it does.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+from tilec.frontend.sema import evaluate, per_thread
+from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Bind, Expr, If
+from tilec.ir.tile import Bind, Expr, If, Load, Var, walk_expr
 from tilec.ops import arithmetic
 from tilec.ops.signature import Argument
-from tilec.ops.values import EXPR_TYPES, Value
+from tilec.ops.values import EXPR_TYPES, Access, Member, Reference, Value, describe
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
-if TYPE_CHECKING:
-    from tilec.frontend.sema.statements import Body
+_REFERENCES = (Member("T.Ref"), Member("T.Var"))
 
 
-def returned(body: Body, statements: tuple[ast.Stmt, ...]) -> Value:
+# ---- parameters that the macro sets: given the place, not what it holds ----------------------------------------------
+
+
+def references(
+    context: Context, macro: ast.Function, positional: list[Argument], keywords: dict[str, Argument]
+) -> tuple[list[Argument], dict[str, Argument]]:
+    """The arguments of a macro, with places for the parameters of type T.Ref."""
+    names = {p.name for p in macro.params if _is_reference(context, p.annotation)}
+    count = len(macro.params)
+    placed = [
+        _reference(context, argument, p.name) if p.name in names else argument
+        for p, argument in zip(macro.params, positional, strict=False)
+    ]
+    named = {name: _reference(context, a, name) if name in names else a for name, a in keywords.items()}
+    return placed + positional[count:], named
+
+
+def _is_reference(context: Context, annotation: ast.Expr | None) -> bool:
+    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) in _REFERENCES
+
+
+def _reference(context: Context, argument: Argument, name: str) -> Argument:
+    """A variable itself, or an element of a buffer; its indices are those of now."""
+    value = argument.value
+    if isinstance(value, Load) and value.buffer.name in context.mutable:
+        return Argument(value.buffer, argument.span)
+    if not isinstance(value, Access) or value.has_extent:
+        fail(
+            "wrong-argument",
+            f"`{name}` is set by the macro",
+            argument.span,
+            f"this is {describe(value)}",
+            help="give it what T.alloc_var made, or an element of a buffer",
+        )
+    now = tuple(_now(context, index, argument.span) for index in value.indices if isinstance(index, EXPR_TYPES))
+    return Argument(Reference(Access(value.buffer, now)), argument.span)
+
+
+def _now(context: Context, index: Expr, span: Span) -> Expr:
+    if not any(isinstance(part, Load) for part in walk_expr(index)):
+        return index
+    now = Var(context.unique.take("index"), index.dtype)
+    context.out.append(Bind(now, index, span))
+    return now
+
+
+# ---- what it returns -------------------------------------------------------------------------------------------------
+
+
+def returned(context: Context, statements: tuple[ast.Stmt, ...]) -> Value:
     """Carry out the statements of a macro up to where it returns, and what it returns."""
     for place, statement in enumerate(statements):
         match statement:
             case ast.Return(value=value):
-                body.block(statements[:place])
-                return None if value is None else body.operand(value).value
+                context.block(statements[:place])
+                return None if value is None else evaluate.operand(context, value).value
             case ast.If(condition=node, then=then, orelse=orelse) if _returns(statement):
-                body.block(statements[:place])
+                context.block(statements[:place])
                 rest = statements[place + 1 :]
-                argument = body.operand(node)
+                argument = evaluate.operand(context, node)
                 condition = arithmetic.condition(argument)
                 if isinstance(condition, bool):
-                    return returned(body, (*(then if condition else orelse), *rest))
+                    return returned(context, (*(then if condition else orelse), *rest))
                 assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
-                return _either(body, argument, condition, (*then, *rest), (*orelse, *rest), statement)
+                return _either(context, argument, condition, (*then, *rest), (*orelse, *rest), statement)
             case ast.For() | ast.While() | ast.With() if _returns(statement):
                 _refuse_inside(statement)
             case _:
                 pass
-    body.block(statements)
+    context.block(statements)
     return None
 
 
@@ -68,7 +118,7 @@ def _refuse_inside(statement: ast.For | ast.While | ast.With) -> NoReturn:
 
 
 def _either(
-    body: Body,
+    context: Context,
     argument: Argument,
     condition: Expr,
     then: tuple[ast.Stmt, ...],
@@ -77,15 +127,15 @@ def _either(
 ) -> Value:
     """What one of two sides returns, each with all that follows on it."""
     where = node.condition.span
-    with body.guarded(), body.ledger.parting(where) as paths:
-        with paths.path("holds", where), body.region("the branch", is_loop=False) as done:
-            first = returned(body, then)
-        with paths.path("does not hold", where), body.region("the branch", is_loop=False) as otherwise:
-            second = returned(body, orelse)
+    with context.guarded(), context.ledger.parting(where) as paths:
+        with paths.path("holds", where), context.region("the branch", is_loop=False) as done:
+            first = returned(context, then)
+        with paths.path("does not hold", where), context.region("the branch", is_loop=False) as otherwise:
+            second = returned(context, orelse)
     acts = [s for s in (*done, *otherwise) if not isinstance(s, Bind)]
-    if first is None and second is None and not (not body.is_parallel and body.is_varying(condition)):
+    if first is None and second is None and not (not context.is_parallel and per_thread.is_varying(context, condition)):
         if acts:
-            body.out.append(If(condition, tuple(done), tuple(otherwise), node.span))
+            context.out.append(If(condition, tuple(done), tuple(otherwise), node.span))
         return None
     if acts:
         fail(
@@ -96,7 +146,7 @@ def _either(
             secondary=(Label(acts[0].span, "done on one side"),),
             help="let the macro write its result to a tile, or return a value that T.if_then_else chooses",
         )
-    body.out += (*done, *otherwise)  # names of values, which do no harm on the other side
+    context.out += (*done, *otherwise)  # names of values, which do no harm on the other side
     return _chosen(argument, first, second, node.span)
 
 

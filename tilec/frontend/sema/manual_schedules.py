@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tilec.frontend.sema.annotations import annotated, unknown_annotation
-from tilec.frontend.sema.if_conversion import Whole, gathered, spread
+from tilec.frontend.sema.if_conversion import ConvertedIf, gathered, spread
 from tilec.frontend.sema.listed_statements import Forms, Named, with_names
+from tilec.frontend.sema.loops import annotated, unknown_annotation
 from tilec.ir.tile import Bind, Parallel, Stmt, TileOp, Wishes
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import describe
@@ -93,15 +93,15 @@ def manual_schedule(
     asked: Asked,
     body: tuple[Stmt, ...],
     warn: Warn,
-    wholes: list[Whole],
+    converted_ifs: list[ConvertedIf],
     names: Sequence[Named] = (),
     mistakes: Mistakes = AT_ONCE,
 ) -> ManualSchedule:
     """`num_stages`, `stage`, `order` and their like, checked against the statements of the body; those of each of
-    `wholes` count as one, and `names` may count too. Lists with mistakes are as if they were not given."""
+    `converted_ifs` count as one, and `names` may count too. Lists with mistakes are as if they were not given."""
     known = mistakes.met
     with mistakes.caught():
-        manual = _checked(asked, body, warn, wholes, names, mistakes)
+        manual = _checked(asked, body, warn, converted_ifs, names, mistakes)
         if mistakes.met == known:
             return manual
     return ManualSchedule(body)
@@ -111,7 +111,7 @@ def _checked(
     asked: Asked,
     body: tuple[Stmt, ...],
     warn: Warn,
-    wholes: list[Whole],
+    converted_ifs: list[ConvertedIf],
     names: Sequence[Named],
     mistakes: Mistakes,
 ) -> ManualSchedule:
@@ -135,7 +135,7 @@ def _checked(
     if num_stages == 0:
         num_stages = None  # the default, which says nothing beside the lists
     counted, standing = with_names(body, names)
-    counted, parts = gathered(counted, wholes)
+    counted, parts = gathered(counted, converted_ifs)
     entries = _Entries(asked, Forms(counted, standing), mistakes)
     known = mistakes.met
     stage: tuple[int, ...] = ()

@@ -32,6 +32,7 @@ from tilec.ir.tile import (
     with_children,
 )
 from tilec.ir.types import BOOL
+from tilec.ops.copy import Copy
 from tilec.ops.lowering import element
 
 
@@ -50,7 +51,7 @@ class _Rewriter:
 
     def stmt(self, stmt: Stmt) -> Stmt:
         match stmt:
-            case TileOp(name="copy", regions=(source, destination)) if source.buffer in self.values:
+            case Copy(regions=(source, destination)) if source.buffer in self.values:
                 return stmt if _is_inside(source) else self.copy(source, destination, stmt)
             case TileOp() | Break():
                 return stmt

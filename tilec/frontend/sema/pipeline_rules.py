@@ -6,13 +6,15 @@ Then it is known who fills and who takes, and so how many threads arrive at the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
+from tilec.frontend.sema.pipeline_records import Nested, Pipelines
 from tilec.frontend.sema.stage_arrivals import Arriving, arriving, with_arrivals
 from tilec.frontend.sema.stage_contents import check_contents
-from tilec.frontend.sema.stages import Nested, Pipelines, payload_bytes
-from tilec.ir.tile import Attr, Cluster, Stmt, TileOp, with_attr
-from tilec.ops.barriers import allocation, barrier_of
+from tilec.frontend.sema.stages import payload_bytes
+from tilec.ir.tile import Cluster, Stmt
+from tilec.ops.barriers import AllocBarrier, allocation, barrier_of
 from tilec.ops.values import SIDES, Pipeline, Side
 from tilec.support.diagnostics import Label, Mistakes, fail
 
@@ -21,8 +23,8 @@ _DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 
 def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, mistakes: Mistakes) -> list[Stmt]:
     """The statements, with the counts of the pipelines' barriers, and who arrives at each release. Errors:
-    `pipeline-role`, `pipeline-order`, `pipeline-drain`, `stage-side`."""
-    counts: dict[str, TileOp] = {}
+    `pipeline-role`, `pipeline-deadlock`, `pipeline-drain`, `stage-access`."""
+    counts: dict[str, AllocBarrier] = {}
     releases: dict[tuple[str, range], Arriving] = {}
     is_whole = not mistakes.met  # what is missing may have been an acquire
     for pipeline in pipelines.made:
@@ -36,14 +38,13 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
             counts[barriers.name] = allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
             releases |= {(barriers.name, role): a for role, a in who.items()}
         # For who reads the trace, beside the barriers that are the first of each pipeline.
-        holds: dict[str, Attr] = {
-            "pipeline": pipeline.name,
-            "tiles": ",".join(pipeline.tiles),
-            "bytes": payload_bytes(pipeline),
-            "holds": ",".join(tile.name for tile in pipeline.tiles.values()),
-        }
-        for key, value in holds.items():
-            counts[pipeline.full.name] = with_attr(counts[pipeline.full.name], key, value)
+        counts[pipeline.full.name] = replace(
+            counts[pipeline.full.name],
+            pipeline=pipeline.name,
+            tiles=",".join(pipeline.tiles),
+            bytes=payload_bytes(pipeline),
+            holds=",".join(tile.name for tile in pipeline.tiles.values()),
+        )
     if is_whole:
         check_contents(statements, pipelines, mistakes)
         with mistakes.caught():
@@ -51,8 +52,8 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
     return [_counted(stmt, counts) for stmt in with_arrivals(statements, releases)]
 
 
-def _counted(stmt: Stmt, counts: Mapping[str, TileOp]) -> Stmt:
-    if not isinstance(stmt, TileOp) or stmt.name != "alloc_barrier":
+def _counted(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
+    if not isinstance(stmt, AllocBarrier):
         return stmt
     return counts.get(barrier_of(stmt).name, stmt)
 
@@ -144,7 +145,7 @@ def _refuse_cycle(cycle: tuple[Nested, ...]) -> None:
     ]
     first, *others = labels
     fail(
-        "pipeline-order",
+        "pipeline-deadlock",
         "roles may wait for each other for ever: each holds a stage that another one needs",
         first.span,
         first.text,

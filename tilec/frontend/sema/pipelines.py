@@ -9,43 +9,25 @@ proof of the barriers too (`explicit_roles.protocol`), knows of no pipelines."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NoReturn, cast
+from typing import Literal, NoReturn
 
-from tilec.frontend.sema import explicit_roles as teams
+from tilec.frontend.sema import evaluate, explicit_roles as roles
+from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.functions import bind_target
 from tilec.frontend.sema.manual_schedules import MOST_STAGES
+from tilec.frontend.sema.pipeline_records import PIPELINES
 from tilec.frontend.sema.stages import acquire, drain, expect, release, release_by_hand, try_acquire, variable
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Buffer, Expr, Load, TileOp, integer, walk, with_attr
+from tilec.ir.tile import Buffer, Expr, Load, TileOp, integer, walk
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops.barriers import allocation
+from tilec.ops.copy import Copy
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind, nearest
-from tilec.ops.values import (
-    SIDES,
-    Dictionary,
-    End,
-    Handle,
-    Method,
-    Pipeline,
-    Range,
-    Stage,
-    StageTile,
-    Value,
-    describe,
-)
+from tilec.ops.values import SIDES, Dictionary, End, Handle, Method, Pipeline, Range, Stage, StageTile, Value, describe
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.diagnostics import Label, fail, instead
 from tilec.support.source import Span
 
-if TYPE_CHECKING:
-    from tilec.frontend.sema.assignments import Assignments
-    from tilec.frontend.sema.evaluate import Evaluator
-    from tilec.frontend.sema.statements import Body
-
-PIPELINES = {
-    name: Signature(name, (Parameter("payload"), Parameter("stages")))
-    for name in ("T.InputTilePipeline", "T.OutputTilePipeline")
-}
 HELD_IN = ("shared", "tmem")
 """The memories whose tiles a stage can hold."""
 
@@ -65,12 +47,12 @@ _SIGNATURES = {
 # ---- making one ------------------------------------------------------------------------------------------------------
 
 
-def pipeline(body: Assignments, name: str, node: ast.Call) -> Pipeline:
+def pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
     """`name = T.InputTilePipeline((A_shared, B_shared), stages=4)`. Errors: `pipeline-stages`, `pipeline-payload`."""
-    path = body.callee(node)
+    path = evaluate.callee(context, node)
     assert path is not None
-    call = bind(PIPELINES[path], *body.arguments(node), node.span)
-    if body.loops or body.masks or body.team is not None:
+    call = bind(PIPELINES[path], *evaluate.arguments(context, node), node.span)
+    if context.loops or context.masks or context.role is not None:
         fail(
             "misplaced-statement",
             "pipelines are made once, before the block divides its work",
@@ -78,25 +60,27 @@ def pipeline(body: Assignments, name: str, node: ast.Call) -> Pipeline:
             help="move it to the beginning of the kernel",
         )
     stages = _stages(call)
-    form, tiles = _payload(body, call, path)
+    form, tiles = _payload(context, call, path)
     staged = {key: replace(tile, extents=(stages, *tile.extents)) for key, tile in tiles.items()}
     for key, tile in tiles.items():
-        body.buffers[body.buffers.index(tile)] = staged[key]
+        context.buffers[context.buffers.index(tile)] = staged[key]
     full, empty = (
-        Buffer(body.unique.take(f"{name}_{kind}"), (stages,), UINT64, "barrier", node.span)
+        Buffer(context.unique.take(f"{name}_{kind}"), (stages,), UINT64, "barrier", node.span)
         for kind in ("full", "empty")
     )
     for barriers in (full, empty):
-        body.buffers.append(barriers)
-        body.out.append(allocation(barriers, (1,) * stages))  # how many arrive is known when all roles have been seen
+        context.buffers.append(barriers)
+        context.out.append(
+            allocation(barriers, (1,) * stages)
+        )  # how many arrive is known when all roles have been seen
     # A fresh barrier counts as if a phase of parity 1 had just completed: a producer's first waits pass.
-    ends = {side: End(variable(body, f"{name}_{side}_stage", 0, node.span),
-                      variable(body, f"{name}_{side}_parity", int(side == "producer"), node.span))
+    ends = {side: End(variable(context, f"{name}_{side}_stage", 0, node.span),
+                      variable(context, f"{name}_{side}_parity", int(side == "producer"), node.span))
             for side in SIDES}  # fmt: skip
     made = Pipeline(name, path, staged, form, stages, full, empty, ends, node.span)
-    body.pipelines.made.append(made)
-    body.pipelines.tiles.update({tile.name: made for tile in tiles.values()})
-    body.by_hand = True
+    context.pipelines.made.append(made)
+    context.pipelines.tiles.update({tile.name: made for tile in tiles.values()})
+    context.has_explicit_roles = True
     return made
 
 
@@ -116,7 +100,7 @@ def _stages(call: Call) -> int:
 
 
 def _payload(
-    body: Assignments, call: Call, function: str
+    context: Context, call: Call, function: str
 ) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, Buffer]]:
     argument = call["payload"]
     form: Literal["tile", "tuple", "dictionary"]
@@ -142,8 +126,8 @@ def _payload(
             _bad_payload(f"{tile.name} stands twice in the payload", argument.span, secondary=(here,))
         if key in (*_ACCESSORS, *_OF_STAGE) or not key.isidentifier():
             _bad_payload(f"a tile of a stage cannot be called {key!r}", argument.span, secondary=(here,))
-        used = [s.span for s in walk(tuple(body.out)) if tile in (*reads(s), *writes(s))]
-        used += [pinned.span for pinned in body.hints.layouts.values() if pinned.buffer == tile]
+        used = [s.span for s in walk(tuple(context.out)) if tile in (*reads(s), *writes(s))]
+        used += [pinned.span for pinned in context.hints.layouts.values() if pinned.buffer == tile]
         if used:
             before = Label(used[0], "used here")
             _bad_payload(f"{tile.name} is used before it becomes a part of stages", argument.span, secondary=(before,))
@@ -172,7 +156,7 @@ def _bad_payload(title: str, span: Span, label: str = "", secondary: tuple[Label
 Owner = Pipeline | Handle | Stage
 
 
-def attribute(evaluator: Evaluator, owner: Owner | StageTile, node: ast.Attribute) -> Value:
+def attribute(context: Context, owner: Owner | StageTile, node: ast.Attribute) -> Value:
     """`stage.A_shared`, `stage.barrier`, `pipeline.stages`, or a method."""
     known: tuple[str, ...]
     values: dict[str, Value]
@@ -183,7 +167,7 @@ def attribute(evaluator: Evaluator, owner: Owner | StageTile, node: ast.Attribut
             known, values = _OF_HANDLE, {"pipeline": owner.pipeline}
         case Stage():
             if node.name not in _OF_STAGE:
-                _used(evaluator, owner, node.span)
+                _used(context, owner, node.span)
             known = _OF_STAGE
             values = {**_tiles(owner), "payload": payload(owner), "stage": owner.index}
             values |= {"barrier": owner.barrier, "mbar": owner.barrier}
@@ -228,9 +212,9 @@ def _tiles(stage: Stage) -> dict[str, StageTile]:
     }
 
 
-def tiles(evaluator: Evaluator, stage: Stage, span: Span) -> tuple[Value, ...]:
+def tiles(context: Context, stage: Stage, span: Span) -> tuple[Value, ...]:
     """Those of a stage in their order: what `a, b = stage` and `stage[0]` mean."""
-    _used(evaluator, stage, span)
+    _used(context, stage, span)
     return tuple(_tiles(stage).values())
 
 
@@ -259,19 +243,19 @@ def _escapes(stage: Stage, span: Span, how: str) -> NoReturn:
     )
 
 
-def part(evaluator: Evaluator, tile: StageTile, node: ast.Subscript) -> StageTile:
+def part(context: Context, tile: StageTile, node: ast.Subscript) -> StageTile:
     """`stage.A_shared[i, j]`: an element of a whole tile, or a box of it."""
-    inside = evaluator.access(tile.tile, node)
+    inside = evaluate.access(context, tile.tile, node)
     return StageTile(tile.buffer, (tile.indices[0], *inside.indices), tile.stage)
 
 
-def read(evaluator: Evaluator, value: Value, span: Span) -> None:
+def read(context: Context, value: Value, span: Span) -> None:
     """A name is read that may stand for a stage's tile, or for one that a pipeline has taken over."""
     if isinstance(value, StageTile):
-        _used(evaluator, value.stage, span)
+        _used(context, value.stage, span)
     if not isinstance(value, Buffer) or value.scope not in HELD_IN:
         return
-    owner = _body(evaluator).pipelines.tiles.get(value.name)
+    owner = context.pipelines.tiles.get(value.name)
     if owner is not None:
         fail(
             "pipeline-tile",
@@ -284,38 +268,32 @@ def read(evaluator: Evaluator, value: Value, span: Span) -> None:
         )
 
 
-def _used(evaluator: Evaluator, stage: Stage, span: Span) -> None:
-    _body(evaluator).ledger.use(stage.taken, span)
-
-
-def _body(evaluator: Evaluator) -> Body:
-    """Only the statements of a kernel have pipelines."""
-    return cast("Body", evaluator)
+def _used(context: Context, stage: Stage, span: Span) -> None:
+    context.ledger.use(stage.taken, span)
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
 
 
-def called(evaluator: Evaluator, function: Method, node: ast.Call) -> Value:
+def called(context: Context, function: Method, node: ast.Call) -> Value:
     """`pipe.producer()`, `producer.acquire_stage()`, `stage.release()` and the like."""
-    body = _body(evaluator)
-    call = bind(_SIGNATURES[function.name], *body.operands(node), node.span)
+    call = bind(_SIGNATURES[function.name], *evaluate.operands(context, node), node.span)
     match function.owner, function.name:
         case Pipeline() as owner, "producer" | "consumer" as side:
             return Handle(owner, side)
         case Pipeline() as owner, "acquire_producer" | "acquire_consumer" as name:
             side = "producer" if name == "acquire_producer" else "consumer"
-            return acquire(body, Handle(owner, side), node.span)
+            return acquire(context, Handle(owner, side), node.span)
         case Handle() as handle, "acquire_stage":
-            return acquire(body, handle, node.span)
+            return acquire(context, handle, node.span)
         case Handle() as handle, "try_acquire":
-            return try_acquire(body, handle, node.span)
+            return try_acquire(context, handle, node.span)
         case Handle() as handle, "drain":
-            drain(body, handle, node.span)
+            drain(context, handle, node.span)
         case Stage() as stage, "release":
-            release_by_hand(body, stage, node.span)
+            release_by_hand(context, stage, node.span)
         case Stage() as stage, "expect_bytes":
-            expect(body, stage, call)
+            expect(context, stage, call)
         case _, name:
             fail(
                 "not-a-value",
@@ -326,16 +304,16 @@ def called(evaluator: Evaluator, function: Method, node: ast.Call) -> Value:
     return None
 
 
-def is_entered(body: Body, call: ast.Call) -> bool:
+def is_entered(context: Context, call: ast.Call) -> bool:
     """Whether a `with` enters something of a pipeline."""
-    function = body.value(call.function)
+    function = context.value(call.function)
     return isinstance(function, Method) and isinstance(function.owner, Owner)
 
 
-def entered(body: Body, node: ast.With, call: ast.Call) -> None:
+def entered(context: Context, node: ast.With, call: ast.Call) -> None:
     """`with producer.acquire() as tiles:`, and `with pipe.producer() as producer:`, which of inputs only gives the side
     a name."""
-    function = body.value(call.function)
+    function = context.value(call.function)
     assert isinstance(function, Method)
     if function.name not in ("acquire", "acquire_if_needed", *SIDES):
         fail(
@@ -345,22 +323,22 @@ def entered(body: Body, node: ast.With, call: ast.Call) -> None:
             help="write `with producer.acquire() as tiles:`; a stage by .acquire_stage() is released by .release()",
         )
     if function.name in SIDES:
-        handle = body.value(call)
+        handle = context.value(call)
         assert isinstance(handle, Handle)
         if not _enters_stage(handle, node):
-            _bind(body, node, handle)
-            body.block(node.body)
+            _bind(context, node, handle)
+            context.block(node.body)
             return
         ready = None
     else:
         assert isinstance(function.owner, Handle)
         handle = function.owner
-        ready = _ready(bind(_SIGNATURES[function.name], *body.operands(call), call.span))
-    stage = acquire(body, handle, call.span, returns=True, ready=ready)
-    _bind(body, node, stage)
-    body.block(node.body)
-    if not body.ledger.is_left:
-        release(body, stage, call.span)
+        ready = _ready(bind(_SIGNATURES[function.name], *evaluate.operands(context, call), call.span))
+    stage = acquire(context, handle, call.span, returns=True, ready=ready)
+    _bind(context, node, stage)
+    context.block(node.body)
+    if not context.ledger.is_left:
+        release(context, stage, call.span)
 
 
 def _enters_stage(handle: Handle, node: ast.With) -> bool:
@@ -390,14 +368,14 @@ def _ready(call: Call) -> Expr | None:
     return as_expr(ready)
 
 
-def _bind(body: Body, node: ast.With, value: Value) -> None:
+def _bind(context: Context, node: ast.With, value: Value) -> None:
     match node.target:
         case None:
             pass
         case ast.Tuple() | ast.List() as target if isinstance(value, Stage):
-            bind_target(body.scope, target, Argument(tiles(body, value, node.context.span), node.context.span))
+            bind_target(context.scope, target, Argument(tiles(context, value, node.context.span), node.context.span))
         case target:
-            bind_target(body.scope, target, Argument(value, node.context.span))
+            bind_target(context.scope, target, Argument(value, node.context.span))
 
 
 # ---- operations on stages --------------------------------------------------------------------------------------------
@@ -413,24 +391,24 @@ def with_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]
         keywords["barrier"] = Argument(destination.value.stage.barrier, destination.span)
 
 
-def on_stages(body: Body, op: TileOp, arguments: tuple[list[Argument], dict[str, Argument]]) -> TileOp:
+def on_stages(context: Context, op: TileOp, arguments: tuple[list[Argument], dict[str, Argument]]) -> TileOp:
     """The operation, if it does with the stages' tiles among its arguments what their sides may. A T.copy from a tensor
     by which a producer fills its stage may signal the stage's barrier, where the target can do that. Errors:
-    `stage-side`."""
+    `stage-access`."""
     given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
-    loads = op.name in ("copy", "gather4") and op.regions[0].buffer.scope == "global"
+    loads = op.copies_from_tensor
     for tile, span in given:
         stage = tile.stage
         if loads and stage.side == "consumer":
             fail(
-                "stage-side",
+                "stage-access",
                 "a consumer fills the stage that it has been handed",
                 span,
                 "nobody waits for this copy",
                 secondary=(Label(stage.taken.span, "acquired here, by the consumer"),),
                 help=f"fill it where the producer has acquired it, by `{stage.pipeline.name}.producer()`",
             )
-        if loads and not any(key in ("barrier", "asynchronous") for key, _ in op.attrs):
+        if loads and isinstance(op, Copy) and op.barrier is None and op.asynchronous is None:
             element = Load(stage.barrier.buffer, (stage.index,))
-            return with_attr(with_attr(op, "signals", element), "leader", teams.leader(body, span))
+            return replace(op, signals=element, leader=roles.leader(context, span))
     return op

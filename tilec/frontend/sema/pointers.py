@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tilec.frontend.sema.context import Context
 from tilec.ir.expr import cast
 from tilec.ir.tile import Buffer, Extent, Load, Var
 from tilec.ir.types import INT64, UINT64, DType
@@ -12,9 +11,6 @@ from tilec.ops.values import Access, Value, describe, show_shape
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
-
-if TYPE_CHECKING:
-    from tilec.frontend.sema.per_thread import PerThread
 
 STRIDED = Signature("T.StridedTensor", (Parameter("shape"), Parameter("strides"), Parameter("dtype", "float32")))
 POINTER = Signature(
@@ -93,14 +89,14 @@ def _check_strides(call: Call, shape: tuple[Extent, ...], steps: tuple[Extent, .
 # ---- pointers --------------------------------------------------------------------------------------------------------
 
 
-def pointer(body: PerThread, name: str, span: Span) -> Var:
+def pointer(context: Context, name: str, span: Span) -> Var:
     """A parameter that T.make_tensor makes a tensor of."""
-    made = Var(body.unique.take(name), UINT64)
-    body.pointers[made] = None
+    made = Var(context.unique.take(name), UINT64)
+    context.pointers[made] = None
     return made
 
 
-def make_tensor(body: PerThread, call: Call) -> Value:
+def make_tensor(context: Context, call: Call) -> Value:
     """The tensor at an address that the kernel is given."""
     name = "ptr" if call.name == "T.make_tensor" else "addr"
     where, value = call[name], call[name].value
@@ -112,12 +108,12 @@ def make_tensor(body: PerThread, call: Call) -> Value:
             "known only inside the kernel",
             help="give the kernel one tensor with the parts one after the other, or one parameter for each",
         )
-    if isinstance(value, Var) and value in body.scalars and value.dtype in (INT64, UINT64):
-        body.pointers.setdefault(value, None)
-    if not isinstance(value, Var) or value not in body.pointers:
+    if isinstance(value, Var) and value in context.scalars and value.dtype in (INT64, UINT64):
+        context.pointers.setdefault(value, None)
+    if not isinstance(value, Var) or value not in context.pointers:
         call.refuse(name, "a parameter of type T.ptr")
     assert isinstance(value, Var)
-    tensor, before = described(call, value.name, call.span), body.pointers[value]
+    tensor, before = described(call, value.name, call.span), context.pointers[value]
     if before is not None and before != tensor:
         fail(
             "duplicate-definition",
@@ -127,13 +123,13 @@ def make_tensor(body: PerThread, call: Call) -> Value:
             secondary=(Label(before.span, f"the first has shape {show_shape(before.extents)} of {before.dtype}"),),
             help="make one tensor, and T.reshape or T.view of it",
         )
-    body.pointers[value] = before or tensor
+    context.pointers[value] = before or tensor
     return before or tensor
 
 
-def resolved(body: PerThread, params: tuple[Buffer | Var, ...]) -> tuple[Buffer | Var, ...]:
+def resolved(context: Context, params: tuple[Buffer | Var, ...]) -> tuple[Buffer | Var, ...]:
     """The parameters, with the tensors that pointers were made into."""
-    return tuple((isinstance(p, Var) and body.pointers.get(p)) or p for p in params)
+    return tuple((isinstance(p, Var) and context.pointers.get(p)) or p for p in params)
 
 
 def strided(call: Call, source: Buffer) -> None:

@@ -7,8 +7,10 @@ one thread; a fragment goes through a shared tile, since no thread has all of it
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+from tilec.frontend.sema import per_thread, thread_loops, thread_values
+from tilec.frontend.sema.bounds import check_access
+from tilec.frontend.sema.context import Context
 from tilec.ir.expr import cast
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.text import show_expr
@@ -29,14 +31,11 @@ from tilec.ir.tile import (
     integer,
 )
 from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, DType
-from tilec.ops.registry import tile_op
+from tilec.ops.copy import Copy
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, Access
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
-
-if TYPE_CHECKING:
-    from tilec.frontend.sema.per_thread import PerThread
 
 PRINT = Signature(
     "T.print",
@@ -52,7 +51,7 @@ _C_NAMES = {
 _PLACE = "BlockIdx=(%d, %d, %d), ThreadIdx=(%d, %d, %d)"
 
 
-def print_(body: PerThread, call: Call) -> None:
+def print_(context: Context, call: Call) -> None:
     """The statements of one T.print."""
     message, value = call["msg"].value, call["obj"].value
     if isinstance(value, str) and not message:
@@ -61,33 +60,33 @@ def print_(body: PerThread, call: Call) -> None:
         call.refuse("msg", "a string")
     assert isinstance(message, str)
     if isinstance(value, Buffer):
-        _tile(body, call, value, message)
+        _tile(context, call, value, message)
         return
     if value is None:
-        _every_thread(body, (_line(body, f"msg='{_literal(message)}' {_PLACE}", (), call.span),), call.span)
+        _every_thread(context, (_line(context, f"msg='{_literal(message)}' {_PLACE}", (), call.span),), call.span)
         return
     if isinstance(value, Access) and not value.has_extent:
-        body.element(value, call["obj"].span, "read")
+        check_access(context, value, call["obj"].span, "read")
     elif not isinstance(value, (int, float, *EXPR_TYPES)):
         call.refuse("obj", "a number, a tensor, a tile, or nothing")
     expr = as_expr(call["obj"])
     head = f"msg='{_literal(message or f'expr<{show_expr(expr)}>')}' {_PLACE}: "
-    _every_thread(body, _value(body, head, (), expr, call.span), call.span)
+    _every_thread(context, _value(context, head, (), expr, call.span), call.span)
 
 
-def _every_thread(body: PerThread, statements: tuple[Stmt, ...], span: Span) -> None:
+def _every_thread(context: Context, statements: tuple[Stmt, ...], span: Span) -> None:
     """Inside T.Parallel by whoever has the element, elsewhere by every thread."""
-    if body.is_parallel:
-        body.out += statements
+    if context.is_parallel:
+        context.out += statements
     else:
-        body.each_thread(statements, span)
+        per_thread.each_thread(context, statements, span)
 
 
-def _tile(body: PerThread, call: Call, tile: Buffer, message: str) -> None:
-    if body.is_parallel:
+def _tile(context: Context, call: Call, tile: Buffer, message: str) -> None:
+    if context.is_parallel:
         fail(
             "tile-op-in-parallel",
-            f"T.print of the whole of {tile.name} cannot stand inside {body.nest_name}",
+            f"T.print of the whole of {tile.name} cannot stand inside {context.nest_name}",
             call.span,
             help="print an element, or move it out of the loop",
         )
@@ -101,28 +100,28 @@ def _tile(body: PerThread, call: Call, tile: Buffer, message: str) -> None:
             help="T.copy it to a fragment first" if tile.scope == "tmem" else "print what it hands on",
         )
     by = WARPGROUP_THREADS * call.integer("warp_group_id") + WARP_THREADS * call.integer("warp_id")
-    if not 0 <= by < body.threads:
-        fail("wrong-argument", "T.print by a thread that is not there", call.span, f"T.Kernel has {body.threads}")
+    if not 0 <= by < context.threads:
+        fail("wrong-argument", "T.print by a thread that is not there", call.span, f"T.Kernel has {context.threads}")
     source = tile
     if tile.scope == "fragment":
-        body.together(call.span, f"T.print of {tile.name}")
-        source = Buffer(body.unique.take(f"{tile.name}_printed"), tile.shape, tile.dtype, "shared", call.span)
-        body.buffers.append(source)
-        parts = tuple(Region(b, tuple(integer(0) for _ in b.shape), b.shape, call.span) for b in (tile, source))
-        body.out.append(tile_op("copy", parts, call.span))
+        per_thread.together(context, call.span, f"T.print of {tile.name}")
+        source = Buffer(context.unique.take(f"{tile.name}_printed"), tile.shape, tile.dtype, "shared", call.span)
+        context.buffers.append(source)
+        held, shared = (Region(b, tuple(integer(0) for _ in b.shape), b.shape, call.span) for b in (tile, source))
+        context.out.append(Copy(held, shared, span=call.span))
     # The whole tensor is printed once for each block; only arrays of its own every thread prints.
     alone = None if tile.scope == "local" else Binary("eq", THREAD, integer(by), BOOL)
     if not message and tile.scope != "global":
         message = f"buffer<{tile.name}, {tile.dtype}>"
-    index = Var(body.unique.take("printed"))
+    index = Var(context.unique.take("printed"))
     size: Expr = integer(math.prod(tile.shape)) if not tile.is_dynamic else _product(tile)
     head = f"msg='{_literal(message)}' {_PLACE}: buffer={tile.name}, index=%d, "
-    printed = _value(body, head, (index,), Load(source, _coordinates(index, tile)), call.span)
-    outer, body.out = body.out, []
-    body.each_thread(printed if alone is None else (If(alone, printed, (), call.span),), call.span)
-    loop = For("serial", index, integer(0), size, 1, tuple(body.out), span=call.span)
-    body.out = outer
-    body.out.append(body.over_registers(loop))
+    printed = _value(context, head, (index,), Load(source, _coordinates(index, tile)), call.span)
+    outer, context.out = context.out, []
+    per_thread.each_thread(context, printed if alone is None else (If(alone, printed, (), call.span),), call.span)
+    loop = For("serial", index, integer(0), size, 1, tuple(context.out), span=call.span)
+    context.out = outer
+    context.out.append(thread_loops.over_registers(loop))
 
 
 def _product(tile: Buffer) -> Expr:
@@ -143,14 +142,14 @@ def _coordinates(index: Expr, tile: Buffer) -> tuple[Expr, ...]:
 # ---- one line --------------------------------------------------------------------------------------------------------
 
 
-def _value(body: PerThread, head: str, before: tuple[Expr, ...], value: Expr, span: Span) -> tuple[Stmt, ...]:
+def _value(context: Context, head: str, before: tuple[Expr, ...], value: Expr, span: Span) -> tuple[Stmt, ...]:
     dtype = value.dtype
     head += f"dtype={_C_NAMES.get(dtype.name, dtype.name)} value="
     if dtype == BOOL:
-        yes, no = (_line(body, head + word, before, span) for word in ("true", "false"))
+        yes, no = (_line(context, head + word, before, span) for word in ("true", "false"))
         return (If(value, (yes,), (), span), If(Unary("not", value, BOOL), (no,), (), span))
     conversion, wide = _conversion(dtype)
-    return (_line(body, head + conversion, (*before, cast(value, wide)), span),)
+    return (_line(context, head + conversion, (*before, cast(value, wide)), span),)
 
 
 def _conversion(dtype: DType) -> tuple[str, DType]:
@@ -162,11 +161,11 @@ def _conversion(dtype: DType) -> tuple[str, DType]:
     return ("%d", INT32) if dtype.kind == "int" else ("%u", UINT32)
 
 
-def _line(body: PerThread, text: str, values: tuple[Expr, ...], span: Span) -> Print:
+def _line(context: Context, text: str, values: tuple[Expr, ...], span: Span) -> Print:
     """A line, with the block's and the thread's place in front of the values."""
-    blocks: list[Expr] = [var for var, _ in body.blocks]
+    blocks: list[Expr] = [var for var, _ in context.blocks]
     blocks += [integer(0)] * (3 - len(blocks))
-    threads = [as_expr(Argument(body.thread_index(dim), span)) for dim in range(3)]
+    threads = [as_expr(Argument(thread_values.thread_index(context, dim), span)) for dim in range(3)]
     return Print(f"{text}\n", (*blocks, *threads, *values), span)
 
 

@@ -28,10 +28,9 @@ from tilec.ir.tile import (
     TileOp,
     While,
     walk_expr,
-    with_attr,
 )
-from tilec.ops.fill import fill_value
-from tilec.ops.reducer import ATOMICS, Reducer
+from tilec.ops.fill import Fill
+from tilec.ops.reducer import ATOMICS, FinalizeReducer, Reducer, ReducerInit
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
@@ -83,7 +82,7 @@ class _Parts:
 
     def operation(self, op: TileOp) -> TileOp:
         self.finished(op)
-        if op.name in ("reducer_init", "finalize_reducer"):
+        if isinstance(op, ReducerInit | FinalizeReducer):
             reducer = self.reducers.get(op.regions[0].buffer.name)
             if reducer is None:
                 fail(
@@ -94,10 +93,10 @@ class _Parts:
                     secondary=(Label(op.regions[0].buffer.span, "from here"),),
                     help="allocate it with T.alloc_reducer",
                 )
-            return self.begin(op, reducer) if op.name == "reducer_init" else self.end(op, reducer)
+            return self.begin(op, reducer) if isinstance(op, ReducerInit) else self.end(op, reducer)
         written = next((b for b in writes(op) if b.name in self.reducers), None)
-        if written is not None and op.name == "fill" and op.regions[0].is_whole:
-            begun = TileOp("reducer_init", op.regions, (("value", fill_value(op)),), op.span)
+        if written is not None and isinstance(op, Fill) and op.tile.is_whole:
+            begun = ReducerInit(op.tile, False, "sum", op.value, span=op.span)
             return self.begin(begun, self.reducers[written.name])
         if written is not None:
             self.not_an_addition(self.reducers[written.name], op.span)
@@ -105,21 +104,21 @@ class _Parts:
             self.read(buffer, op.span)
         return op
 
-    def begin(self, op: TileOp, reducer: Reducer) -> TileOp:
+    def begin(self, op: ReducerInit, reducer: Reducer) -> TileOp:
         self.begun[reducer.result.name] = op.span
         self.ended.discard(reducer.result.name)
-        op = with_attr(with_attr(op, "kind", reducer.kind), "everywhere", reducer.everywhere)
-        return replace(op, regions=(_whole(reducer.parts, op.regions[0]),))
+        parts = _whole(reducer.parts, op.parts)
+        return replace(op, parts=parts, kind=reducer.kind, everywhere=reducer.everywhere)
 
-    def end(self, op: TileOp, reducer: Reducer) -> TileOp:
+    def end(self, op: FinalizeReducer, reducer: Reducer) -> TileOp:
         self.under_way(reducer, op.span, "there is nothing to end")
         del self.begun[reducer.result.name]
-        into = op.regions[1] if len(op.regions) > 1 else op.regions[0]
-        if into is op.regions[0]:
+        into = op.destination
+        if into is op.parts:
             self.ended.add(reducer.result.name)
         elif into.buffer.name in self.reducers:
             self.not_an_addition(self.reducers[into.buffer.name], into.span)
-        return replace(with_attr(op, "kind", reducer.kind), regions=(_whole(reducer.parts, op.regions[0]), into))
+        return replace(op, kind=reducer.kind, parts=_whole(reducer.parts, op.parts))
 
     def store(self, store: Store) -> Store:
         """`acc[i] = acc[i] + value` is an addition, with the reducer's own operator."""

@@ -7,18 +7,15 @@ position that moves on. State lies in arrays of the thread's own.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+from tilec.frontend.sema import per_thread
+from tilec.frontend.sema.context import Context, Generator
 from tilec.ir.expr import cast, constant
-from tilec.ir.tile import THREAD, Binary, Bind, Buffer, Call, Expr, Load, Select, Stmt, Store, Var, extent_expr, integer
+from tilec.ir.tile import THREAD, Binary, Bind, Call, Expr, Load, Select, Stmt, Store, Var, extent_expr, integer
 from tilec.ir.types import BOOL, FLOAT32, FLOAT64, UINT32, UINT64, DType
 from tilec.ops.signature import Call as Arguments, Parameter, Signature, as_expr
 from tilec.support.diagnostics import fail
-from tilec.support.records import dataclass
 from tilec.support.source import Span
-
-if TYPE_CHECKING:
-    from tilec.frontend.sema.per_thread import PerThread
 
 _PHILOX = "curandStatePhilox4_32_10_t"
 INIT = Signature(
@@ -31,38 +28,26 @@ DRAWS = {signature.name: signature for signature in (RAND, RAND_FLOAT)}
 _STEP = 2.0**-32
 
 
-@dataclass(frozen=True, slots=True)
-class Generator:
-    """`words` are key, sequence and position of each thread, and whether `spare` holds a normal number: they are made
-    two at a time."""
-
-    words: Buffer
-    spare: Buffer
-
-    def word(self, number: int) -> Expr:
-        return Load(self.words, (integer(number),))
-
-
-def initialise(body: PerThread, call: Arguments) -> None:
+def initialise(context: Context, call: Arguments) -> None:
     """Give every thread a generator; without `seq` every thread of the grid has a sequence of its own."""
-    if body.is_parallel:
+    if context.is_parallel:
         fail(
             "tile-op-in-parallel",
-            f"T.rng_init cannot stand inside {body.nest_name}",
+            f"T.rng_init cannot stand inside {context.nest_name}",
             call.span,
             help="a thread has one generator: write it before the loop",
         )
     if call["generator"].value != _PHILOX:
         call.refuse("generator", f'"{_PHILOX}", the only one that tilec has')
     seed, offset = (_integer(call, name) for name in ("seed", "off"))
-    sequence = _thread_of_grid(body) if call["seq"].value is None else _integer(call, "seq")
-    if body.generator is None:
-        words = body.local("generator", (4,), UINT64, call.span)
-        body.generator = Generator(words, body.local("spare", (1,), FLOAT32, call.span))
-    words = body.generator.words
+    sequence = _thread_of_grid(context) if call["seq"].value is None else _integer(call, "seq")
+    if context.generator is None:
+        words = per_thread.local(context, "generator", (4,), UINT64, call.span)
+        context.generator = Generator(words, per_thread.local(context, "spare", (1,), FLOAT32, call.span))
+    words = context.generator.words
     values = (seed, sequence, offset, constant(0, UINT64))
     stores = (Store(words, (integer(n),), value, call.span) for n, value in enumerate(values))
-    body.each_thread(tuple(stores), call.span)
+    per_thread.each_thread(context, tuple(stores), call.span)
 
 
 def _integer(call: Arguments, name: str) -> Expr:
@@ -72,29 +57,29 @@ def _integer(call: Arguments, name: str) -> Expr:
     return cast(value, UINT64)
 
 
-def _thread_of_grid(body: PerThread) -> Expr:
+def _thread_of_grid(context: Context) -> Expr:
     block: Expr = constant(0, UINT64)
-    for var, extent in reversed(body.blocks):
+    for var, extent in reversed(context.blocks):
         block = _wide("add", _wide("mul", block, cast(extent_expr(extent), UINT64)), cast(var, UINT64))
-    return _wide("add", _wide("mul", block, constant(body.threads, UINT64)), cast(THREAD, UINT64))
+    return _wide("add", _wide("mul", block, constant(context.threads, UINT64)), cast(THREAD, UINT64))
 
 
 def _wide(op: str, a: Expr, b: Expr) -> Expr:
     return Binary(op, a, b, UINT64)  # type: ignore[arg-type]
 
 
-def draw(body: PerThread, call: Arguments) -> Expr:
+def draw(context: Context, call: Arguments) -> Expr:
     """The next number of each thread that runs this; inside T.Parallel of the thread that has the element."""
-    generator = body.generator
+    generator = context.generator
     if generator is None:
         fail(
-            "generator-not-set",
+            "uninitialised-generator",
             f"{call.name} before T.rng_init",
             call.span,
             help="write T.rng_init(seed) before it, where every thread runs it",
         )
     if call.name == RAND.name:
-        return _next(body, generator, call.span)
+        return _next(context, generator, call.span)
     bit, dist = call["bit"].value, call["dist"].value
     if bit not in (32, 64):
         call.refuse("bit", "32 or 64")
@@ -103,8 +88,8 @@ def draw(body: PerThread, call: Arguments) -> Expr:
     if dist == "normal" and bit == 64:
         call.refuse("bit", "32: normal numbers are made with functions that tilec has of float32 only")
     if dist == "normal":
-        return _normal(body, generator, call.span)
-    number = _next(body, generator, call.span)
+        return _normal(context, generator, call.span)
+    number = _next(context, generator, call.span)
     if bit == 32:
         return _scaled(number, FLOAT32, _STEP, _STEP / 2)
     return _scaled(number, FLOAT64, _STEP, _STEP)
@@ -116,18 +101,18 @@ def _scaled(number: Expr, dtype: DType, step: float, more: float) -> Expr:
     return Binary("add", product, constant(more, dtype), dtype)
 
 
-def _next(body: PerThread, generator: Generator, span: Span) -> Expr:
+def _next(context: Context, generator: Generator, span: Span) -> Expr:
     position = generator.word(2)
     number = _at(generator, position)
     onwards = Store(generator.words, (integer(2),), _wide("add", position, constant(1, UINT64)), span)
-    return _kept(body, "random", number, (onwards,), span)
+    return _kept(context, "random", number, (onwards,), span)
 
 
 def _at(generator: Generator, position: Expr) -> Expr:
     return Call("philox", (generator.word(0), generator.word(1), position), UINT32)
 
 
-def _normal(body: PerThread, generator: Generator, span: Span) -> Expr:
+def _normal(context: Context, generator: Generator, span: Span) -> Expr:
     """Box and Muller's, of two numbers two: the one with the sine first, then the one with the cosine."""
     position, is_spare = generator.word(2), Binary("ne", generator.word(3), constant(0, UINT64), BOOL)
     first = _scaled(_at(generator, position), FLOAT32, _STEP, _STEP / 2)
@@ -147,15 +132,15 @@ def _normal(body: PerThread, generator: Generator, span: Span) -> Expr:
         Store(generator.words, (integer(2),), past, span),
         Store(generator.words, (integer(3),), other, span),
     )
-    return _kept(body, "normal", value, stores, span)
+    return _kept(context, "normal", value, stores, span)
 
 
-def _kept(body: PerThread, name: str, value: Expr, stores: tuple[Stmt, ...], span: Span) -> Expr:
+def _kept(context: Context, name: str, value: Expr, stores: tuple[Stmt, ...], span: Span) -> Expr:
     """The value before the state moves on."""
-    if body.is_parallel:
-        var = Var(body.unique.take(name), value.dtype)
-        body.out += (Bind(var, value, span), *stores)
+    if context.is_parallel:
+        var = Var(context.unique.take(name), value.dtype)
+        context.out += (Bind(var, value, span), *stores)
         return var
-    held = body.local(name, (1,), value.dtype, span)
-    body.each_thread((Store(held, (integer(0),), value, span), *stores), span)
+    held = per_thread.local(context, name, (1,), value.dtype, span)
+    per_thread.each_thread(context, (Store(held, (integer(0),), value, span), *stores), span)
     return Load(held, (integer(0),))

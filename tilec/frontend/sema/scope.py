@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tilec.frontend.sema.vocabulary import supported_names
 from tilec.ops.signature import nearest
 from tilec.ops.values import Foreign, Poisoned, Value
 from tilec.support.diagnostics import CompileError, Label, fail, instead
@@ -101,8 +102,6 @@ class Scope:
 
     def _meant(self, name: str) -> str | None:
         """A name of the language written without its `T.`, or one that looks like it."""
-        from tilec.frontend.sema.vocabulary import supported_names
-
         known = supported_names()
         if f"T.{name}" in known:
             return f"T.{name}"

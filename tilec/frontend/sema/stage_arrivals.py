@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.ir.groups import WARPGROUP_THREADS, WARPGROUP_WARPS, groups_of
-from tilec.ir.tile import For, If, Stmt, TileOp, While, bodies, with_attr
-from tilec.ops.barriers import barrier_of
-from tilec.ops.gemm import is_in_tensor_memory
-from tilec.ops.registry import tile_op
+from tilec.ir.tile import For, If, Stmt, TileOp, While, bodies
+from tilec.ops.barriers import Arrive, barrier_of
+from tilec.ops.tcgen05 import TensorArrive
 from tilec.ops.values import Pipeline
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.records import dataclass
@@ -32,8 +31,9 @@ def arriving(statements: Sequence[Stmt], pipeline: Pipeline, role: range) -> Arr
     held = set(pipeline.tiles.values())
     users = [s for s, team in _by_teams(statements, None) if team in (None, role) or set(team or ()) <= set(role)]
     users = [s for s in users if held & {*reads(s), *writes(s)}]
-    asks = any(is_in_tensor_memory(s) for s in users)
-    touches = not asks or not all(is_in_tensor_memory(s) for s in users)
+    by_tensor_cores = [isinstance(s, TileOp) and s.is_in_tensor_memory for s in users]
+    asks = any(by_tensor_cores)
+    touches = not asks or not all(by_tensor_cores)
     return Arriving(WARPGROUP_WARPS * len(role) if touches else 0, asks)
 
 
@@ -61,15 +61,16 @@ def with_arrivals(
                 inside = groups_of(stmt) or team
                 then, orelse = (with_arrivals(b, releases, inside) for b in bodies(stmt))
                 found.append(replace(stmt, then=then, orelse=orelse))
-            case TileOp(name="arrive") if team is not None and (barrier_of(stmt).name, team) in releases:
+            case Arrive() if team is not None and (barrier_of(stmt).name, team) in releases:
                 found += _arrivals(stmt, team, releases[barrier_of(stmt).name, team])
             case _:
                 found.append(stmt)
     return tuple(found)
 
 
-def _arrivals(release: TileOp, role: range, who: Arriving) -> Iterator[TileOp]:
+def _arrivals(release: Arrive, role: range, who: Arriving) -> Iterator[TileOp]:
     if who.warps:
-        yield with_attr(release, "by_warps", True)
+        yield replace(release, by_warps=True)
     if who.by_tensor_cores:
-        yield tile_op("tensor_arrive", (), release.span, **dict(release.attrs), leader=WARPGROUP_THREADS * role.start)
+        leader = WARPGROUP_THREADS * role.start
+        yield TensorArrive(release.barrier, leader, releases=release.releases, span=release.span)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from tilec.frontend.sema.stages import Pipelines
+from tilec.frontend.sema.pipeline_records import Pipelines
 from tilec.ir.tile import Buffer, Expr, Load, Stmt, Store, TileOp, walk, walk_expr
 from tilec.ops.values import Stage
 from tilec.passes.analysis.usage import expressions, reads, writes
@@ -30,7 +30,7 @@ class _Use:
 
 
 def check_contents(statements: Sequence[Stmt], pipelines: Pipelines, mistakes: Mistakes) -> None:
-    """Errors: `stage-side`."""
+    """Errors: `stage-access`."""
     tiles = {tile for made in pipelines.made for tile in made.tiles.values()}
     used: dict[tuple[Expr, Buffer], list[_Use]] = {}
     for use in (u for stmt in walk(tuple(statements)) for u in _uses(stmt)):
@@ -53,7 +53,7 @@ def _uses(stmt: Stmt) -> Iterator[_Use]:
         case Store(buffer=buffer, indices=indices):
             yield _Use("writes", buffer, indices[0], stmt.span)
         case TileOp(regions=regions):
-            is_load = stmt.name in ("copy", "gather4") and regions[0].buffer.scope == "global"
+            is_load = stmt.copies_from_tensor
             read, written = reads(stmt), writes(stmt)
             for region in regions:
                 if region.buffer in read:
@@ -77,7 +77,7 @@ def _check(stage: Stage, uses: list[_Use]) -> None:
         return
     why = "nothing has been written there yet" if copy is None else "its copies need not have landed"
     fail(
-        "stage-side",
+        "stage-access",
         "a producer reads the stage that it fills",
         read.span,
         why,

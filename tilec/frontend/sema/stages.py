@@ -7,13 +7,12 @@ statements that a kernel could have written itself (`ops.barriers`).
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import field
-from typing import TYPE_CHECKING
 
-from tilec.frontend.sema import explicit_roles as teams
+from tilec.frontend.sema import explicit_roles as roles, per_thread
+from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.linear_resources import Taken
+from tilec.frontend.sema.pipeline_records import Nested
 from tilec.ir.tile import (
     PHASE_DONE,
     Binary,
@@ -29,109 +28,79 @@ from tilec.ir.tile import (
     TileOp,
     Var,
     integer,
-    with_attr,
 )
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.barriers import MOST_ARRIVALS
-from tilec.ops.registry import tile_op
+from tilec.ops.barriers import MOST_ARRIVALS, Arrive, AwaitBarrier, ExpectTx
+from tilec.ops.form import NOBODY
 from tilec.ops.signature import Call
 from tilec.ops.values import Handle, Pipeline, Side, Stage
 from tilec.support.diagnostics import Label, fail
-from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-if TYPE_CHECKING:
-    from tilec.frontend.sema.assignments import Assignments
-    from tilec.frontend.sema.statements import Body
 
-
-@dataclass(frozen=True, slots=True)
-class Nested:
-    """A role has acquired a stage of one pipeline while it held one of another."""
-
-    held: Pipeline
-    acquired: Pipeline
-    role: range
-    held_span: Span
-    span: Span
-
-
-@dataclasses.dataclass(slots=True)
-class Pipelines:
-    """Those of a kernel, with what its statements have done with them so far; `tiles` are the pipelines of the tiles
-    that they hold, by name, `acquired` the stages in the order of the text. `looked` has what a side found by
-    `try_acquire`, as long as the stage that it is about is the next one."""
-
-    made: list[Pipeline] = field(default_factory=list)
-    tiles: dict[str, Pipeline] = field(default_factory=dict)
-    acquired: list[Stage] = field(default_factory=list)
-    nested: list[Nested] = field(default_factory=list)
-    looked: dict[tuple[str, Side], Var] = field(default_factory=dict)
-
-
-def variable(body: Assignments, name: str, value: int, span: Span) -> Buffer:
+def variable(context: Context, name: str, value: int, span: Span) -> Buffer:
     """A number of which every thread has a copy."""
-    made = Buffer(body.unique.take(name), (1,), INT32, "fragment", span)
-    body.buffers.append(made)
-    _set(body, made, integer(value), span)
+    made = Buffer(context.unique.take(name), (1,), INT32, "fragment", span)
+    context.buffers.append(made)
+    _set(context, made, integer(value), span)
     return made
 
 
-def _set(body: Assignments, variable: Buffer, value: Expr, span: Span) -> None:
-    each = Var(body.unique.take(f"{variable.name}_copy"))
-    body.out.append(Parallel((each,), (1,), (Store(variable, (each,), value, span),), span))
+def _set(context: Context, variable: Buffer, value: Expr, span: Span) -> None:
+    each = Var(context.unique.take(f"{variable.name}_copy"))
+    context.out.append(Parallel((each,), (1,), (Store(variable, (each,), value, span),), span))
 
 
-def acquire(body: Body, handle: Handle, span: Span, returns: bool = False, ready: Expr | None = None) -> Stage:
+def acquire(context: Context, handle: Handle, span: Span, returns: bool = False, ready: Expr | None = None) -> Stage:
     """Wait until the next stage is this side's, unless `ready` says of this one that it is, and take it. Errors:
-    `pipeline-role`, `pipeline-order`."""
-    made, side, role = handle.pipeline, handle.side, _role(body, handle, span)
-    held = body.ledger.held()
+    `pipeline-role`, `pipeline-deadlock`."""
+    made, side, role = handle.pipeline, handle.side, _role(context, handle, span)
+    held = context.ledger.held()
     _check_room(handle, held, span)
     end = made.ends[side]
     end.roles.setdefault(role, span)
-    body.pipelines.nested += [
+    context.pipelines.nested += [
         Nested(t.owner.pipeline, made, role, t.span, span) for t in held if t.owner.pipeline is not made
     ]
-    index, parity = _turn(body, made, side, span)
-    looked = body.pipelines.looked.pop((made.name, side), None)
-    _wait(body, handle, index, parity, span, None if looked is None or looked != ready else looked)
+    index, parity = _turn(context, made, side, span)
+    looked = context.pipelines.looked.pop((made.name, side), None)
+    _wait(context, handle, index, parity, span, None if looked is None or looked != ready else looked)
     is_last = Binary("eq", index, integer(made.stages - 1), BOOL)
-    _set(body, end.index, Select(is_last, integer(0), Binary("add", index, integer(1), INT32), INT32), span)
-    _set(body, end.parity, Select(is_last, _other(parity), parity, INT32), span)
-    taken = body.ledger.take(f"this stage of {made.name}", span, role, returns)
+    _set(context, end.index, Select(is_last, integer(0), Binary("add", index, integer(1), INT32), INT32), span)
+    _set(context, end.parity, Select(is_last, _other(parity), parity, INT32), span)
+    taken = context.ledger.take(f"this stage of {made.name}", span, role, returns)
     taken.owner = stage = Stage(made, side, index, taken)
-    body.pipelines.acquired.append(stage)
+    context.pipelines.acquired.append(stage)
     return stage
 
 
-def try_acquire(body: Body, handle: Handle, span: Span) -> Var:
+def try_acquire(context: Context, handle: Handle, span: Span) -> Var:
     """Whether the next stage is this side's already. One thread looks, so that all of the role agree."""
     made, side = handle.pipeline, handle.side
-    _role(body, handle, span)
-    index, parity = _turn(body, made, side, span)
-    found = Buffer(body.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
-    body.buffers.append(found)
+    _role(context, handle, span)
+    index, parity = _turn(context, made, side, span)
+    found = Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
+    context.buffers.append(found)
     is_done = TileCall(PHASE_DONE, (Load(_awaited(handle), (index,)), parity), BOOL)
-    _set(body, found, Select(is_done, integer(1), integer(0), INT32), span)
-    ready = Var(body.unique.take(f"{made.name}_ready"), BOOL)
-    body.out.append(Bind(ready, Binary("eq", Load(found, (integer(0),)), integer(1), BOOL), span))
-    body.pipelines.looked[made.name, side] = ready
+    _set(context, found, Select(is_done, integer(1), integer(0), INT32), span)
+    ready = Var(context.unique.take(f"{made.name}_ready"), BOOL)
+    context.out.append(Bind(ready, Binary("eq", Load(found, (integer(0),)), integer(1), BOOL), span))
+    context.pipelines.looked[made.name, side] = ready
     return ready
 
 
-def _role(body: Body, handle: Handle, span: Span) -> range:
+def _role(context: Context, handle: Handle, span: Span) -> range:
     made = handle.pipeline
-    if body.is_parallel:
+    if context.is_parallel:
         fail(
             "tile-op-in-parallel",
-            f"a stage of {made.name} cannot be acquired inside {body.nest_name}",
+            f"a stage of {made.name} cannot be acquired inside {context.nest_name}",
             span,
             "all threads of a role acquire it together",
             help="acquire it before the loop",
         )
-    body.together(span, f"acquiring a stage of {made.name}")
-    if body.team is None:
+    per_thread.together(context, span, f"acquiring a stage of {made.name}")
+    if context.role is None:
         fail(
             "pipeline-role",
             f"no role acquires this stage of {made.name}",
@@ -140,7 +109,7 @@ def _role(body: Body, handle: Handle, span: Span) -> range:
             secondary=(Label(made.span, "hands tiles from one role to another"),),
             help="put it under `with T.ws(…):`",
         )
-    return body.team
+    return context.role
 
 
 def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
@@ -149,7 +118,7 @@ def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
     if len(mine) >= handle.pipeline.stages:
         stages = handle.pipeline.stages
         fail(
-            "pipeline-order",
+            "pipeline-deadlock",
             f"the {handle.side} acquires one stage of {handle.pipeline.name} more than there are",
             span,
             "waits for ever",
@@ -161,21 +130,21 @@ def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
         )
 
 
-def _turn(body: Body, made: Pipeline, side: Side, span: Span) -> tuple[Var, Var]:
+def _turn(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[Var, Var]:
     """The stage whose turn it is, and the parity to wait for."""
     end = made.ends[side]
-    index, parity = (Var(body.unique.take(f"{made.name}_{what}")) for what in ("stage", "phase"))
+    index, parity = (Var(context.unique.take(f"{made.name}_{what}")) for what in ("stage", "phase"))
     for var, variable in ((index, end.index), (parity, end.parity)):
-        body.out.append(Bind(var, Load(variable, (integer(0),)), span))
-    body.ranges[index.name] = (0, made.stages - 1)
+        context.out.append(Bind(var, Load(variable, (integer(0),)), span))
+    context.ranges[index.name] = (0, made.stages - 1)
     return index, parity
 
 
-def _wait(body: Body, handle: Handle, index: Expr, parity: Expr, span: Span, unless: Expr | None) -> None:
+def _wait(context: Context, handle: Handle, index: Expr, parity: Expr, span: Span, unless: Expr | None) -> None:
     barrier = _awaited(handle)
     acquires = f"{handle.pipeline.name} {handle.side}"
-    wait = tile_op("await_barrier", (), span, barrier=Load(barrier, (index,)), parity=parity, acquires=acquires)
-    body.out.append(wait if unless is None else with_attr(wait, "unless", unless))
+    wait = AwaitBarrier(Load(barrier, (index,)), parity, acquires=acquires, unless=unless, span=span)
+    context.out.append(wait)
 
 
 def _awaited(handle: Handle) -> Buffer:
@@ -187,35 +156,35 @@ def _other(parity: Expr) -> Expr:
     return Binary("sub", integer(1), parity, INT32)
 
 
-def release_by_hand(body: Body, stage: Stage, span: Span) -> None:
+def release_by_hand(context: Context, stage: Stage, span: Span) -> None:
     if stage.taken.returns:
         fail(
-            "stage-released-twice",
+            "double-release",
             f"{stage.taken.what} is released twice",
             span,
             "once here",
             secondary=(Label(stage.taken.span, "and by the end of this `with`"),),
             help="leave this out, or write `stage = ….acquire_stage()` in place of the `with`",
         )
-    release(body, stage, span)
+    release(context, stage, span)
 
 
-def release(body: Body, stage: Stage, span: Span) -> None:
-    body.together(span, f"releasing a stage of {stage.pipeline.name}")
-    body.ledger.give_back(stage.taken, span, body.team)
-    body.out.append(_arrival(stage, span))
+def release(context: Context, stage: Stage, span: Span) -> None:
+    per_thread.together(context, span, f"releasing a stage of {stage.pipeline.name}")
+    context.ledger.give_back(stage.taken, span, context.role)
+    context.out.append(_arrival(stage, span))
 
 
 def _arrival(stage: Stage, span: Span) -> TileOp:
     barrier = stage.barrier
     releases = f"{stage.pipeline.name} {stage.side}"
-    return tile_op("arrive", (), span, barrier=Load(barrier.buffer, (stage.index,)), releases=releases)
+    return Arrive(Load(barrier.buffer, (stage.index,)), releases=releases, span=span)
 
 
-def drain(body: Body, handle: Handle, span: Span) -> None:
+def drain(context: Context, handle: Handle, span: Span) -> None:
     """Wait until the consumers are done with every stage."""
     made = handle.pipeline
-    role = _role(body, handle, span)
+    role = _role(context, handle, span)
     if handle.side == "consumer":
         fail(
             "misplaced-statement",
@@ -224,7 +193,7 @@ def drain(body: Body, handle: Handle, span: Span) -> None:
             "it has taken all that was filled when its last stage is released",
             help="let the producer drain it",
         )
-    if any(t.owner.pipeline is made for t in body.ledger.held()):
+    if any(t.owner.pipeline is made for t in context.ledger.held()):
         fail(
             "misplaced-statement",
             f"{made.name} is drained while a stage of it is held",
@@ -233,26 +202,26 @@ def drain(body: Body, handle: Handle, span: Span) -> None:
             help="drain it behind the last release",
         )
     made.ends["producer"].drained.add(role)
-    index, parity = _turn(body, made, "producer", span)
-    step, place, stage, phase = (Var(body.unique.take(f"{made.name}_{n}")) for n in ("step", "place", "stage", "phase"))
-    outer, body.out = body.out, []
+    index, parity = _turn(context, made, "producer", span)
+    step, place, stage, phase = (
+        Var(context.unique.take(f"{made.name}_{n}")) for n in ("step", "place", "stage", "phase")
+    )
+    outer, context.out = context.out, []
     wraps = Binary("ge", place, integer(made.stages), BOOL)
-    body.out += [
+    context.out += [
         Bind(place, Binary("add", index, step, INT32), span),
         Bind(stage, Select(wraps, Binary("sub", place, integer(made.stages), INT32), place, INT32), span),
         Bind(phase, Select(wraps, _other(parity), parity, INT32), span),
     ]
-    body.out.append(
-        tile_op("await_barrier", (), span, barrier=Load(made.empty, (stage,)), parity=phase, drains=made.name)
-    )
-    inside, body.out = tuple(body.out), outer
-    body.out.append(For("serial", step, integer(0), integer(made.stages), 1, inside, span=span))
+    context.out.append(AwaitBarrier(Load(made.empty, (stage,)), phase, drains=made.name, span=span))
+    inside, context.out = tuple(context.out), outer
+    context.out.append(For("serial", step, integer(0), integer(made.stages), 1, inside, span=span))
 
 
-def expect(body: Body, stage: Stage, call: Call) -> None:
+def expect(context: Context, stage: Stage, call: Call) -> None:
     """Announce bytes to the stage: those of its payload, or as many as are said. Both are of what TMA copies, which is
     known when copies have their mechanisms (`explicit_roles.expected_bytes`)."""
-    body.ledger.use(stage.taken, call.span)
+    context.ledger.use(stage.taken, call.span)
     if stage.side == "consumer":
         fail(
             "misplaced-statement",
@@ -266,11 +235,10 @@ def expect(body: Body, stage: Stage, call: Call) -> None:
     if not 0 < announced <= MOST_ARRIVALS:
         call.refuse("bytes", f"a number of bytes, 1 to {MOST_ARRIVALS:,}")
     element = Load(stage.barrier.buffer, (stage.index,))
-    op = tile_op("expect_tx", (), call.span, barrier=element, bytes=announced, arrives=False)
-    op = with_attr(op, "of_stage", "payload" if is_payload else "said")
-    by_one = teams.by_threads(body, op)
+    op = ExpectTx(False, element, announced, NOBODY, of_stage="payload" if is_payload else "said", span=call.span)
+    by_one = roles.by_threads(context, op)
     assert by_one is not None
-    body.out.append(by_one)
+    context.out.append(by_one)
 
 
 def payload_bytes(made: Pipeline) -> int:

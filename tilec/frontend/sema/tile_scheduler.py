@@ -7,8 +7,10 @@ what T.Persistent makes, waves with the counters as binds: so that what is copie
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+from tilec.frontend.sema import evaluate, jumps, per_thread
+from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
 from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, BinaryOp, Bind, Const, Expr, For, If, Var, integer
@@ -18,10 +20,6 @@ from tilec.ops.values import Method, TileScheduler, Value
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
-
-if TYPE_CHECKING:
-    from tilec.frontend.sema.evaluate import Evaluator
-    from tilec.frontend.sema.loop_statements import Loops
 
 SCHEDULER = Signature(
     "T.PersistentTileScheduler",
@@ -80,11 +78,11 @@ def attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
     return scheduler.now[_STATE.index(node.name)]
 
 
-def called(evaluator: Evaluator, function: Method, node: ast.Call) -> Value:
+def called(context: Context, function: Method, node: ast.Call) -> Value:
     """`s.coord(i)`, or `s.init(i)`; the other methods belong to the loop."""
     scheduler = function.owner
     assert isinstance(scheduler, TileScheduler)
-    call = bind(_METHODS[function.name], *evaluator.operands(node), node.span)
+    call = bind(_METHODS[function.name], *evaluate.operands(context, node), node.span)
     match function.name:
         case "coord":
             return coordinates(scheduler, _integer(call["tile_id"]))
@@ -117,51 +115,51 @@ def coordinates(scheduler: TileScheduler, tile: Expr) -> tuple[Expr, Expr]:
     return (fast, slow) if scheduler.by_columns else (slow, fast)
 
 
-def of_loop(body: Loops, node: ast.While) -> TileScheduler | None:
+def of_loop(context: Context, node: ast.While) -> TileScheduler | None:
     """The scheduler whose loop this is: `while s.valid():`."""
     match node.condition:
         case ast.Call(function=ast.Attribute(name="valid") as function):
-            owner = body.value(function.value)
+            owner = context.value(function.value)
             return owner if isinstance(owner, TileScheduler) else None
         case _:
             return None
 
 
-def loop(body: Loops, node: ast.While, scheduler: TileScheduler) -> None:
+def loop(context: Context, node: ast.While, scheduler: TileScheduler) -> None:
     """The loop over a block's tiles, as waves of tiles; those that the last wave has too many are skipped."""
     if not scheduler.is_stateful or scheduler.start is None or scheduler.now is not None:
         _misplaced("nothing says with which tile this loop begins", scheduler, node.condition.span)
     *statements, last = node.body
-    if not _moves_on(body, last, scheduler):
+    if not _moves_on(context, last, scheduler):
         _misplaced("this loop does not go on to the next tile at its end", scheduler, node.condition.span)
-    body.alike(scheduler.start, node.condition.span, "the tiles of a block")
+    per_thread.alike(context, scheduler.start, node.condition.span, "the tiles of a block")
     total = _binary("mul", scheduler.primary, scheduler.secondary)
     waves = _binary("floordiv", _binary("add", total, _binary("sub", scheduler.workers, integer(1))), scheduler.workers)
-    wave = Var(body.unique.take("wave"))
+    wave = Var(context.unique.take("wave"))
     linear = _binary("add", _binary("mul", wave, scheduler.workers), scheduler.start)
-    with body.region("the loop", is_loop=True) as out:
+    with context.region("the loop", is_loop=True) as out:
         extents = (scheduler.primary, scheduler.secondary)
         extents = extents if scheduler.by_columns else extents[::-1]
         indices = []
         for name, value, extent in zip(_STATE, coordinates(scheduler, linear), extents, strict=False):
-            var = Var(body.unique.take(name))
+            var = Var(context.unique.take(name))
             out.append(Bind(var, value, node.condition.span))
             indices.append(var)
             if isinstance(extent, Const):
-                body.ranges[var.name] = (0, int(extent.value) - 1)
+                context.ranges[var.name] = (0, int(extent.value) - 1)
         scheduler.now = (*indices, linear, wave)
-        with body.region("the loop", is_loop=False) as inner, body.loop("while", node.condition.span):
-            body.block(body.trip(tuple(statements)))
+        with context.region("the loop", is_loop=False) as inner, jumps.loop(context, "while", node.condition.span):
+            context.block(jumps.without_jumps(context, tuple(statements)))
         scheduler.now = scheduler.start = None
         out.append(If(Binary("lt", linear, total, BOOL), tuple(inner), (), node.span))
-    body.out.append(For("serial", wave, integer(0), waves, 1, tuple(out), span=node.span))
+    context.out.append(For("serial", wave, integer(0), waves, 1, tuple(out), span=node.span))
 
 
-def _moves_on(body: Loops, statement: ast.Stmt, scheduler: TileScheduler) -> bool:
+def _moves_on(context: Context, statement: ast.Stmt, scheduler: TileScheduler) -> bool:
     """Whether it is `s.next_tile()`."""
     match statement:
         case ast.Evaluate(value=ast.Call(function=ast.Attribute(name="next_tile") as function, args=(), keywords=())):
-            return body.value(function.value) is scheduler
+            return context.value(function.value) is scheduler
         case _:
             return False
 

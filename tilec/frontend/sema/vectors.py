@@ -6,11 +6,15 @@ A vector that is read becomes an array of the thread's own, filled in one statem
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from tilec.frontend.sema import per_thread
+from tilec.frontend.sema.bounds import check_access
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.stores import place
 from tilec.ir.affine import add
 from tilec.ir.expr import cast, constant
-from tilec.ir.tile import Bind, Buffer, Expr, If, Load, Parallel, Select, Stmt, Store, Var, integer, walk_expr
+from tilec.ir.tile import Bind, Buffer, Expr, If, Load, Select, Stmt, Store, Var, integer, walk_expr
 from tilec.ir.types import BOOL, UINT32
 from tilec.ops import arithmetic
 from tilec.ops.signature import Argument, Call, as_expr
@@ -19,31 +23,27 @@ from tilec.ops.vectors import WIDE, Wide, with_bits
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
-if TYPE_CHECKING:
-    from tilec.frontend.sema.per_thread import PerThread
-
-
 # ---- loads -----------------------------------------------------------------------------------------------------------
 
 
-def loaded(body: PerThread, access: Access, span: Span) -> Lanes:
+def loaded(context: Context, access: Access, span: Span) -> Lanes:
     """An element of a vector tensor or tile."""
-    return Lanes(tuple(Load(access.buffer, place) for place in _places(body, access, span, "read")))
+    return Lanes(tuple(Load(access.buffer, place) for place in _places(context, access, span, "read")))
 
 
-def wide_load(body: PerThread, call: Call) -> Value:
+def wide_load(context: Context, call: Call) -> Value:
     """The value of T.ldg128 and its like."""
     wide = WIDE[call.name]
     access = _extended(_access(call, "src", wide), call, "src", wide)
-    lanes = loaded(body, access, call["src"].span)
+    lanes = loaded(context, access, call["src"].span)
     if "pred" in call.arguments and call["pred"].value is not None:
         holds = _predicate(call)
         lanes = Lanes(tuple(Select(holds, p, constant(0, p.dtype), p.dtype) for p in lanes.parts))
-    words = with_bits(kept(body, "words", lanes, call.span), UINT32)
+    words = with_bits(kept(context, "words", lanes, call.span), UINT32)
     return words if len(words.parts) > 1 else words.parts[0]
 
 
-def read_only(body: PerThread, call: Call) -> Value:
+def read_only(context: Context, call: Call) -> Value:
     """T.__ldg: an element; how it is read is found out from who writes the tensor."""
     value, index = call["load_or_buf"].value, call["index"]
     if isinstance(value, Buffer) and index.value is not None:
@@ -54,14 +54,14 @@ def read_only(body: PerThread, call: Call) -> Value:
     assert isinstance(value, Access)
     if value.buffer.scope != "global":
         _wrong_scope(call, "load_or_buf", value.buffer, "tensors")
-    body.element(value, call.span, "read")
+    check_access(context, value, call.span, "read")
     return as_expr(Argument(value, call.span))
 
 
 # ---- stores ----------------------------------------------------------------------------------------------------------
 
 
-def wide_store(body: PerThread, call: Call) -> None:
+def wide_store(context: Context, call: Call) -> None:
     """The statement T.stg128 and its like."""
     wide = WIDE[call.name]
     access = _extended(_access(call, "dst", wide), call, "dst", wide)
@@ -70,12 +70,12 @@ def wide_store(body: PerThread, call: Call) -> None:
     source = value if isinstance(value, Lanes) else Lanes((as_expr(call["value"]),))
     if source.dtype.bits * len(source.parts) != wide.bits:
         call.refuse("value", f"of {wide.bits} bits")
-    stored(body, access, Argument(with_bits(source, access.buffer.dtype), call["value"].span), call.span, holds)
+    stored(context, access, Argument(with_bits(source, access.buffer.dtype), call["value"].span), call.span, holds)
 
 
-def stored(body: PerThread, access: Access, argument: Argument, span: Span, holds: Expr | None = None) -> None:
+def stored(context: Context, access: Access, argument: Argument, span: Span, holds: Expr | None = None) -> None:
     """Set a vector element, or a slice, to a vector, or to a number in all its lanes."""
-    places, value, dtype = _places(body, access, span, "written"), argument.value, access.buffer.dtype
+    places, value, dtype = _places(context, access, span, "written"), argument.value, access.buffer.dtype
     if not isinstance(value, Lanes):
         value = Lanes((as_expr(argument, dtype),) * len(places))
     if len(value.parts) != len(places):
@@ -89,32 +89,28 @@ def stored(body: PerThread, access: Access, argument: Argument, span: Span, hold
         Store(access.buffer, place, cast(part, dtype), span) for place, part in zip(places, value.parts, strict=True)
     )
     statements: tuple[Stmt, ...] = stores if holds is None else (If(holds, stores, (), span),)
-    if body.is_parallel:
-        body.out += statements
-    elif any(body.is_own(store) for store in stores) or (holds is not None and body.is_varying(holds)):
-        body.each_thread(statements, span)
-    else:
-        body.out.append(Parallel((Var(body.unique.take("once")),), (1,), statements, span))
+    is_own = any(per_thread.is_own(context, store) for store in stores)
+    place(context, statements, is_own or (holds is not None and per_thread.is_varying(context, holds)), span)
 
 
-def kept(body: PerThread, name: str, value: Lanes, span: Span) -> Lanes:
+def kept(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
     """The vector as it is now, whatever is stored afterwards."""
     held = value.origin or value
     if not any(isinstance(e, Load) for part in held.parts for e in walk_expr(part)):
         return value
-    if body.is_parallel:
-        variables = tuple(Var(body.unique.take(name), part.dtype) for part in held.parts)
+    if context.is_parallel:
+        variables = tuple(Var(context.unique.take(name), part.dtype) for part in held.parts)
         for var, part in zip(variables, held.parts, strict=True):
-            if body.is_varying(part):
-                body.varying.add(var)
-            body.out.append(Bind(var, part, span))
+            if per_thread.is_varying(context, part):
+                context.varying.add(var)
+            context.out.append(Bind(var, part, span))
         return with_bits(Lanes(variables), value.dtype)
-    if all(isinstance(p, Load) and p.buffer.scope == "local" and p.buffer.name in body.vectors for p in held.parts):
+    if all(isinstance(p, Load) and p.buffer.scope == "local" and p.buffer.name in context.vectors for p in held.parts):
         return value  # kept already
-    array = body.local(name, (len(held.parts),), held.dtype, span)
-    body.vectors.add(array.name)
+    array = per_thread.local(context, name, (len(held.parts),), held.dtype, span)
+    context.vectors.add(array.name)
     stores = (Store(array, (integer(i),), part, span) for i, part in enumerate(held.parts))
-    body.each_thread(tuple(stores), span)
+    per_thread.each_thread(context, tuple(stores), span)
     return with_bits(Lanes(tuple(Load(array, (integer(i),)) for i in range(len(held.parts)))), value.dtype)
 
 
@@ -122,10 +118,10 @@ def kept(body: PerThread, name: str, value: Lanes, span: Span) -> Lanes:
 
 
 def _places(
-    body: PerThread, access: Access, span: Span, what: Literal["read", "written"]
+    context: Context, access: Access, span: Span, what: Literal["read", "written"]
 ) -> tuple[tuple[Expr, ...], ...]:
     """The indices of each element, row by row."""
-    body.element(access, span, what)
+    check_access(context, access, span, what)
     ranges = [tuple(add(i.start, integer(k)) for k in range(i.extent)) if isinstance(i, Range) else (i,)
               for i in access.indices]  # fmt: skip
     return tuple(itertools.product(*ranges))

@@ -9,11 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tilec.frontend.sema import evaluate
+from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.pointers import strided
+from tilec.frontend.syntax import ast
 from tilec.ir.affine import add
-from tilec.ir.expr import cast, constant
+from tilec.ir.expr import constant
 from tilec.ir.tile import (
-    Attr,
     Bind,
     Break,
     Buffer,
@@ -37,7 +39,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL
 from tilec.ops import registry
-from tilec.ops.fill import fill_value
+from tilec.ops.copy import Copy
 from tilec.ops.signature import Argument, Call as Arguments, as_dtype, as_shape, bind
 from tilec.ops.values import IndexMap, Method, describe, show_shape
 from tilec.ops.views import AT_DATA, DATA, VIEWS
@@ -76,7 +78,7 @@ def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
     assert isinstance(source, Buffer)
     if source.is_dynamic:
         fail(
-            "runtime-shape",
+            "dynamic-shape",
             f"{call.name} of a tensor whose shape is known at launch",
             call["src"].span,
             f"this is {describe(source)}",
@@ -117,6 +119,13 @@ def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
             secondary=(Label(source.span, f"{source.dtype}{show_shape(source.shape)}"),),
         )
     return Buffer(names.take(f"{source.name}_view"), shape, dtype, source.scope, call.span), source
+
+
+def seen(context: Context, path: str, node: ast.Call) -> Buffer:
+    """T.reshape, T.view and their like, as a buffer that stands for another one."""
+    made, source = view(asked_view(path, *evaluate.arguments(context, node), node.span), context.unique)
+    context.views[made.name] = context.views.get(source.name, source)
+    return made
 
 
 def without_views(
@@ -211,20 +220,16 @@ class _Views:
     # ---- operations on tiles -----------------------------------------------------------------------------------------
 
     def operation(self, op: TileOp) -> tuple[Stmt, ...]:
-        op = replace(
-            op,
-            regions=tuple(replace(r, start=tuple(self.expr(s) for s in r.start)) for r in op.regions),
-            attrs=tuple((key, self.attr(value)) for key, value in op.attrs),
-        )
-        if any(r.buffer.name in self.tensors for r in op.regions) and op.name in ("copy", "atomic"):
+        op = op.map_expressions(lambda r: replace(r, start=tuple(self.expr(s) for s in r.start)), self.expr)
+        if any(r.buffer.name in self.tensors for r in op.regions) and op.is_elementwise:
             return self.stmt(self.elements(op))
         if not any(r.buffer.name in self.views for r in op.regions):
             return (op,)
-        if op.name not in ("copy", "fill"):
+        if not (op.touches_boxes and op.is_elementwise):
             return self.on_a_copy(op)
         boxes = tuple(box for r in op.regions if (box := self.box(r)) is not None)
         if len(boxes) == len(op.regions):
-            return (replace(op, regions=boxes),)
+            return (op.with_regions(boxes),)
         return self.stmt(self.elements(op))
 
     def on_a_copy(self, op: TileOp) -> tuple[Stmt, ...]:
@@ -251,14 +256,11 @@ class _Views:
             self.made.append(tile)
             whole, of_view = (Region(b, tuple(integer(0) for _ in b.shape), b.shape, op.span) for b in (tile, seen))
             if region in effects.reads or not region.is_whole:
-                before += self.stmt(TileOp("copy", (of_view, whole), (), op.span))
+                before += self.stmt(Copy(of_view, whole, span=op.span))
             if region in effects.writes:
-                after += self.stmt(TileOp("copy", (whole, of_view), (), op.span))
+                after += self.stmt(Copy(whole, of_view, span=op.span))
             regions.append(replace(region, buffer=tile))
-        return *before, replace(op, regions=tuple(regions)), *after
-
-    def attr(self, value: Attr) -> Attr:
-        return value if value is None or isinstance(value, int | float | bool | str) else self.expr(value)
+        return *before, op.with_regions(tuple(regions)), *after
 
     def box(self, region: Region) -> Region | None:
         """The same elements in the same order as a box of what the view is a view of, if they are one."""
@@ -303,10 +305,7 @@ class _Views:
             places = zip(region.start, region.extent, strict=True)
             return tuple(fold_expr(add(next(walked), start)) if extent != 1 else start for start, extent in places)
 
-        value = Load(sources[0].buffer, at(sources[0])) if sources else fill_value(op)
-        store = Store(destination.buffer, at(destination), cast(value, destination.buffer.dtype), op.span)
-        if op.name == "atomic":
-            store = replace(store, atomic=op.attr("kind"), order=op.attr("order"))  # type: ignore[arg-type]
+        store = op.element(at(destination), tuple(Load(source.buffer, at(source)) for source in sources))
         return Parallel(variables, shape, (store,), op.span)
 
 

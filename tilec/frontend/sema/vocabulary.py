@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tilec.frontend.sema import pipelines
+from typing import NoReturn
+
 from tilec.frontend.sema.hints import HINTS
+from tilec.frontend.sema.pipeline_records import PIPELINES
 from tilec.frontend.syntax import ast
 from tilec.ir.types import BY_NAME
 from tilec.ops import registry
@@ -22,7 +24,7 @@ from tilec.support.source import Span
 ALLOCATIONS = (
     "T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global", "T.alloc_barrier",
     "T.alloc_cluster_barrier", "T.alloc_tmem",
-    ALLOCATE_REDUCER.name, *pipelines.PIPELINES,
+    ALLOCATE_REDUCER.name, *PIPELINES,
 )  # fmt: skip
 LOOPS = (
     "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
@@ -64,7 +66,7 @@ def supported_names() -> list[str]:
     ]
 
 
-def refuse_call(path: str, node: ast.Call) -> None:
+def refuse_call(path: str, node: ast.Call) -> NoReturn:
     """Say why a name of the language cannot be called where a value is needed, or at all."""
     span = node.span
     name = path.removeprefix("T.")
@@ -92,7 +94,7 @@ def refuse_call(path: str, node: ast.Call) -> None:
     refuse_name(path, node.function.span)
 
 
-def refuse_name(path: str, span: Span) -> None:
+def refuse_name(path: str, span: Span) -> NoReturn:
     """`T.something` that tilec does not carry out."""
     refuse(path, span)
     near = nearest(path.removeprefix("T."), [n.removeprefix("T.") for n in supported_names()])

@@ -21,6 +21,7 @@ from tilec.frontend.syntax.explain import explain_character, explain_token
 from tilec.frontend.syntax.lalr import Rule, Tables
 from tilec.frontend.syntax.lines import Lines
 from tilec.support.diagnostics import CompileError, InternalError
+from tilec.support.kept_files import keep, kept
 from tilec.support.resources import grammar
 
 _made: dict[str, lark.Lark] = {}
@@ -59,8 +60,6 @@ def _parser(text: str, cache_dir: Path | None) -> lark.Lark:
 
 
 def _load(text: str, cache_dir: Path | None) -> lark.Lark:
-    from tilec.frontend.syntax.tables import keep, kept
-
     if cache_dir is None:
         return _build(text)
     version = f"{lark.__version__} {sys.version_info[:2]} {Lines.__module__}.{Lines.__qualname__}\n"

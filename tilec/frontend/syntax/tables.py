@@ -7,13 +7,13 @@ Loading them takes two milliseconds. Importing Lark takes thirty, so that only a
 from __future__ import annotations
 
 import marshal
-import os
 import sys
 import zlib
 from pathlib import Path
 
 from tilec.frontend.syntax.lalr import Rule, Tables, tree
 from tilec.frontend.syntax.tree import Branch
+from tilec.support.kept_files import keep, kept, sealed
 from tilec.support.resources import grammar, tables_folder
 
 _FORMAT = 2  # of the tables: what they mean to `syntax.lalr`
@@ -80,7 +80,7 @@ def write_tables(folder: Path) -> Path:
     """Make the tables and save them in `folder`, as the build of the wheel does."""
     text = grammar("tile.lark")
     path = folder / tables_name(text)
-    path.write_bytes(_sealed(_dumped(_build(text))))
+    path.write_bytes(sealed(_dumped(_build(text))))
     return path
 
 
@@ -88,37 +88,3 @@ def _build(text: str) -> Tables:
     from tilec.frontend.syntax.mistakes import tables_of
 
     return tables_of(text)
-
-
-def kept(path: Path) -> bytes:
-    """What `keep` has written. A file that is no longer what was written is a `ValueError`: what is in it is taken at
-    its word, and damage would be found anywhere in the parser, or nowhere."""
-    whole = path.read_bytes()
-    if whole != _sealed(whole[_SEAL:]):
-        raise ValueError("it is not what was written")
-    return whole[_SEAL:]
-
-
-_SEAL = 4
-
-
-def _sealed(data: bytes) -> bytes:
-    return zlib.crc32(data).to_bytes(_SEAL, "little") + data
-
-
-def keep(path: Path, data: bytes) -> None:
-    """Write beside the destination and rename: another process may be reading or writing the same file."""
-    import tempfile  # which takes as long to import as the tables to load
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_sealed(data))
-            Path(name).replace(path)
-        finally:
-            Path(name).unlink(missing_ok=True)
-    except OSError:
-        # A cache that cannot be written costs time, nothing else.
-        return

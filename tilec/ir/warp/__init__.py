@@ -10,6 +10,10 @@ cursors.
 
 from __future__ import annotations
 
+from tilec.ir.warp.closed import (
+    AnyOperation as AnyOperation,
+    known as known,
+)
 from tilec.ir.warp.memory import (
     FIRST_APART as FIRST_APART,
     FIRST_TURN as FIRST_TURN,
@@ -83,6 +87,8 @@ from tilec.ir.warp.waits import (
     RingWait as RingWait,
     SetRegisters as SetRegisters,
     TensorArrive as TensorArrive,
+    TensorFence as TensorFence,
+    TensorWait as TensorWait,
     TryCancel as TryCancel,
     TurnPass as TurnPass,
     TurnWait as TurnWait,

@@ -219,7 +219,8 @@ class TensorCopy(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorLoad(Operation):
-    """Columns of a tile in tensor memory to registers, from one on and as many as the fragment has, waited for."""
+    """Columns of a tile in tensor memory to registers, from one on and as many as the fragment has: there after a
+    `TensorWait`."""
 
     source: Buffer
     destination: Buffer
@@ -228,7 +229,7 @@ class TensorLoad(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorStore(Operation):
-    """Registers to columns of a tile in tensor memory, waited for."""
+    """Registers to columns of a tile in tensor memory: done after a `TensorWait`."""
 
     source: Buffer
     destination: Buffer
@@ -253,6 +254,8 @@ class Reduce(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Let(Operation):
+    """Gives a scalar its value; nothing changes it afterwards."""
+
     var: Var
     value: Expr
 

@@ -77,6 +77,23 @@ class ProxyFence(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class TensorWait(Operation):
+    """Wait until all loads of this thread from tensor memory are complete, or all its stores: of the last one, that to
+    `fragment` or from it."""
+
+    what: Literal["load", "store"]
+    fragment: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFence(Operation):
+    """Order what this thread has done to tensor memory before the barrier that follows, or what it does there next
+    after the barrier that it has waited at."""
+
+    what: Literal["before", "after"]
+
+
+@dataclass(frozen=True, slots=True)
 class RingAcquire(Operation):
     """Who fills: wait until the version is empty, then announce the bytes that TMA will copy into it, if any."""
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, NoReturn
+from dataclasses import field, replace
+from typing import Annotated, Literal, NoReturn, cast
 
-from tilec.ir.tile import Attr, Region, TileOp, with_attr
+from tilec.ir.expr import cast as converted
+from tilec.ir.operation_fields import BY_PASSES
+from tilec.ir.operation_interfaces import Axis, Doer
+from tilec.ir.tile import Expr, Region, Store, TileOp
 from tilec.ops.barriers import as_barrier
-from tilec.ops.form import MEMORY, Barrier, Leader, Whole, Yes, attributes, form, same_shape
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.form import Announces, AnyMemory, Barrier, Leader, Positive, Whole, Yes, same_shape
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Access, show_shape
 from tilec.support import schema
@@ -16,9 +20,96 @@ from tilec.support.diagnostics import Label, fail
 from tilec.support.records import dataclass
 
 _OWN_CHOICE = "tilec chooses by what is copied"
+_AXES = schema.Where(lambda axes: axes in ("", "x", "y", "z", "xy", "xz", "yz", "xyz"), "axes of the cluster")
 
 
-def _check(call: Call) -> TileOp:
+@dataclass(frozen=True, slots=True)
+class Copy(TileOp):
+    """What `source` holds to `destination`.
+
+    As the kernel says it: `tma=False` keeps it from TMA, `width` is how many elements one thread moves at once,
+    `asynchronous` has it wait for by groups, and `prefer_async` where that can be; `cluster_mask` are the blocks that
+    get the tile. By its own `barrier`, to which it `announces` its bytes, or that of the stage that it `signals`, it
+    has one thread for its `leader`. One that begins `ahead` uses before that of what it loads says `of` which fragment,
+    and in which `step` of the loop that was written out.
+
+    As passes find it: `staged` are both halves of a store through shared memory, by so many `parts` of the block, and
+    `wait` says that it is waited for at once; by `multicast` it is loaded for the blocks along these axes; `fetched` is
+    for how many versions the tile has in a loop that is not pipelined; `factor` is to or from a tile in tensor memory
+    that is multiplied, and `block` the one of the cluster whose barrier it signals.
+    """
+
+    name = "copy"
+    by_warpgroups = True
+    fragments_lie = "alike"
+    moves = True
+    order_is_known = True
+    source: AnyMemory
+    destination: AnyMemory
+    ahead: Whole | None = None
+    announces: Announces | None = None
+    asynchronous: Yes | None = None
+    barrier: Barrier | None = None
+    cluster_mask: Annotated[int, schema.Range(1, (1 << 16) - 1)] | None = None
+    leader: Leader | None = None
+    of: str | None = None
+    prefer_async: Yes | None = None
+    signals: Barrier | None = None
+    step: Whole | None = None
+    tma: Literal[False] | None = None
+    width: Literal[1, 2, 4, 8, 16] | None = None
+    block: Expr | None = field(default=None, metadata=BY_PASSES)
+    factor: Yes | None = field(default=None, metadata=BY_PASSES)
+    fetched: Positive | None = field(default=None, metadata=BY_PASSES)
+    multicast: Annotated[str, _AXES] = field(default="", metadata=BY_PASSES)
+    parts: Annotated[int, schema.Range(1, 8)] = field(default=1, metadata=BY_PASSES)
+    staged: Yes | None = field(default=None, metadata=BY_PASSES)
+    via: Literal["tma", "tma_store", "cp_async", "registers", "stmatrix", "tcgen05"] | None = field(
+        default=None, metadata=BY_PASSES
+    )
+    wait: Literal["at once"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def signals_barrier(self) -> bool:
+        return self.barrier is not None
+
+    @property
+    def is_load(self) -> bool:
+        return (self.source.buffer.scope, self.destination.buffer.scope) == ("global", "shared")
+
+    @property
+    def is_asynchronous(self) -> bool:
+        return self.asynchronous is not None
+
+    @property
+    def touches_boxes(self) -> bool:
+        return True
+
+    @property
+    def copies_from_tensor(self) -> bool:
+        return self.source.buffer.scope == "global"
+
+    @property
+    def is_elementwise(self) -> bool:
+        return True
+
+    def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
+        buffer = self.destination.buffer
+        return Store(buffer, place, converted(sources[0], buffer.dtype), self.span)
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread" if self.signals_barrier else "all threads"
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        dims = [[d for d, extent in enumerate(r.extent) if extent != 1] for r in (self.source, self.destination)]
+        if len(dims[0]) != len(dims[1]):
+            return ()
+        return tuple(Axis(((0, d), (1, e))) for d, e in zip(*dims, strict=True))
+
+
+def _check(call: Call) -> Copy:
     src, dst = regions_of(call)
     if src.shape != dst.shape:
         fail(
@@ -30,7 +121,8 @@ def _check(call: Call) -> TileOp:
                 Label(r.buffer.span, f"{r.buffer.name} is {show_shape(r.buffer.extents)}") for r in (src, dst)
             ),
         )
-    return tile_op("copy", (src, dst), call.span, **_asked(call))
+    tma: Literal[False] | None = False if "disable_tma" in call.arguments and call.boolean("disable_tma") else None
+    return Copy(src, dst, tma=tma, width=_width(call), span=call.span)
 
 
 def refuse_scopes(op: TileOp, message: str, help: str) -> NoReturn:
@@ -49,7 +141,7 @@ def _check_async(call: Call) -> TileOp:
     op = _check(call)
     if tuple(r.buffer.scope for r in op.regions) != ("global", "shared"):
         refuse_scopes(op, "T.async_copy is from a tensor to a shared tile", help="write T.copy")
-    return with_attr(op, "asynchronous", True)
+    return replace(op, asynchronous=True)
 
 
 def _check_tma(call: Call) -> TileOp:
@@ -70,19 +162,17 @@ def _check_tma(call: Call) -> TileOp:
             "nobody would know when it is complete",
             help="pass barrier= what T.alloc_barrier made, or write T.copy",
         )
-    return with_attr(op, "barrier", as_barrier(call["barrier"], call.name))
+    return replace(op, barrier=as_barrier(call["barrier"], call.name), announces=True)
 
 
-def _asked(call: Call) -> dict[str, Attr]:
-    """What is said about how to copy, as attributes."""
-    asked: dict[str, Attr] = {}
-    if "disable_tma" in call.arguments and call.boolean("disable_tma"):
-        asked["tma"] = False
-    if "coalesced_width" in call.arguments and call["coalesced_width"].value is not None:
-        asked["width"] = call.integer("coalesced_width")
-        if asked["width"] not in (1, 2, 4, 8, 16):
-            call.refuse("coalesced_width", "1, 2, 4, 8 or 16")
-    return asked
+def _width(call: Call) -> Literal[1, 2, 4, 8, 16] | None:
+    """How many elements one thread is to move at once."""
+    if "coalesced_width" not in call.arguments or call["coalesced_width"].value is None:
+        return None
+    width = call.integer("coalesced_width")
+    if width not in (1, 2, 4, 8, 16):
+        call.refuse("coalesced_width", "1, 2, 4, 8 or 16")
+    return cast(Literal[1, 2, 4, 8, 16], width)
 
 
 def regions_of(call: Call) -> tuple[Region, Region]:
@@ -109,19 +199,19 @@ def _open(call: Call, name: str) -> int:
     return 1 if value.is_vector else 0 if value.has_extent else 2
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: Copy) -> Effects:
     src, dst = op.regions
     return Effects((src,), (dst,))
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: Copy, env: Environment) -> None:
     src, dst = op.regions
     env.write(dst, env.read(src).reshape(dst.extent))
 
 
 COPY = register(
     Operation(
-        "copy",
+        Copy,
         (
             Spelling(
                 Signature(
@@ -191,36 +281,18 @@ COPY = register(
 )
 
 
-@form("copy", MEMORY, MEMORY)
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    ahead: Whole | None = None
-    announces: Yes | None = None
-    asynchronous: Yes | None = None
-    barrier: Barrier | None = None
-    cluster_mask: Annotated[int, schema.Range(1, (1 << 16) - 1)] | None = None
-    leader: Leader | None = None
-    of: str | None = None
-    prefer_async: Yes | None = None
-    signals: Barrier | None = None
-    step: Whole | None = None
-    tma: Literal[False] | None = None
-    width: Literal[1, 2, 4, 8, 16] | None = None
-
-
-@facet("copy", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
+@facet(Copy, "agrees")
+def agrees(op: Copy) -> Iterator[str]:
     source, destination = op.regions
-    given: Attributes = attributes(op)
     yield from same_shape(source, destination)
     is_load = (source.buffer.scope, destination.buffer.scope) == ("global", "shared")
-    loads = [name for name in ("announces", "asynchronous", "barrier", "signals") if getattr(given, name) is not None]
+    loads = [name for name in ("announces", "asynchronous", "barrier", "signals") if getattr(op, name) is not None]
     if loads and not is_load:
         yield f"{loads[0]} is for copies from a tensor to a shared tile"
-    if (given.leader is None) != (given.barrier is None and given.signals is None):
+    if (op.leader is None) != (op.barrier is None and op.signals is None):
         yield "a leader and a barrier come together"
-    if (given.announces is None) != (given.barrier is None):
+    if (op.announces is None) != (op.barrier is None):
         yield "who is given a barrier announces its bytes"
-    ahead = (given.ahead, given.of, given.step)
+    ahead = (op.ahead, op.of, op.step)
     if any(part is None for part in ahead) and any(part is not None for part in ahead):
         yield "ahead, of and step come together"

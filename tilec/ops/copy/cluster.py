@@ -6,17 +6,33 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilec.ir.tile import TileOp, with_attr
+from tilec.ir.tile import TileOp
 from tilec.ir.warp import Operation as WarpOperation
-from tilec.ops.copy import regions_of
-from tilec.ops.form import Scalar, attributes, form, same_shape
+from tilec.ops.copy import Copy, regions_of
+from tilec.ops.form import Scalar, Shared, same_shape
 from tilec.ops.lowering import Context, Demand, demand, sweep
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.support.diagnostics import Label, fail
 from tilec.support.records import dataclass
 
 _OWN_CHOICE = "tilec chooses by what is copied"
+
+
+@dataclass(frozen=True, slots=True)
+class Send(TileOp):
+    """What `source` holds to `destination` in `block` of the cluster."""
+
+    name = "send"
+    by_warpgroups = True
+    reaches_regions = False
+    source: Shared
+    destination: Shared
+    block: Scalar
+
+    @property
+    def reaches_blocks(self) -> bool:
+        return True
 
 
 def _check(call: Call) -> TileOp:
@@ -50,28 +66,26 @@ def _check(call: Call) -> TileOp:
         mask = call.integer("cluster_mask")
         if mask < 1:
             call.refuse("cluster_mask", "a bit for each block that gets the tile")
-        return tile_op("copy", (src, dst), call.span, cluster_mask=mask)
+        return Copy(src, dst, cluster_mask=mask, span=call.span)
     block = as_expr(call["dst_block"])
     if block.dtype.is_float:
         call.refuse("dst_block", "the number of a block of the cluster")
-    return with_attr(tile_op("send", (src, dst), call.span), "block", block)
+    return Send(src, dst, block, span=call.span)
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: Send) -> Effects:
     src, dst = op.regions
     return Effects((src,), (dst,))
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: Send, env: Environment) -> None:
     src, dst = op.regions
-    block = op.attr("block")
-    assert block is not None and not isinstance(block, int | float | str)
-    env.peer(int(env.scalar(block))).write(dst, env.read(src).reshape(dst.extent))
+    env.peer(int(env.scalar(op.block))).write(dst, env.read(src).reshape(dst.extent))
 
 
 register(
     Operation(
-        "send",
+        Send,
         (
             Spelling(
                 Signature(
@@ -105,16 +119,14 @@ register(
 )
 
 
-@facet("send", "lower")
-def lower(op: TileOp, context: Context) -> tuple[WarpOperation, ...]:
+@facet(Send, "lower")
+def lower(op: Send, context: Context) -> tuple[WarpOperation, ...]:
     src, dst = op.regions
-    block = op.attr("block")
-    assert block is not None and not isinstance(block, int | float | str)
-    return (replace(sweep(dst, src, context, op.span), block=block),)
+    return (replace(sweep(dst, src, context, op.span), block=op.block),)
 
 
-@facet("send", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Send, "demand")
+def price(op: Send, context: Context) -> tuple[Demand, ...]:
     src, dst = op.regions
     read, written = (r.buffer.dtype.bytes for r in (src, dst))
     elements = math.prod(dst.extent)
@@ -124,14 +136,8 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     )
 
 
-@form("send", ("shared",), ("shared",))
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    block: Scalar
-
-
-@facet("send", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
+@facet(Send, "agrees")
+def agrees(op: Send) -> Iterator[str]:
     yield from same_shape(*op.regions)
-    if attributes(op).block.dtype.kind not in ("int", "uint"):
+    if op.block.dtype.kind not in ("int", "uint"):
         yield "block is the number of a block of the cluster"

@@ -8,24 +8,25 @@ from dataclasses import replace
 from tilec.ir.affine import affine, row_divisor
 from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.multicast import number, sliced_dimension
-from tilec.ir.tile import Region, TileOp
+from tilec.ir.tile import Region
 from tilec.ir.warp import CpAsync, CpAsyncCommit, LoadMatrix, Operation, StoreMatrix, TensorLoad, TensorStore, TmaLoad
-from tilec.ops.barriers import barrier_of, block_of, is_signalling
+from tilec.ops.barriers import barrier_of
+from tilec.ops.copy import Copy
 from tilec.ops.copy.by_matrix import loads_by_matrix
 from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of, tma_store
 from tilec.ops.registry import facet
 from tilec.support.diagnostics import InternalError
 
 
-@facet("copy", "lower")
-def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
+@facet(Copy, "lower")
+def lower(op: Copy, context: Context) -> tuple[Operation, ...]:
     source, destination = op.regions
-    match op.attr("via"):
+    match op.via:
         case "tma":
             load = _tma_load(op, context)
-            return (_signalling(load, op) if is_signalling(op) else load,)
+            return (_signalling(load, op) if op.signals_barrier else load,)
         case "tma_store":
-            return tma_store(op, context)
+            return tma_store(op, context, op.parts, op.wait == "at once")
         case "tcgen05":
             is_load = source.buffer.scope == "tmem"
             first = (source if is_load else destination).start[-1]
@@ -39,12 +40,12 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
         case "registers" if _is_by_matrix(op, context):
             return (LoadMatrix(source, destination.buffer, cursors=context.cursors, span=op.span),)
         case "registers":
-            return (sweep(destination, source, context, op.span, width=_width(op)),)
+            return (sweep(destination, source, context, op.span, width=op.width),)
         case other:
             raise InternalError(f"no lowering of T.copy by {other}")
 
 
-def _is_by_matrix(op: TileOp, context: Context) -> bool:
+def _is_by_matrix(op: Copy, context: Context) -> bool:
     source, destination = op.regions
     layout = context.fragments.get(destination.buffer.name)
     if layout is None or not loads_by_matrix(source, destination, layout):
@@ -52,10 +53,10 @@ def _is_by_matrix(op: TileOp, context: Context) -> bool:
     return context.shared[source.buffer.name].placement is None
 
 
-def _tma_load(op: TileOp, context: Context) -> TmaLoad:
+def _tma_load(op: Copy, context: Context) -> TmaLoad:
     """Of the whole tile, or of a slice for each of the blocks that load it together."""
     source, destination = op.regions
-    shared = str(dict(op.attrs).get("multicast", ""))
+    shared = op.multicast
     box, sliced = list(source.extent), 0
     if shared:
         slices = number(context.cluster, shared)
@@ -68,18 +69,12 @@ def _tma_load(op: TileOp, context: Context) -> TmaLoad:
     return TmaLoad(tensor_map, start, tile, shared=shared, sliced=sliced, cursors=cursors, span=op.span)
 
 
-def _signalling(load: TmaLoad, op: TileOp) -> TmaLoad:
-    leader, announces = op.attr("leader"), op.attr("announces")
-    assert isinstance(leader, int)
-    return replace(load, barrier=barrier_of(op), leader=leader, announces=bool(announces), block=block_of(op))
+def _signalling(load: TmaLoad, op: Copy) -> TmaLoad:
+    assert op.leader is not None
+    return replace(load, barrier=barrier_of(op), leader=op.leader, announces=bool(op.announces), block=op.block)
 
 
-def _width(op: TileOp) -> int | None:
-    width = dict(op.attrs).get("width")
-    return width if isinstance(width, int) else None
-
-
-def _cp_async(op: TileOp, context: Context) -> CpAsync:
+def _cp_async(op: Copy, context: Context) -> CpAsync:
     source, destination = op.regions
     size = source.buffer.dtype.bytes
     layout = context.shared[destination.buffer.name]
@@ -105,12 +100,12 @@ def _chunk(source: Region, destination: Region, layout: SharedLayout) -> int:
     return next(w for w in (16, 8, 4) if all(v % w == 0 for v in (edge, first, row, together)))
 
 
-@facet("copy", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Copy, "demand")
+def price(op: Copy, context: Context) -> tuple[Demand, ...]:
     source, destination = op.regions
     elements = math.prod(destination.extent)
     read, written = elements * source.buffer.dtype.bytes, elements * destination.buffer.dtype.bytes
-    match op.attr("via"):
+    match op.via:
         case "tma":
             return (demand("tma.load", bytes=read),)
         case "tma_store":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeGuard
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, cast
 
 from tilec.ir.layout import accumulated_order
-from tilec.ir.tile import Buffer, Region, TileOp, with_attr
+from tilec.ir.operation_fields import BY_PASSES, In
+from tilec.ir.operation_interfaces import Axis, Doer
+from tilec.ir.tile import Buffer, Region, TileOp
 from tilec.ir.types import (
     BFLOAT16,
     BOOL,
@@ -25,12 +27,11 @@ from tilec.ir.types import (
     DType,
 )
 from tilec.ops.barriers import as_barrier
-from tilec.ops.form import Barrier, Condition, Leader, Yes, attributes, form
+from tilec.ops.form import Barrier, Condition, Leader, OnChip, Shared, Yes
 from tilec.ops.gemm.sparse import METADATA, SPARSE, expanded, metadata_columns
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
-from tilec.ops.tcgen05 import PAIRED, is_of_pair
-from tilec.ops.transpose import AS_ACCUMULATED
+from tilec.ops.transpose import AccumulatedOrder
 from tilec.ops.values import Access, WarpPolicy, show_shape
 from tilec.support.diagnostics import Label, fail
 from tilec.support.records import dataclass
@@ -66,35 +67,112 @@ def matrix_shape(region: Region) -> tuple[int, int]:
     return rows, columns
 
 
-def gemm_shape(op: TileOp) -> tuple[int, int, int]:
+Policy = Literal["square", "full_row", "full_col"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm(TileOp):
+    """`c` += `a` · `b`, of a sparse `a` with its `metadata`; cleared before where `clear_accum`, or `clear_when`.
+
+    `policy` is how warps share C out; passes mark it `open` where they chose it. `wait` is "wgmma" where the kernel
+    waits for it itself, and "later" where that may be in the next iteration. Into tensor memory `leader` asks for it;
+    the tensor cores arrive at `barrier`, or tilec is to wait for it as for any other product, which is then `held`;
+    `paired` is of two blocks together. Passes say of packed integers what `nibbles` they are, and of an 8-bit product
+    in which `order` the rows of B are.
+    """
+
+    name = "gemm"
+    by_warpgroups = True
+    fragments_lie = "its own way"
+    order_is_known = True
+    a: Annotated[Region, In(("shared", "fragment", "tmem"))]
+    b: OnChip
+    c: Annotated[Region, In(("fragment", "tmem"))]
+    metadata: Shared | None = field(default=None, kw_only=True)
+    clear_accum: bool
+    policy: Policy
+    transpose_A: bool
+    transpose_B: bool
+    barrier: Barrier | None = None
+    clear_when: Condition | None = None
+    held: Literal["tmem"] | None = None
+    leader: Leader | None = None
+    paired: Yes | None = None
+    wait: Literal["later", "wgmma"] | None = None
+    nibbles: Literal["s4", "u4"] | None = field(default=None, metadata=BY_PASSES)
+    open: Yes | None = field(default=None, metadata=BY_PASSES)
+    order: AccumulatedOrder | None = field(default=None, metadata=BY_PASSES)
+    via: Literal["wgmma", "tcgen05", "mma"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def commits(self) -> bool:
+        return self.barrier is not None
+
+    @property
+    def is_paired(self) -> bool:
+        return self.paired is not None
+
+    @property
+    def is_in_tensor_memory(self) -> bool:
+        return self.c.buffer.scope == "tmem"
+
+    @property
+    def only_adds(self) -> bool:
+        return not self.clear_accum
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread" if self.is_in_tensor_memory else "all threads"
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        if self.metadata is not None:
+            return ()
+        a, b, c = (len(region.extent) for region in (self.a, self.b, self.c))
+        m, k = (a - 1, a - 2) if self.transpose_A else (a - 2, a - 1)
+        n, k_of_b = (b - 2, b - 1) if self.transpose_B else (b - 1, b - 2)
+        return Axis(((0, m), (2, c - 2))), Axis(((1, n), (2, c - 1))), Axis(((0, k), (1, k_of_b)), folded=True)
+
+    def continued(self) -> Gemm:
+        return replace(self, clear_accum=False)
+
+
+class Factors(Protocol):
+    """A product, so far as its shape goes."""
+
+    @property
+    def a(self) -> Region: ...
+
+    @property
+    def c(self) -> Region: ...
+
+    @property
+    def transpose_A(self) -> bool: ...
+
+
+def gemm_shape(op: Factors) -> tuple[int, int, int]:
     """M, N and K, of a sparse A that of the elements which are stored."""
-    a, _, c, *_ = op.regions
-    m, n = matrix_shape(c)
-    return m, n, matrix_shape(a)[0 if op.attr("transpose_A") else 1]
+    m, n = matrix_shape(op.c)
+    return m, n, matrix_shape(op.a)[0 if op.transpose_A else 1]
 
 
-HELD = ("held", "tmem")
-"""Of a product into tensor memory that tilec is to wait for, as for any other."""
-
-
-def _check(call: Call) -> TileOp:
+def _check(call: Call) -> Gemm:
     return _product(call, "A")
 
 
-def _check_gemm(call: Call) -> TileOp:
-    """Into a fragment, or into tensor memory: then as T.tcgen05_gemm where a barrier is given."""
+def _check_gemm(call: Call) -> Gemm:
+    """Into a fragment, or into tensor memory: then as T.tcgen05_gemm where a barrier is op."""
     value = call["C"].value
     buffer = value.buffer if isinstance(value, Access) else value
     if isinstance(buffer, Buffer) and buffer.scope == "tmem":
         op = _check_tcgen05(call)
-        op = replace(op, attrs=tuple(kv for kv in op.attrs if kv[0] != "wait"))
-        return op if "barrier" in dict(op.attrs) else with_attr(op, *HELD)
+        return replace(op, wait=None, held="tmem" if op.barrier is None else None)
     if call["mbar"].value is not None:
         call.refuse("mbar", "left out unless C is made by T.alloc_tmem")
     return _check(call)
 
 
-def _check_sparse(call: Call) -> TileOp:
+def _check_sparse(call: Call) -> Gemm:
     op = _product(call, "A_sparse")
     a, metadata = op.regions[0], _matrix(call, "E")
     stored = metadata.buffer.dtype
@@ -127,10 +205,10 @@ def _check_sparse(call: Call) -> TileOp:
             help=f"allocate it as {show_shape(wanted)}: two bits of metadata for each of them"
             + (", of float32 four" if a.buffer.dtype == FLOAT32 else ""),
         )
-    return replace(op, regions=(*op.regions, metadata))
+    return replace(op, metadata=metadata)
 
 
-def _product(call: Call, left: str, sum_scopes: str = "C") -> TileOp:
+def _product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
     """The checks that dense and sparse products share; `left` is what A is called."""
     in_tensor_memory = sum_scopes != "C"
     a = _matrix(call, left, "A of tcgen05" if in_tensor_memory else "")
@@ -176,7 +254,7 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> TileOp:
         b_n *= 2
     if b_n != c_n and is_pair:
         fail(
-            "bad-pair",
+            "bad-cta-pair",
             "each of two blocks that multiply together has half of B's columns",
             call["B"].span,
             f"{b_n // 2} here, of the {c_n} of C",
@@ -185,26 +263,26 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> TileOp:
         )
     if b_n != c_n:
         _disagree(call, "N", ("B", b, b_n), ("C", c, c_n), None)
-    op = tile_op(
-        "gemm",
-        (a, b, c),
-        call.span,
+    waits_later = "wg_wait" in call.arguments and call["wg_wait"].value == -1
+    return Gemm(
+        a,
+        b,
+        c,
         clear_accum=not in_tensor_memory and call.boolean("clear_accum"),
-        policy=call.policy("policy"),
+        policy=cast(Policy, call.policy("policy")),
         transpose_A=transpose_a,
         transpose_B=transpose_b,
+        paired=True if is_pair else None,
+        wait="later" if waits_later else None,
+        span=call.span,
     )
-    if is_pair:
-        op = with_attr(op, *PAIRED)
-    waits_later = "wg_wait" in call.arguments and call["wg_wait"].value == -1
-    return with_attr(op, "wait", "later") if waits_later else op
 
 
-def _check_wgmma(call: Call) -> TileOp:
-    return with_attr(_check(call), "wait", "wgmma")
+def _check_wgmma(call: Call) -> Gemm:
+    return replace(_check(call), wait="wgmma")
 
 
-def _check_tcgen05(call: Call) -> TileOp:
+def _check_tcgen05(call: Call) -> Gemm:
     op = _product(call, "A", "C in tensor memory")
     if op.regions[0].buffer == op.regions[2].buffer:
         fail(
@@ -214,8 +292,8 @@ def _check_tcgen05(call: Call) -> TileOp:
             secondary=(Label(call["A"].span, "and this"),),
             help="add to another tile made by T.alloc_tmem",
         )
-    op = with_attr(op, "clear_when", as_expr(call["clear_accum"], BOOL))
-    return op if call["mbar"].value is None else with_attr(op, "barrier", as_barrier(call["mbar"], call.name))
+    barrier = None if call["mbar"].value is None else as_barrier(call["mbar"], call.name)
+    return replace(op, clear_when=as_expr(call["clear_accum"], BOOL), barrier=barrier)
 
 
 def _matrix(call: Call, name: str, scopes: str = "") -> Region:
@@ -291,31 +369,24 @@ def _disagree(
     )
 
 
-def is_in_tensor_memory(op: object) -> TypeGuard[TileOp]:
-    """Whether the tensor cores write tensor memory for it, by themselves: one thread asks for that."""
-    if not isinstance(op, TileOp):
-        return False
-    return op.name in ("scaled_gemm", "scale_copy") or (op.name == "gemm" and op.regions[2].buffer.scope == "tmem")
-
-
-def _effects(op: TileOp) -> Effects:
+def _effects(op: Gemm) -> Effects:
     a, b, c, *metadata = op.regions
-    return Effects((a, b, *metadata) if op.attr("clear_accum") else (a, b, c, *metadata), (c,))
+    return Effects((a, b, *metadata) if op.clear_accum else (a, b, c, *metadata), (c,))
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: Gemm, env: Environment) -> None:
     """By two blocks together: each has its rows and half of the columns of B."""
     import numpy as np
 
-    blocks = [env.peer(0), env.peer(1)] if is_of_pair(op) else [env]
+    blocks = [env.peer(0), env.peer(1)] if op.is_paired else [env]
     b = op.regions[1]
     parts = [block.read(b).reshape(matrix_shape(b)) for block in blocks]
-    right = np.concatenate(parts, axis=0 if op.attr("transpose_B") else 1)
+    right = np.concatenate(parts, axis=0 if op.transpose_B else 1)
     for block in blocks:
         _multiply(op, right, block)
 
 
-def _multiply(op: TileOp, columns: NDArray[np.generic], env: Environment) -> None:
+def _multiply(op: Gemm, columns: NDArray[np.generic], env: Environment) -> None:
     import numpy as np
 
     a, _, c, *metadata = op.regions
@@ -326,15 +397,13 @@ def _multiply(op: TileOp, columns: NDArray[np.generic], env: Environment) -> Non
     right: NDArray[np.floating] = columns.astype(wide)
     if a.buffer.dtype == FLOAT32:
         left, right = _as_tf32(left), _as_tf32(right)
-    left = left.T if op.attr("transpose_A") else left
+    left = left.T if op.transpose_A else left
     if metadata:
         left = expanded(left, env.read(metadata[0]).reshape(matrix_shape(metadata[0])), a.buffer.dtype)
-    if AS_ACCUMULATED in op.attrs:
+    if op.order is not None:
         left = left[:, [accumulated_order(place) for place in range(left.shape[1])]]
-    product = left @ (right.T if op.attr("transpose_B") else right)
-    when = dict(op.attrs).get("clear_when")
-    assert not isinstance(when, int | float | str)
-    clears = op.attr("clear_accum") if when is None else env.scalar(when)
+    product = left @ (right.T if op.transpose_B else right)
+    clears = op.clear_accum if op.clear_when is None else env.scalar(op.clear_when)
     if not clears:
         product = product + env.read(c).reshape(matrix_shape(c)).astype(wide)
     env.write(c, product.reshape(c.extent))
@@ -350,7 +419,7 @@ def _as_tf32(values: NDArray[np.floating]) -> NDArray[np.floating]:
 
 GEMM = register(
     Operation(
-        "gemm",
+        Gemm,
         (
             Spelling(
                 Signature(
@@ -472,35 +541,19 @@ GEMM = register(
 )
 
 
-@form("gemm", ("shared", "fragment", "tmem"), ("shared", "fragment"), ("fragment", "tmem"), ("shared",), optional=1)
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    clear_accum: bool
-    policy: Literal["square", "full_row", "full_col"]
-    transpose_A: bool
-    transpose_B: bool
-    barrier: Barrier | None = None
-    clear_when: Condition | None = None
-    held: Literal["tmem"] | None = None
-    leader: Leader | None = None
-    paired: Yes | None = None
-    wait: Literal["later", "wgmma"] | None = None
-
-
-@facet("gemm", "agrees")
-def agrees(op: TileOp) -> Iterator[str]:
+@facet(Gemm, "agrees")
+def agrees(op: Gemm) -> Iterator[str]:
     a, b, c, *metadata = op.regions
-    given: Attributes = attributes(op)
     for region in op.regions:
         if len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2]):
             yield f"{region.buffer.name} {show_shape(region.extent)} is no matrix"
             return
     (m, k), (of_b, n) = (
-        matrix_shape(a)[:: -1 if given.transpose_A else 1],
-        matrix_shape(b)[:: -1 if given.transpose_B else 1],
+        matrix_shape(a)[:: -1 if op.transpose_A else 1],
+        matrix_shape(b)[:: -1 if op.transpose_B else 1],
     )
     stored = k * 2 if metadata else k  # half of a sparse A is stored
-    if (m, n * (2 if given.paired else 1), stored) != (*matrix_shape(c), of_b):
+    if (m, n * (2 if op.paired else 1), stored) != (*matrix_shape(c), of_b):
         shapes = ", ".join(f"{r.buffer.name} is {show_shape(r.extent)}" for r in (a, b, c))
         yield f"operands disagree: {shapes}"
     types = a.buffer.dtype, b.buffer.dtype
@@ -509,7 +562,7 @@ def agrees(op: TileOp) -> Iterator[str]:
     elif c.buffer.dtype not in _ACCUMULATORS[types[0]]:
         yield f"a product of {types[0]} is not accumulated in {c.buffer.dtype}"
     elif types[0].per_byte == 2 and (
-        given.transpose_A or not given.transpose_B or "fragment" in (a.buffer.scope, b.buffer.scope)
+        op.transpose_A or not op.transpose_B or "fragment" in (a.buffer.scope, b.buffer.scope)
     ):
         yield f"{types[0]} is multiplied along whole bytes, from shared memory"
     if metadata and (
@@ -518,19 +571,19 @@ def agrees(op: TileOp) -> Iterator[str]:
         or matrix_shape(metadata[0]) != (m, metadata_columns(k, types[0], metadata[0].buffer.dtype))
     ):
         yield f"{metadata[0].buffer.name} is no metadata for {k} elements a row of {types[0]}"
-    yield from _places(op, given)
+    yield from _places(op)
 
 
-def _places(op: TileOp, given: Attributes) -> Iterator[str]:
+def _places(op: Gemm) -> Iterator[str]:
     """Sums in tensor memory have a thread that asks for them; others have none of what is said of those."""
     a, b, c, *metadata = (region.buffer for region in op.regions)
     by_tensor_memory = c.scope == "tmem"
-    alone = [name for name in ("barrier", "clear_when", "held", "leader", "paired") if getattr(given, name) is not None]
-    if by_tensor_memory != (given.leader is not None and given.clear_when is not None):
+    alone = [name for name in ("barrier", "clear_when", "held", "leader", "paired") if getattr(op, name) is not None]
+    if by_tensor_memory != (op.leader is not None and op.clear_when is not None):
         yield "leader and clear_when come with sums in tensor memory"
     elif not by_tensor_memory and (alone or a.scope == "tmem"):
         yield f"{alone[0] if alone else a.name} is for sums in tensor memory"
-    if by_tensor_memory and (given.clear_accum or given.wait or metadata or a == c or "fragment" in (a.scope, b.scope)):
+    if by_tensor_memory and (op.clear_accum or op.wait or metadata or a == c or "fragment" in (a.scope, b.scope)):
         yield "sums in tensor memory are of two dense tiles, cleared by clear_when"
-    if given.transpose_A and a.scope == "fragment":
+    if op.transpose_A and a.scope == "fragment":
         yield f"{a.name} is a fragment, which transpose_A does not turn"

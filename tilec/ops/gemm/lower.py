@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from tilec.ir.groups import TENSOR_LANES
-from tilec.ir.tile import TileOp
 from tilec.ir.warp import Mma, Operation, TensorMma, Wgmma
-from tilec.ops.gemm import gemm_shape
+from tilec.ops.gemm import Gemm, gemm_shape
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.registry import facet
 from tilec.ops.tcgen05 import arrival
@@ -15,45 +12,41 @@ from tilec.ops.tcgen05 import arrival
 MAX_COLUMNS = 256  # of one tcgen05.mma (PTX ISA, tcgen05 "Matrix shape")
 
 
-@facet("gemm", "lower")
-def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
+@facet(Gemm, "lower")
+def lower(op: Gemm, context: Context) -> tuple[Operation, ...]:
     left, right, *_ = op.regions
     a, b, c, *more = (r.buffer for r in op.regions)
     metadata = more[0] if more else None
-    turned = bool(op.attr("transpose_A")), bool(op.attr("transpose_B"))
-    clear = bool(op.attr("clear_accum"))
-    if op.attr("via") == "wgmma":
-        later = dict(op.attrs).get("wait") is not None
+    turned = op.transpose_A, op.transpose_B
+    clear = op.clear_accum
+    if op.via == "wgmma":
+        later = op.wait is not None
         return (Wgmma(left, right, c, *turned, clear, metadata, later, cursors=context.cursors, span=op.span),)
-    if op.attr("via") == "tcgen05":
-        when = op.attr("clear_when")
-        assert when is not None and not isinstance(when, int | float | str)
-        leader = dict(op.attrs).get("leader")
-        by = leader if isinstance(leader, int) else None
-        paired = bool(dict(op.attrs).get("paired"))
-        product = TensorMma(a, b, c, *turned, when, by, paired=paired, cursors=context.cursors, span=op.span)
-        return (product, arrival(op)) if "barrier" in dict(op.attrs) else (product,)
-    packed = dict(op.attrs).get("nibbles")
-    nibbles: Literal["", "s4", "u4"] = "" if packed is None else "s4" if packed == "s4" else "u4"
-    return (Mma(left, right, c, *turned, clear, metadata, nibbles, cursors=context.cursors, span=op.span),)
+    if op.via == "tcgen05":
+        assert op.clear_when is not None
+        product = TensorMma(
+            *(a, b, c), *turned, op.clear_when, op.leader, paired=op.is_paired, cursors=context.cursors, span=op.span
+        )
+        return (product, arrival(op)) if op.commits else (product,)
+    return (Mma(left, right, c, *turned, clear, metadata, op.nibbles or "", cursors=context.cursors, span=op.span),)
 
 
-@facet("gemm", "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@facet(Gemm, "demand")
+def price(op: Gemm, context: Context) -> tuple[Demand, ...]:
     a, b, c, *metadata = (r.buffer for r in op.regions)
     m, n, k = gemm_shape(op)
-    if op.attr("via") == "wgmma":
+    if op.via == "wgmma":
         layout = context.fragments[c.name]
         columns = 8 * next(x.size for x in layout.registers[2:] if x.dim == 1)
         count = (m // 64) * (n // columns) * (k * a.dtype.bytes // 32)
         if a.scope == "fragment":
             return (demand("wgmma.rs", n=columns, count=count),)
         return (demand("wgmma.ss", n=columns, count=count, k_bytes=32),)
-    if op.attr("via") == "tcgen05":
+    if op.via == "tcgen05":
         rows, columns = min(m, TENSOR_LANES), min(n, MAX_COLUMNS)
         count = (m // rows) * (n // columns) * (k * a.dtype.bytes // 32)
         form = "tcgen05.mma.ss" if a.scope == "shared" else "tcgen05.mma.ts"
-        if "paired" in dict(op.attrs):
+        if op.is_paired:
             form, rows = f"{form}.pair", 2 * rows
         return (demand(form, m=rows, n=columns, count=count),)
     warps = context.threads // 32

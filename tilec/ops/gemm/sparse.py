@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.ir.tile import Stmt, TileOp, walk
 from tilec.ir.types import FLOAT32, INT8, INT16, INT32, UINT8, UINT16, UINT32, DType
 
 if TYPE_CHECKING:
@@ -27,14 +26,6 @@ SPARSE = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3fn", "f
 def metadata_columns(kept: int, dtype: DType, metadata: DType) -> int:
     """Elements of a row of metadata for `kept` elements of a row of A."""
     return (4 if dtype == FLOAT32 else 2) * kept // metadata.bits
-
-
-def metadata_tensors(body: tuple[Stmt, ...]) -> dict[str, DType]:
-    """The tensors from which a sparse product's metadata is copied, and what the product multiplies."""
-    ops = [s for s in walk(body) if isinstance(s, TileOp)]
-    tiles = {op.regions[3].buffer: op.regions[0].buffer.dtype for op in ops if op.name == "gemm" and op.regions[3:]}
-    copies = (op.regions for op in ops if op.name == "copy" and op.regions[1].buffer in tiles)
-    return {source.buffer.name: tiles[tile.buffer] for source, tile in copies}
 
 
 def random_metadata(

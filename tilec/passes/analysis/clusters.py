@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from tilec.ir.affine import add, scale
 from tilec.ir.tile import (
@@ -29,12 +30,11 @@ from tilec.ir.tile import (
     substitute,
     walk,
     walk_expr,
-    with_attr,
 )
 from tilec.ir.types import BOOL, INT32, UINT32
-from tilec.ops.meet import MEETINGS
+from tilec.ops.copy import Copy
+from tilec.ops.meet import Meet
 from tilec.ops.signature import Argument, Call
-from tilec.ops.tcgen05 import reaches_blocks
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.unique_names import UniqueNames
 from tilec.passes.analysis.usage import expressions
@@ -94,7 +94,7 @@ def with_rank(statements: tuple[Stmt, ...], value: Expr, span: Span) -> tuple[St
 def without_cluster(kernel: Kernel) -> Kernel:
     """The kernel with each block on its own, unless something in it is about clusters."""
     operations = [s for s in walk(kernel.body) if isinstance(s, TileOp)]
-    needs = any(reaches_blocks(s) or (s.name == "meet" and not _is_grid_sync(s)) for s in operations)
+    needs = any(s.reaches_blocks or (isinstance(s, Meet) and not _is_grid_sync(s)) for s in operations)
     return kernel if needs or uses_rank(kernel.body) else replace(kernel, cluster=ALONE)
 
 
@@ -103,9 +103,7 @@ def with_masks(statements: tuple[Stmt, ...], block_vars: Sequence[Var], cluster:
     does."""
     values: dict[Var, Expr] = {}
 
-    def said_alike(op: TileOp) -> TileOp:
-        mask = op.attr("cluster_mask")
-        assert isinstance(mask, int)
+    def said_alike(op: Copy, mask: int) -> Copy:
         if mask >> cluster.blocks:
             fail(
                 "bad-cluster",
@@ -122,21 +120,20 @@ def with_masks(statements: tuple[Stmt, ...], block_vars: Sequence[Var], cluster:
             theirs[var] = add(scale(fold_expr(own), size), integer(digit % size))
         is_in = Binary("floormod", Binary("shr", integer(mask), RANK, INT32), integer(2), INT32)
         chosen = Binary("eq", is_in, integer(1), BOOL)
-        source, destination = op.regions
+        source = op.source
         start = []
         for index in source.start:
             alike = fold_expr(substitute(substitute(index, values), theirs))
             everyone = mask + 1 == 1 << cluster.blocks or alike == index
             start.append(alike if everyone else Select(chosen, alike, index, INT32))
-        plain = tuple((key, value) for key, value in op.attrs if key != "cluster_mask")
-        return replace(op, regions=(replace(source, start=tuple(start)), destination), attrs=plain)
+        return replace(op, source=replace(source, start=tuple(start)), cluster_mask=None)
 
     def said(stmt: Stmt) -> Stmt:
         match stmt:
             case Bind() if not any(isinstance(e, Load) for e in walk_expr(stmt.value)):
                 values[stmt.var] = substitute(stmt.value, values)
-            case TileOp() if any(key == "cluster_mask" for key, _ in stmt.attrs):
-                return said_alike(stmt)
+            case Copy(cluster_mask=int() as mask):
+                return said_alike(stmt, mask)
             case _:
                 pass
         return _within(stmt, said)
@@ -155,28 +152,28 @@ def _within(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
 
 def with_counter(statements: tuple[Stmt, ...], unique: UniqueNames, buffers: list[Buffer]) -> tuple[Stmt, ...]:
     """The statements, each T.sync_grid with the tensor at which the blocks count each other."""
-    if not any(isinstance(s, TileOp) and _is_grid_sync(s) for s in walk(statements)):
+    if not any(_is_grid_sync(s) for s in walk(statements)):
         return statements
     counter = Buffer(unique.take("grid_barrier"), (1,), UINT32, "global")
     buffers.append(counter)
 
     def counted(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, TileOp) and _is_grid_sync(stmt):
-            return with_attr(stmt, "counter", counter.name)
+        if _is_grid_sync(stmt):
+            return replace(stmt, counter=counter.name)
         return _within(stmt, counted)
 
     return tuple(map(counted, statements))
 
 
-def _is_grid_sync(op: TileOp) -> bool:
-    return op.name == "meet" and op.attr("what") == "sync_grid"
+def _is_grid_sync(op: Stmt) -> TypeGuard[Meet]:
+    return isinstance(op, Meet) and op.what == "sync_grid"
 
 
 def check_places(kernel: Kernel) -> None:
     """T.pdl_sync comes before all that it guards, so not in a loop whose loads run ahead of it."""
     for loop in walk(kernel.body):
         for stmt in walk(loop.body) if isinstance(loop, For) and loop.kind == "pipelined" else ():
-            if isinstance(stmt, TileOp) and stmt.name == "meet" and stmt.attr("what") == "pdl_sync":
+            if isinstance(stmt, Meet) and stmt.what == "pdl_sync":
                 fail(
                     "misplaced-statement",
                     "T.pdl_sync cannot stand in a pipelined loop",
@@ -201,10 +198,10 @@ def check_cluster(kernel: Kernel, target: Target) -> None:
             help="compile for sm_90a, or leave cluster_dims out",
         )
     for stmt in walk(kernel.body):
-        if isinstance(stmt, TileOp) and stmt.name == "meet" and not MEETINGS[str(stmt.attr("what"))].everywhere:
+        if isinstance(stmt, Meet) and not stmt.meeting.everywhere:
             fail(
                 "needs-sm-90",
-                f"{target.name} cannot do {MEETINGS[str(stmt.attr('what'))].spelled}",
+                f"{target.name} cannot do {stmt.meeting.spelled}",
                 stmt.span,
                 secondary=(Label(kernel.span, "in this kernel"),),
                 help="compile for sm_90a",

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.ir.affine import affine
-from tilec.ir.tile import Buffer, Expr, Load, Parallel, Region, Store, TileOp, Var, integer, substitute, walk_expr
+from tilec.ir.tile import Buffer, Expr, Load, Parallel, Region, Store, Var, integer, substitute, walk_expr
+from tilec.ops.copy import Copy
 from tilec.passes.analysis.fold_constants import fold_expr
-
-PREFERRED = "prefer_async"
-"""The attribute of copies of which that is so."""
 
 
 def covers(tile: Buffer, indices: tuple[Expr, ...], extents: Mapping[Var, int]) -> bool:
@@ -24,7 +22,7 @@ def covers(tile: Buffer, indices: tuple[Expr, ...], extents: Mapping[Var, int]) 
     )
 
 
-def as_copy(nest: Parallel, parts: bool = False) -> TileOp | None:
+def as_copy(nest: Parallel, parts: bool = False) -> Copy | None:
     """`S[i, j] = A[a + i, b + j]` for every element of a shared tile S as one copy, or, with `parts`, of a box of it;
     None for any other nest. Several variables may make one index, as in `S[4 * i + j] = A[4 * i + j]`."""
     if len(nest.body) != 1 or not isinstance(nest.body[0], Store):
@@ -45,13 +43,8 @@ def as_copy(nest: Parallel, parts: bool = False) -> TileOp | None:
         return None
     if {v for digits in written[1] for v, _ in digits} != extents.keys() or not (parts or written[0].is_whole):
         return None
-    of_part = () if written[0].is_whole else ((PREFERRED, True),)
-    return TileOp("copy", (read[0], replace(written[0], span=store.span)), of_part, nest.span)
-
-
-def prefers_async(op: TileOp) -> bool:
-    """Whether the copy goes by cp.async though it fills a part of its tile."""
-    return (PREFERRED, True) in op.attrs
+    whole = Copy(read[0], replace(written[0], span=store.span), span=nest.span)
+    return whole if written[0].is_whole else replace(whole, prefer_async=True)
 
 
 _Digits = tuple[tuple[Var, int], ...]

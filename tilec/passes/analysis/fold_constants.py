@@ -68,11 +68,8 @@ def _each(items: tuple[Node, ...], function: Callable[[Node], Node]) -> tuple[No
 
 def _stmt(stmt: Stmt, prune: bool) -> tuple[Stmt, ...]:
     match stmt:
-        case TileOp(regions=regions, attrs=attrs):
-            new_regions, new_attrs = _each(regions, _region), _each(attrs, _attr)
-            if new_regions is regions and new_attrs is attrs:
-                return (stmt,)
-            return (replace(stmt, regions=new_regions, attrs=new_attrs),)
+        case TileOp():
+            return (stmt.map_expressions(_region, fold_expr),)
         case Store(indices=indices, value=value):
             new_indices, new_value = _each(indices, fold_expr), fold_expr(value)
             if new_indices is indices and new_value is value:

@@ -6,25 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import TypeGuard
 
-from tilec.ir.tile import Attr, Buffer, Parallel, Stmt, Store, TileOp
+from tilec.ir.tile import Buffer, Parallel, Stmt, Store, TileOp
+from tilec.ops.copy import Copy
 from tilec.passes.analysis.usage import reads, writes
 from tilec.sched.problem import Edge
 from tilec.support.diagnostics import Label, fail
 
-AHEAD = "ahead"
-"""The attribute of a copy that begins so many uses before the one of what it loads; `OF` says of which fragment, and
-`STEP` for which step of the loop that was written out."""
-OF, STEP = "of", "step"
+
+def is_loaded_ahead(stmt: Stmt) -> TypeGuard[Copy]:
+    """Whether it begins some uses before that of what it loads."""
+    return isinstance(stmt, Copy) and stmt.ahead is not None
 
 
-def is_loaded_ahead(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and AHEAD in dict(stmt.attrs)
-
-
-def is_first(load: TileOp) -> bool:
+def is_first(load: Copy) -> bool:
     """Whether it is that of the first step."""
-    return load.attr(STEP) == 0
+    return load.step == 0
 
 
 def loaded_ahead(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
@@ -34,7 +32,7 @@ def loaded_ahead(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, st
     for load, steps, step in _loads(statements):
         ahead = _ahead(statements[load]) - _runs_on(statements, load)
         iteration, other = divmod(step - ahead, len(steps))
-        yield load, use_of(statements, steps[other]), iteration, str(_attr(statements[load], OF))
+        yield load, use_of(statements, steps[other]), iteration, _loaded(statements[load])
 
 
 def begun_beside(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
@@ -43,28 +41,27 @@ def begun_beside(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, st
     for load, steps, step in _loads(statements):
         iteration, other = divmod(step - _ahead(statements[load]), len(steps))
         if _runs_on(statements, load):
-            yield last_use_of(statements, steps[other]), load, -iteration, str(_attr(statements[load], OF))
+            yield last_use_of(statements, steps[other]), load, -iteration, _loaded(statements[load])
 
 
 def _loads(statements: Sequence[Stmt]) -> Iterator[tuple[int, list[int], int]]:
     """Each load of a fragment with stages, those of all steps, and which step it is."""
     families: dict[str, list[int]] = {}
     for at, stmt in enumerate(statements):
-        if isinstance(stmt, TileOp) and AHEAD in dict(stmt.attrs):
-            families.setdefault(str(stmt.attr(OF)), []).append(at)
+        if is_loaded_ahead(stmt):
+            families.setdefault(_loaded(stmt), []).append(at)
     for steps in families.values():
         yield from ((load, steps, step) for step, load in enumerate(steps))
 
 
-def _attr(load: Stmt, key: str) -> Attr:
-    assert isinstance(load, TileOp)
-    return load.attr(key)
+def _loaded(load: Stmt) -> str:
+    assert isinstance(load, Copy) and load.of is not None
+    return load.of
 
 
 def _ahead(load: Stmt) -> int:
-    ahead = _attr(load, AHEAD)
-    assert isinstance(ahead, int)
-    return ahead
+    assert isinstance(load, Copy) and load.ahead is not None
+    return load.ahead
 
 
 def _runs_on(statements: Sequence[Stmt], load: int) -> bool:
@@ -73,7 +70,7 @@ def _runs_on(statements: Sequence[Stmt], load: int) -> bool:
 
 
 def is_by_wgmma(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
+    return isinstance(stmt, TileOp) and stmt.via == "wgmma"
 
 
 def is_between(statements: Sequence[Stmt], at: int) -> bool:

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from tilec.ir.tile import (
     THREAD,
-    Attr,
     Bind,
     Buffer,
     Expr,
@@ -32,10 +31,9 @@ from tilec.ir.tile import (
     children,
     walk,
     walk_expr,
-    with_attr,
     with_children,
 )
-from tilec.ops.values import EXPR_TYPES
+from tilec.ops.block_scaled import ScaleCopy
 from tilec.passes.analysis.usage import expressions, reads, writes
 
 Versions = Mapping[Buffer, Buffer]
@@ -46,7 +44,7 @@ _MARK = "%version|"
 
 def versioned(kernel: Kernel) -> dict[Buffer, Buffer]:
     """The tiles of which every statement names one version."""
-    copies = (s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "scale_copy")
+    copies = (s for s in walk(kernel.body) if isinstance(s, ScaleCopy))
     rows = {s.regions[0].buffer for s in copies}  # whose versions are tiles of one dimension
     held = (b for b in kernel.buffers if b.scope in ("shared", "tmem") and len(b.shape) > 2 - (b in rows))
     fit = {b: replace(b, extents=b.shape[1:]) for b in held}
@@ -97,11 +95,8 @@ def on_versions(stmt: Stmt, versions: Versions) -> Stmt:
     """The statement, with what is in it, on the tiles behind."""
     match stmt:
         case TileOp():
-            op = stmt
-            for number, region in enumerate(stmt.regions):
-                if region.buffer in versions:
-                    op = with_attr(op, f"version{number}", region.start[0])
-            return replace(op, regions=tuple(_region(r, versions) for r in stmt.regions))
+            said = tuple(r.start[0] if r.buffer in versions else None for r in stmt.regions)
+            return replace(stmt.with_regions(tuple(_region(r, versions) for r in stmt.regions)), versions=_said(said))
         case Parallel():
             named = [(b.name, _named(stmt, b)) for b in versions]
             binds = tuple(Bind(_mark(name), index[0], stmt.span) for name, index in named if index)
@@ -118,19 +113,22 @@ def on_versions(stmt: Stmt, versions: Versions) -> Stmt:
 def carried(op: TileOp, made: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """The statements that are made of an operation, each with the versions that this one names of the tiles that it
     touches too."""
-    index = {r.buffer: v for n, r in enumerate(op.regions) if (v := dict(op.attrs).get(f"version{n}")) is not None}
+    index = {r.buffer: v for r, v in zip(op.regions, op.versions, strict=False) if v is not None}
     return tuple(_with_versions(stmt, index) for stmt in made) if index else made
 
 
-def _with_versions(stmt: Stmt, index: Mapping[Buffer, Attr]) -> Stmt:
+def _said(versions: tuple[Expr | None, ...]) -> tuple[Expr | None, ...]:
+    """As an operation has them: none at all where it names none."""
+    return versions if any(index is not None for index in versions) else ()
+
+
+def _with_versions(stmt: Stmt, index: Mapping[Buffer, Expr]) -> Stmt:
     match stmt:
         case TileOp():
-            named = {f"version{n}": index[r.buffer] for n, r in enumerate(stmt.regions) if r.buffer in index}
-            others = {key: value for key, value in stmt.attrs if not key.startswith("version")}
-            return replace(stmt, attrs=tuple(sorted((others | named).items())))
+            return replace(stmt, versions=_said(tuple(index.get(r.buffer) for r in stmt.regions)))
         case Parallel():
             touched = [b for b in dict.fromkeys((*reads(stmt), *writes(stmt))) if b in index]
-            binds = (Bind(_mark(b.name), v, stmt.span) for b in touched if isinstance(v := index[b], EXPR_TYPES))
+            binds = (Bind(_mark(b.name), v, stmt.span) for b in touched for v in (index[b],))
             return replace(stmt, body=(*binds, *stmt.body))
         case For() | While():
             return replace(stmt, body=tuple(_with_versions(s, index) for s in stmt.body))
@@ -178,9 +176,8 @@ def named_versions(stmt: Stmt) -> tuple[Stmt, dict[str, Expr]]:
     """The statement alone, and the version of each tile that it names."""
     match stmt:
         case TileOp():
-            attrs = dict(stmt.attrs)
-            asked = {r.buffer.name: attrs.get(f"version{number}") for number, r in enumerate(stmt.regions)}
-            return stmt, {name: index for name, index in asked.items() if isinstance(index, EXPR_TYPES)}
+            asked = zip(stmt.regions, stmt.versions, strict=False)
+            return stmt, {region.buffer.name: index for region, index in asked if index is not None}
         case Parallel():
             named = [s for s in stmt.body if isinstance(s, Bind) and s.var.name.startswith(_MARK)]
             body = tuple(s for s in stmt.body if s not in named)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilec.ir.tile import Stmt, TileOp, walk
-from tilec.ops.sync import BARRIERS, is_explicit, meets, spelled
+from tilec.ops.sync import BARRIERS, CommitCopies, Explicit, is_explicit, meets, spelled
 from tilec.passes.analysis.rings import RingPlan, accesses
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.records import dataclass
@@ -45,9 +45,9 @@ def orders(statements: Sequence[Stmt], rings: Sequence[RingPlan]) -> Iterator[Or
         for other, later in explicit:
             if place < other and not meets(later):
                 yield Order(place, other, 0, f"order {spelled(op)}")
-        if op.name in BARRIERS:
+        if isinstance(op, BARRIERS):
             yield from _parted(place, op, statements, [_shared(stmt, written) for stmt in statements], versioned)
-        elif op.name == "commit":
+        elif isinstance(op, CommitCopies):
             copies = [frozenset(accesses(s).writes if is_asynchronous_copy(s) else ()) for s in statements]
             yield from _parted(place, op, statements, copies, frozenset().union(*copies))
         else:
@@ -56,7 +56,7 @@ def orders(statements: Sequence[Stmt], rings: Sequence[RingPlan]) -> Iterator[Or
 
 def is_asynchronous_copy(stmt: Stmt) -> bool:
     """Whether it is one by the kernel's own word."""
-    return isinstance(stmt, TileOp) and ("asynchronous", True) in stmt.attrs
+    return isinstance(stmt, TileOp) and stmt.is_asynchronous
 
 
 def _shared(stmt: Stmt, written: frozenset[str]) -> frozenset[str]:
@@ -66,7 +66,7 @@ def _shared(stmt: Stmt, written: frozenset[str]) -> frozenset[str]:
 
 
 def _parted(
-    place: int, op: TileOp, statements: Sequence[Stmt], touched: Sequence[frozenset[str]], versioned: frozenset[str]
+    place: int, op: Explicit, statements: Sequence[Stmt], touched: Sequence[frozenset[str]], versioned: frozenset[str]
 ) -> Iterator[Order]:
     """All that touches something stays on its side of the statement at `place`."""
     why = f"order {spelled(op)}"
@@ -80,7 +80,7 @@ def _parted(
             yield Order(place, other, int(other < place), why)
 
 
-def _behind(place: int, op: TileOp, statements: Sequence[Stmt], versioned: frozenset[str]) -> Iterator[Order]:
+def _behind(place: int, op: Explicit, statements: Sequence[Stmt], versioned: frozenset[str]) -> Iterator[Order]:
     """What is waited for is touched only after the wait; so it is in the next iteration, by what stands before it."""
     awaited = {region.buffer.name for region in op.regions}
     for other, stmt in enumerate(statements):

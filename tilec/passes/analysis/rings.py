@@ -18,9 +18,6 @@ from tilec.passes.analysis.scalar_definitions import scheduled
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.records import dataclass
 
-LOADS = ("copy", "im2col")
-"""The operations that bring what a tensor holds to a tile as it is."""
-
 
 @dataclass(frozen=True, slots=True)
 class RingPlan:
@@ -196,7 +193,7 @@ def _group(loop: For, inside: Body, tile: Buffer) -> Group:
 
 def is_load(op: TileOp) -> bool:
     """A copy from a tensor to a shared tile."""
-    return op.name in LOADS and op.regions[0].buffer.scope == "global" and op.regions[1].buffer.scope == "shared"
+    return op.is_load
 
 
 def is_pipelined(loop: For) -> bool:
@@ -215,7 +212,7 @@ def pipelined_loops(body: tuple[Stmt, ...]) -> tuple[For, ...]:
 
 
 def _by_tma(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and is_load(stmt) and ("via", "tma") in stmt.attrs
+    return isinstance(stmt, TileOp) and is_load(stmt) and stmt.via == "tma"
 
 
 def why_not_fed(kernel: Kernel, loop: For, copy: TileOp | None = None) -> str | None:

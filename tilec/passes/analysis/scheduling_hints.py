@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tilec.ir.tile import Buffer, For, Kernel, Stmt, TileOp, Wishes, with_attr
-from tilec.ops.registry import tile_op
-from tilec.ops.sync import everything
-from tilec.passes.analysis.rings import LOADS, touched_outside
+from tilec.ir.tile import Buffer, For, Kernel, Stmt, Wishes
+from tilec.ops.copy import Copy
+from tilec.ops.im2col import Im2col
+from tilec.ops.sync import WaitCopies, everything
+from tilec.passes.analysis.rings import touched_outside
 from tilec.passes.analysis.scalar_definitions import replayable, scheduled
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.diagnostics import Label, fail
@@ -30,11 +31,11 @@ def asynchronous(loop: For) -> Iterator[Label | bool | None]:
 def honoured(part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, ...]:
     """A copy made asynchronous, or not, as it is asked for."""
     copy = part[0]
-    if wish is None or not isinstance(copy, TileOp) or copy.name not in LOADS:
+    if wish is None or not isinstance(copy, Copy | Im2col):
         return part
     if wish is False:
-        return (with_attr(copy, "via", "registers"),) if copy.attr("via") == "cp_async" else part
-    if copy.attr("via") not in ("cp_async", "tma") and isinstance(wish, Label):
+        return (replace(copy, via="registers"),) if copy.via == "cp_async" else part
+    if copy.via not in ("cp_async", "tma") and isinstance(wish, Label):
         source, destination = copy.regions
         reason = f"it converts {source.buffer.dtype} to {destination.buffer.dtype}"
         if source.buffer.dtype == destination.buffer.dtype:
@@ -56,7 +57,7 @@ def data_flow(statements: Sequence[Stmt], number: int) -> tuple[int, ...]:
     return tuple(sorted({last[b.name] for b in reads(statements[number]) if b.name in last}))
 
 
-def awaited(kernel: Kernel, loop: For) -> Iterator[tuple[TileOp, ...]]:
+def awaited(kernel: Kernel, loop: For) -> Iterator[tuple[WaitCopies, ...]]:
     """For each statement of the body, what it has to wait for besides: what those that `sync` lists write and it does
     not read."""
     waits = loop.wishes.sync if loop.wishes is not None else None
@@ -67,7 +68,7 @@ def awaited(kernel: Kernel, loop: For) -> Iterator[tuple[TileOp, ...]]:
         read = {b.name for b in reads(stmt)}
         left = (b for i in listed for b in _results(kernel, statements[i]) if b.name not in read)
         regions = tuple(everything(b, stmt.span) for b in dict.fromkeys(left))
-        yield (tile_op("wait", regions, stmt.span, meet=True),) if regions else ()
+        yield (WaitCopies(regions, meet=True, span=stmt.span),) if regions else ()
 
 
 def _results(kernel: Kernel, stmt: Stmt) -> Iterator[Buffer]:

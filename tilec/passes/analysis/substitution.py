@@ -36,15 +36,14 @@ def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
 
     match stmt:
         case TileOp():
-            regions = tuple(replace(r, start=tuple(substitute(s, values) for s in r.start)) for r in stmt.regions)
-            attrs = tuple(
-                (k, v if v is None or isinstance(v, int | float | bool | str) else substitute(v, values))
-                for k, v in stmt.attrs
+            return stmt.map_expressions(
+                lambda r: replace(r, start=tuple(substitute(s, values) for s in r.start)),
+                lambda value: substitute(value, values),
             )
-            return replace(stmt, regions=regions, attrs=attrs)
         case Store():
             indices = tuple(substitute(i, values) for i in stmt.indices)
-            return replace(stmt, indices=indices, value=substitute(stmt.value, values))
+            previous = stmt.previous and declared(stmt.previous)
+            return replace(stmt, indices=indices, value=substitute(stmt.value, values), previous=previous)
         case Print():
             return replace(stmt, values=tuple(substitute(v, values) for v in stmt.values))
         case Bind():
@@ -93,11 +92,9 @@ def renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
 
     match stmt:
         case TileOp():
-            regions = tuple(replace(r, buffer=buffer(r.buffer), start=tuple(map(expr, r.start))) for r in stmt.regions)
-            attrs = tuple(
-                (k, v if v is None or isinstance(v, int | float | bool | str) else expr(v)) for k, v in stmt.attrs
+            return stmt.map_expressions(
+                lambda r: replace(r, buffer=buffer(r.buffer), start=tuple(map(expr, r.start))), expr
             )
-            return replace(stmt, regions=regions, attrs=attrs)
         case Store():
             indices = tuple(map(expr, stmt.indices))
             return replace(stmt, buffer=buffer(stmt.buffer), indices=indices, value=expr(stmt.value))

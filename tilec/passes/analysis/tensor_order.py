@@ -28,6 +28,7 @@ from tilec.ir.tile import (
     walk,
     walk_expr,
 )
+from tilec.ops.four_rows import Scatter4
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.records import dataclass
 
@@ -61,10 +62,10 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
                     values[stmt.var] = substitute(stmt.value, values)
                 continue
             touched: tuple[Buffer, ...] = (*reads(stmt), *writes(stmt))
-            is_commuting = isinstance(stmt, TileOp) and stmt.name == "atomic"
+            is_commuting = isinstance(stmt, TileOp) and stmt.commutes
             if is_commuting:  # additions to one place may come in any order
                 touched = tuple(dict.fromkeys(touched))
-            if isinstance(stmt, TileOp) and stmt.name == "scatter4":  # of rows named twice it says no more either
+            if isinstance(stmt, Scatter4):  # of rows named twice it says no more either
                 is_commuting = True
                 touched = tuple(b for b in touched if b.name not in scattered)
                 scattered.update(b.name for b in writes(stmt))

@@ -37,9 +37,6 @@ from tilec.passes.analysis.trip_count import static_trips
 from tilec.passes.analysis.usage import expressions
 from tilec.support.records import dataclass
 
-BOXES = ("copy", "fill")
-"""The operations that touch of a tensor just the boxes that they name."""
-
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -109,7 +106,7 @@ class Regions:
                 effects = registry.get(stmt.name).effects(stmt)
                 for is_write, regions in ((False, effects.reads), (True, effects.writes)):
                     for region in (r for r in regions if r.buffer.scope == "global"):
-                        yield is_write, region.buffer, self.box(region, ranges) if stmt.name in BOXES else ()
+                        yield is_write, region.buffer, self.box(region, ranges) if stmt.touches_boxes else ()
             case Store(buffer=buffer) if buffer.scope == "global":
                 box = () if stmt.atomic is not None else self.element(buffer, stmt.indices, ranges)
                 if stmt.atomic is not None:

@@ -61,12 +61,10 @@ def never_read(kernel: Kernel) -> frozenset[str]:
 def expressions(stmt: Stmt) -> Iterator[Expr]:
     """The expressions of the statement itself, without those of statements inside it."""
     match stmt:
-        case TileOp(regions=regions, attrs=attrs):
+        case TileOp(regions=regions):
             for region in regions:
                 yield from region.start
-            for _, value in attrs:
-                if value is not None and not isinstance(value, int | float | str):
-                    yield value
+            yield from stmt.expressions
         case Store(indices=indices, value=value):
             yield from indices
             yield value

@@ -16,7 +16,7 @@ from tilec.passes.cost.estimate import Refused, Room, by_stages
 from tilec.passes.cost.report import versions
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.loop.build_problem import Scheduled
-from tilec.sched.decision import Decision
+from tilec.sched.decision import Alternative, Decision
 from tilec.target.table import Target
 
 LEAST_GAIN = 0.1
@@ -40,8 +40,13 @@ def fewer_stages(laid: Laid, planned: Sequence[Scheduled], target: Target) -> tu
     best = _preferred(rooms.values(), now)
     if best is now:
         return None
+    weighed = tuple(
+        Alternative(str(room.stages), room.predicted.cycles, "cycles")
+        for room in rooms.values()
+        if LEAST_STAGES <= room.stages <= now.stages
+    )
     body = tuple(_at_most(stmt, best.stages) for stmt in laid.kernel.body)
-    return replace(laid, kernel=replace(laid.kernel, body=body)), _decision(best, now)
+    return replace(laid, kernel=replace(laid.kernel, body=body)), _decision(best, now, weighed)
 
 
 def expected(rooms: Sequence[Room]) -> Room:
@@ -57,10 +62,11 @@ def _preferred(rooms: Iterable[Room], now: Room) -> Room:
     return best if best.predicted.cycles <= (1 - LEAST_GAIN) * now.predicted.cycles else now
 
 
-def _decision(best: Room, now: Room) -> Decision:
+def _decision(best: Room, now: Room, weighed: tuple[Alternative, ...]) -> Decision:
     gain = 1 - best.predicted.cycles / now.predicted.cycles
     blocks = f"{best.together} blocks share a multiprocessor, where {now.stages} stages leave room for {now.together}"
-    return Decision("stages", str(best.stages), "the compiler", f"{blocks}: {gain:.0%} less time by the model")
+    why = f"{blocks}: {gain:.0%} less time by the model"
+    return Decision("stages", str(best.stages), "the compiler", why, weighed)
 
 
 def _at_most(stmt: Stmt, stages: int) -> Stmt:

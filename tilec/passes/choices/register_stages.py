@@ -18,7 +18,7 @@ from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.loop.product_loops import STAGES, Candidate, candidates, with_register_level
 from tilec.passes.loop.product_steps import product_steps
 from tilec.passes.loop.statement_price import demands
-from tilec.sched.decision import Decider, Decision
+from tilec.sched.decision import Alternative, Decider, Decision
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import MAY_DECIDE, CompileOptions
 from tilec.target.table import Target
@@ -50,8 +50,9 @@ def as_pays(
         return laid, tuple(_decisions(found, 1, ("the compiler", ahead)))
     if asked is not None:
         return ahead, tuple(_decisions(found, STAGES, ("the command line", f"--register-stages {asked}")))
-    pays, why = _weighed(laid, ahead, able, target)
-    return ahead if pays else laid, tuple(_decisions(found, STAGES if pays else 1, ("the compiler", why)))
+    pays, why, weighed = _weighed(laid, ahead, able, target)
+    decisions = _decisions(found, STAGES if pays else 1, ("the compiler", why), weighed)
+    return ahead if pays else laid, tuple(decisions)
 
 
 def _by_ldmatrix(
@@ -71,13 +72,18 @@ def _by_ldmatrix(
     return f"ldmatrix cannot load its fragments as {plain[0].span.place} needs them" if plain else ahead
 
 
-def _weighed(laid: Laid, ahead: Laid, able: tuple[Candidate, ...], target: Target) -> tuple[bool, str]:
-    """Whether it pays by the model, and what that says."""
+def _weighed(
+    laid: Laid, ahead: Laid, able: tuple[Candidate, ...], target: Target
+) -> tuple[bool, str, tuple[Alternative, ...]]:
+    """Whether it pays by the model, what that says, and what both ways cost."""
     try:
         rooms, others = by_stages(laid, target), by_stages(ahead, target)
     except Refused as refused:
-        return False, f"with fragments loaded ahead it {refused}"
+        return False, f"with fragments loaded ahead it {refused}", ()
     before, now = _built(rooms, laid), _built(others, ahead)
+    weighed = tuple(
+        Alternative(str(stages), room.predicted.cycles, "cycles") for stages, room in ((1, before), (STAGES, now))
+    )
     gain = 1 - now.predicted.cycles / before.predicted.cycles
     more = f"for about {registers_of(ahead, target) - registers_of(laid, target)} registers more"
     if gain >= LEAST_GAIN:
@@ -85,14 +91,15 @@ def _weighed(laid: Laid, ahead: Laid, able: tuple[Candidate, ...], target: Targe
         exposed = [s.exposed for s in steps if s is not None]
         waits = f"{max(exposed)} cycles in which each trip" if exposed else "each step of the loop in it"
         first = "its first fragments" if exposed else "its fragments"
-        return True, f"{waits} would wait for {first} by ldmatrix: {gain:.0%} less time by the model, {more}"
+        return True, f"{waits} would wait for {first} by ldmatrix: {gain:.0%} less time by the model, {more}", weighed
     share = next((room.together for room in others if room.stages == before.stages), 0)
     if share < before.together:
-        return False, f"{more} only {share} of the {before.together} blocks of a multiprocessor would fit"
+        return False, f"{more} only {share} of the {before.together} blocks of a multiprocessor would fit", weighed
     # What the model assumes before anything is solved: what is built may have other stages, and take more registers.
     stages = f"{before.stages} stages" if before.stages > 1 else "1 stage"
     shared = f", with {stages} and {before.together} blocks a multiprocessor, which compute while one waits"
-    return False, f"{max(gain, 0):.0%} less time by the model{shared if before.together > 1 else ''}, {more}"
+    said = f"{max(gain, 0):.0%} less time by the model{shared if before.together > 1 else ''}, {more}"
+    return False, said, weighed
 
 
 def _built(rooms: Sequence[Room], laid: Laid) -> Room:
@@ -100,13 +107,15 @@ def _built(rooms: Sequence[Room], laid: Laid) -> Room:
     return expected(rooms) if laid.form == "unspecialised" else max(rooms, key=lambda room: room.stages)
 
 
-def _decisions(found: tuple[Candidate, ...], stages: int, said: Said) -> Iterator[Decision]:
+def _decisions(
+    found: tuple[Candidate, ...], stages: int, said: Said, weighed: tuple[Alternative, ...] = ()
+) -> Iterator[Decision]:
     for one in found:
         place = "" if len(found) == 1 else f" at line {one.product.span.line}"
         named = partial(Decision, f"register stages{place}")
         if said[0] == "the command line" and stages == 1:
             yield named("1", *said)
         elif one.steps:
-            yield named(str(stages), *said)
+            yield named(str(stages), *said, weighed)
         else:
             yield named("1", "the compiler", one.why)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from tilec.ir.tile import Buffer, For, TileOp, walk
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.scalar_definitions import scheduled
@@ -119,7 +120,7 @@ def registers_of(laid: Laid, target: Target) -> int:
 def step_registers(product: TileOp, laid: Laid, target: Target) -> int:
     """Registers of a thread for what one step of a product by mma.sync reads from shared memory."""
     found = demands(product, laid)
-    if product_steps(product, found, target) is None:
+    if not isinstance(product, Gemm) or product_steps(product, found, target) is None:
         return 0
     read = sum(dict(d.parameters).get("bytes", 0) for d in found)
     return -(-read // steps_along_k(product) // (4 * laid.kernel.threads))

@@ -12,7 +12,8 @@ from tilec.ir.multicast import number
 from tilec.ir.placement import NotArithmetic, evaluated
 from tilec.ir.tile import Bind, Buffer, Expr, For, If, Stmt, TileOp, Var, While, integer, substitute, walk, walk_expr
 from tilec.ir.types import INT32
-from tilec.passes.analysis.fragment_prefetch import AHEAD, is_between, is_loaded_ahead
+from tilec.ops.copy import Copy
+from tilec.passes.analysis.fragment_prefetch import is_between, is_loaded_ahead
 from tilec.passes.analysis.likely_branch import in_most_trips
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.analysis.scalar_definitions import scheduled
@@ -183,7 +184,7 @@ class Walk:
 
     def mates(self, stmt: Stmt) -> int:
         """How many blocks load it together: each asks L2 for its share."""
-        axes = str(dict(stmt.attrs).get("multicast", "")) if isinstance(stmt, TileOp) else ""
+        axes = stmt.multicast if isinstance(stmt, Copy) else ""
         return number(self.laid.kernel.cluster.extents, axes)
 
 
@@ -300,7 +301,7 @@ def _registers(walk: Walk, uses: Sequence[Stmt]) -> tuple[Level, int] | None:
     held = [max((cycles for _, cycles, _ in read.uses), default=0) for read in reads]
     latency = max(read.latency - cycles for read, cycles in zip(reads, held, strict=True))
     computing = sum(walk.price(s).issue for s in products)
-    stages = 1 + min(int(str(load.attr(AHEAD))) for _, load in loads)
+    stages = 1 + min(load.ahead or 0 for _, load in loads)
     count = len(products)
     level = Level("shared → registers", latency, -(-sum(held) // count), count, stages, parts, carried=stages > 1)
     return level, -(-computing // count)

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tilec.ir.tile import Buffer, Expr, For, If, Load, Stmt, TileOp, While, walk, with_attr
-from tilec.ops.barriers import is_signalling
+from tilec.ir.tile import Buffer, Expr, For, If, Load, Stmt, TileOp, While, walk
+from tilec.ops.barriers import ExpectTx
 from tilec.support.diagnostics import fail
 from tilec.target.table import Target
 
@@ -33,14 +33,14 @@ def with_announced(roles: Sequence[tuple[Stmt, ...]], target: Target) -> list[tu
 def _filled(body: tuple[Stmt, ...]) -> Filled:
     found: dict[Expr, tuple[Buffer, ...]] = {}
     for op in walk(body):
-        if isinstance(op, TileOp) and is_signalling(op):
+        if isinstance(op, TileOp) and op.signals_barrier:
             element = _element(op)
             found[element] = (*found.get(element, ()), op.regions[-1].buffer)
     return found
 
 
 def _element(op: TileOp) -> Load:
-    element = op.attr("barrier")
+    element = op.barrier
     assert isinstance(element, Load)
     return element
 
@@ -48,7 +48,7 @@ def _element(op: TileOp) -> Load:
 def _announced(body: tuple[Stmt, ...], mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[Stmt]:
     for stmt in body:
         match stmt:
-            case TileOp(name="expect_tx"):
+            case ExpectTx():
                 yield from _announcement(stmt, mine, others, target)
             case For() | While():
                 yield replace(stmt, body=tuple(_announced(stmt.body, mine, others, target)))
@@ -59,10 +59,10 @@ def _announced(body: tuple[Stmt, ...], mine: Filled, others: Sequence[Filled], t
                 yield stmt
 
 
-def _announcement(op: TileOp, mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[TileOp]:
+def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[TileOp]:
     """Of a stage what this role has TMA copy into it, and what the others do into theirs of that pipeline."""
     element = _element(op)
-    match dict(op.attrs).get("of_stage"):
+    match op.of_stage:
         case None:
             if not target.has("tma"):
                 fail(
@@ -70,7 +70,7 @@ def _announcement(op: TileOp, mine: Filled, others: Sequence[Filled], target: Ta
                     f"{target.name} has no TMA, which alone brings bytes that are announced",
                     op.span,
                     help="write T.barrier_arrive: what threads copy has come when they arrive"
-                    if op.attr("arrives")
+                    if op.arrives
                     else "leave it out: what threads copy has come when they arrive at the barrier",
                 )
             yield op
@@ -78,7 +78,7 @@ def _announcement(op: TileOp, mine: Filled, others: Sequence[Filled], target: Ta
             elsewhere = [tiles for f in others for e, tiles in f.items() if _is_of(e, element)]
             tiles = dict.fromkeys(tile for filled in (mine.get(element, ()), *elsewhere) for tile in filled)
             if tiles:
-                yield with_attr(op, "bytes", sum(math.prod(t.shape) * t.dtype.bits // 8 for t in tiles))
+                yield replace(op, bytes=sum(math.prod(t.shape) * t.dtype.bits // 8 for t in tiles))
         case _:
             if mine.get(element) or any(_is_of(e, element) for f in others for e in f):
                 yield op

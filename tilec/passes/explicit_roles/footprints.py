@@ -31,8 +31,6 @@ from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.explicit_roles.known_values import Values
 from tilec.support.records import dataclass
 
-_WHOLE = ("copy", "gather4", "fill", "gemm", "reduce")
-"""Operations that reach all of their regions."""
 _REACHED_BY_ALL = ("shared", "global")
 Box = tuple[tuple[int, int], ...]
 """From and up to, along each dimension."""
@@ -65,7 +63,7 @@ Found = Iterator[tuple[str, Box, bool]]
 
 
 def _of_operation(op: TileOp, values: Values) -> Found:
-    if op.name not in _WHOLE:
+    if not op.reaches_regions:
         return
     read, written = reads(op), writes(op)
     for region in op.regions:

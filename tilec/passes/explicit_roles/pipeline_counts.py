@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tilec.ir.tile import Bind, Break, For, If, Kernel, Parallel, Stmt, Store, TileOp, Var, While, walk
 from tilec.ir.types import INT32
+from tilec.ops.barriers import AwaitBarrier
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.usage import writes
 from tilec.passes.explicit_roles.known_values import Left, Unknown, Values, forget, known, set_value
@@ -41,7 +42,7 @@ class _Count:
 
 
 def check_counts(kernel: Kernel, roles: Sequence[Role]) -> None:
-    """Errors: `pipeline-counts`."""
+    """Errors: `unbalanced-acquires`."""
     scalars = [param for param in kernel.params if isinstance(param, Var) and param.dtype == INT32]
     for which, block in _blocks(kernel):
         found: dict[str, list[_Count]] = {}
@@ -73,7 +74,7 @@ def _check(pipeline: str, counts: Sequence[_Count], which: str, scalars: Sequenc
     sizes = [var for var in scalars if var in blamed.sizes]
     where = "".join(f", where {var.name} = {SIZE:,}" for var in sizes)
     fail(
-        "pipeline-counts",
+        "unbalanced-acquires",
         f"{blamed.role} {does} {_stages(blamed)} of {pipeline}, of which {usual.stages[0]:,} are {are}",
         blamed.span,
         _spoken(blamed),
@@ -142,7 +143,7 @@ def _counts(role: Role, block: Values, scalars: Sequence[Var]) -> Iterator[tuple
 
 def _acquires(op: TileOp) -> str:
     """The pipeline and the side of it of which this waits for a stage."""
-    return str(dict(op.attrs).get("acquires", ""))
+    return op.acquires or "" if isinstance(op, AwaitBarrier) else ""
 
 
 def _tally(role: Role, values: Mapping[Var, int]) -> Counter[str]:

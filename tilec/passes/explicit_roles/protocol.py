@@ -22,7 +22,6 @@ from tilec.ir.tile import (
     For,
     If,
     Kernel,
-    Load,
     Parallel,
     Stmt,
     Store,
@@ -32,14 +31,14 @@ from tilec.ir.tile import (
     walk,
 )
 from tilec.ir.types import INT32
-from tilec.ops.barriers import block_of, condition_of, counts_of, is_by_warps, is_meeting, is_signalling
-from tilec.ops.tcgen05 import is_committing, is_of_pair, reaches_blocks
-from tilec.ops.values import EXPR_TYPES
+from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, counts_of
+from tilec.ops.sync import BlockBarrier
+from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.usage import writes
 from tilec.passes.explicit_roles.known_values import Left, Unknown, Values, forget, is_known, known, set_value
 from tilec.support import records
-from tilec.support.diagnostics import CompileError, Label, fail
+from tilec.support.diagnostics import CompileError, InternalError, Label, fail
 from tilec.support.source import Span
 
 MOST_STEPS = 5_000  # of each role: far more trips than phases need to come round
@@ -122,7 +121,7 @@ class Watch(Protocol):
 
 
 def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
-    """Errors: `never-arrived`, `barrier-deadlock`, `barrier-bytes`."""
+    """Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
     _check_arrivals(_allocations(kernel), statements)
     with suppress(Unknown):
@@ -145,8 +144,8 @@ def _run_with_a_size(kernel: Kernel, roles: Sequence[Role]) -> None:
         raise CompileError(*(replace(d, notes=(*d.notes, note)) for d in error.diagnostics)) from None
 
 
-def _allocations(kernel: Kernel) -> dict[str, TileOp]:
-    return {barrier_name(s): s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier"}
+def _allocations(kernel: Kernel) -> dict[str, AllocBarrier]:
+    return {barrier_name(s): s for s in walk(kernel.body) if isinstance(s, AllocBarrier)}
 
 
 def run(
@@ -156,10 +155,10 @@ def run(
     watch: Watch | None = None,
 ) -> None:
     """The barriers of the first block, and of those that reach them. Raises `Unknown` where only a run knows that has
-    other scalars than these. Errors: `barrier-deadlock`, `barrier-bytes`."""
+    other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
     made = _allocations(kernel)
-    blocks = range(kernel.cluster.blocks if any(map(reaches_blocks, statements)) else 1)
+    blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers = {
         (block, name, i): _Barrier(count, count)
         for block in blocks
@@ -185,19 +184,17 @@ def _indices(kernel: Kernel, number: int) -> dict[Var, int]:
 
 
 def barrier_name(op: TileOp) -> str:
-    element = op.attr("barrier")
-    assert isinstance(element, Load)
-    return element.buffer.name
+    assert op.barrier is not None
+    return op.barrier.buffer.name
 
 
-def _check_arrivals(made: dict[str, TileOp], statements: list[TileOp]) -> None:
-    arriving = ("arrive", "cp_async_arrive", "expect_tx")
-    arrived = {barrier_name(s) for s in statements if s.name in arriving or is_committing(s)}
+def _check_arrivals(made: dict[str, AllocBarrier], statements: list[TileOp]) -> None:
+    arrived = {barrier_name(s) for s in statements if isinstance(s, Arrive | CpAsyncArrive | ExpectTx) or s.commits}
     for op in statements:
-        is_of_drain = any(key == "drains" for key, _ in op.attrs)  # of nothing, where no trip has filled anything
-        if op.name == "await_barrier" and barrier_name(op) not in arrived and not is_of_drain:
+        # Of a drain none may be there, where no trip has filled anything.
+        if isinstance(op, AwaitBarrier) and barrier_name(op) not in arrived and op.drains is None:
             fail(
-                "never-arrived",
+                "missing-arrival",
                 f"nobody arrives at {barrier_name(op)}, which is waited for here",
                 op.span,
                 "waits for ever",
@@ -260,51 +257,43 @@ def _concerns(stmt: Stmt) -> bool:
 
 
 def _waits_or_signals(op: TileOp) -> bool:
-    return is_meeting(op) or is_signalling(op) or is_committing(op)
+    return op.synchronises_roles or op.signals_barrier or op.commits
 
 
 def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
     if not _concerns(op):
         return
-    if op.name in ("barrier", "named_arrive"):
-        number, threads = op.attr("id"), op.attr("threads")
-        assert isinstance(number, int) and isinstance(threads, int)
-        mine, waits = role.kernel.threads, op.name == "barrier"
-        yield Step(("named barrier", number), op.span, mine, meets=threads, waits=waits)
+    if isinstance(op, BlockBarrier | NamedArrive):
+        assert op.id is not None and op.threads is not None
+        mine, waits = role.kernel.threads, isinstance(op, BlockBarrier)
+        yield Step(("named barrier", op.id), op.span, mine, meets=op.threads, waits=waits)
         return
-    element = op.attr("barrier")
-    assert isinstance(element, Load)
-    place = (element.buffer.name, known(element.indices[0], values))
-    match op.name:
-        case "await_barrier":
-            parity = op.attr("parity")
-            assert isinstance(parity, EXPR_TYPES)
-            yield Step(place, op.span, parity=known(parity, values) & 1)
-        case "expect_tx":
-            announced = op.attr("bytes")
-            assert isinstance(announced, int)
-            yield Step(place, op.span, int(bool(op.attr("arrives"))), announced)
-        case "gemm" | "scaled_gemm" | "tensor_arrive":
-            yield Step(place, op.span, 1, blocks=(0, 1) if is_of_pair(op) else ())
-        case "copy" | "gather4" | "try_cancel":
+    assert op.barrier is not None
+    place = (op.barrier.buffer.name, known(op.barrier.indices[0], values))
+    blocks = () if op.block is None else (known(op.block, values),)
+    match op:
+        case AwaitBarrier():
+            yield Step(place, op.span, parity=known(op.parity, values) & 1)
+        case ExpectTx():
+            yield Step(place, op.span, int(op.arrives), op.bytes)
+        case Arrive() | CpAsyncArrive():
+            yield Step(place, op.span, _arrivals(op, role, values), blocks=blocks)
+        case TileOp(commits=True):
+            yield Step(place, op.span, 1, blocks=(0, 1) if op.is_paired else ())
+        case TileOp(signals_barrier=True):
             moved = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
-            if op.attr("announces"):
-                yield Step(place, op.span, bytes=moved, blocks=_block(op, values))
-            yield Step(place, op.span, bytes=-moved, blocks=_block(op, values))
+            if op.announces:
+                yield Step(place, op.span, bytes=moved, blocks=blocks)
+            yield Step(place, op.span, bytes=-moved, blocks=blocks)
         case _:
-            yield Step(place, op.span, _arrivals(op, role, values), blocks=_block(op, values))
+            raise InternalError(f"nobody knows what T.{op.name} does to a barrier")
 
 
-def _block(op: TileOp, values: Values) -> tuple[int, ...]:
-    block = block_of(op)
-    return () if block is None else (known(block, values),)
-
-
-def _arrivals(op: TileOp, role: Role, values: Values) -> int:
+def _arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
     """How many threads of the role arrive."""
-    if is_by_warps(op):
+    if isinstance(op, Arrive) and op.by_warps:
         return role.kernel.threads // 32
-    condition, every = condition_of(op), range(role.kernel.threads)
+    condition, every = op.condition, range(role.kernel.threads)
     return len(every) if condition is None else sum(known(condition, {**values, THREAD: t}) for t in every)
 
 
@@ -365,7 +354,7 @@ def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None
 
 def _asked_again(step: Step) -> None:
     fail(
-        "bad-pair",
+        "bad-cta-pair",
         "the second block of a pair asks for this too",
         step.span,
         "one thread of the first says what the tensor cores of both do",
@@ -419,7 +408,7 @@ def _unequal(place: Place, barrier: _Barrier) -> None:
     said = dict.fromkeys((*barrier.announced, *barrier.copied))
     first, *others = said
     fail(
-        "barrier-bytes",
+        "transaction-bytes",
         f"{abs(barrier.bytes):,} {more} bytes are announced to {_spoken(place[1:])} than are copied",
         first,
         "its phase never completes" if barrier.bytes > 0 else "announced here",

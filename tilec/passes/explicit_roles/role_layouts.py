@@ -15,18 +15,22 @@ from tilec.ir.tile import (
     For,
     If,
     Kernel,
-    Load,
     Stmt,
     TileOp,
     While,
     walk,
-    with_attr,
 )
-from tilec.ops.barriers import is_signalling
-from tilec.ops.gemm import HELD, is_in_tensor_memory
+from tilec.ops.barriers import ExpectTx
+from tilec.ops.block_scaled import ScaleCopy, ScaledGemm
+from tilec.ops.cluster_launch import TryCancel
+from tilec.ops.copy import Copy
+from tilec.ops.four_rows import Gather4
+from tilec.ops.gemm import Gemm
 from tilec.ops.refused import is_refused
+from tilec.ops.warpgroups import SetRegisters, WaitWgmma
 from tilec.passes.analysis.named_versions import on_versions, versioned
 from tilec.passes.analysis.substitution import renamed
+from tilec.passes.analysis.unique_names import with_unique_names
 from tilec.passes.explicit_roles.expected_bytes import with_announced
 from tilec.passes.explicit_roles.pipeline_counts import check_counts
 from tilec.passes.explicit_roles.protocol import Role, check_protocol
@@ -38,7 +42,7 @@ from tilec.passes.layout.block_scales import why_not_scaled
 from tilec.passes.layout.legalise import no_barrier
 from tilec.passes.layout.select_mechanisms import select
 from tilec.passes.layout.tensor_maps import why_not_tma
-from tilec.passes.layout.tensor_memory import IS_FACTOR, check_columns, factors, why_no_tensor_product
+from tilec.passes.layout.tensor_memory import check_columns, factors, why_no_tensor_product
 from tilec.passes.memory.prefetch import fetched
 from tilec.passes.memory.staged_stores import chunked
 from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
@@ -95,14 +99,17 @@ def laid_out(
             check_counts(kernel, roles)
             check_protocol(kernel, roles)
             check_races(kernel, roles)
+    body = tuple(on_versions(stmt, versions) for stmt in kernel.body)
+    used = dict.fromkeys(b for one in laid for b in one.kernel.buffers)
+    allocated = dict.fromkeys(b for b in kernel.buffers if b.scope == "barrier")  # even if no role has anything to do
     return Laid(
-        replace(kernel, buffers=tuple(dict.fromkeys(b for one in laid for b in one.kernel.buffers))),
+        with_unique_names(replace(kernel, body=body, buffers=(*(used | allocated),))),
         "serial",
         {name: layout for one in laid for name, layout in one.fragments.items()},
         shared,
         tuple(made for one in laid for made in one.conversions),
         made,
-        tuple((b.name, b.shape[0]) for b in versions),
+        tuple((tile.name, tile.shape[0]) for tile, each in versions.items() if each in used),
     )
 
 
@@ -126,8 +133,8 @@ def _by_own_means(stmt: Stmt, barriers: _Barriers, multiplied: frozenset[Buffer]
         return tuple(_by_own_means(s, barriers, multiplied, target) for s in body)
 
     match stmt:
-        case TileOp(name="copy") if not multiplied.isdisjoint(r.buffer for r in stmt.regions):
-            return with_attr(stmt, *IS_FACTOR)
+        case Copy() if not multiplied.isdisjoint(r.buffer for r in stmt.regions):
+            return replace(stmt, factor=True)
         case TileOp():
             return _by_its_means(stmt, barriers, target)
         case For() | While():
@@ -140,16 +147,15 @@ def _by_own_means(stmt: Stmt, barriers: _Barriers, multiplied: frozenset[Buffer]
 
 def _by_its_means(op: TileOp, barriers: _Barriers, target: Target) -> TileOp:
     """What only a kernel divided by hand has: it goes by the one mechanism that does it, or not at all."""
-    if any(key == "signals" for key, _ in op.attrs):
+    if isinstance(op, Copy) and op.signals is not None:
         return _offered(op, barriers, target)
-    if is_signalling(op):
+    if op.signals_barrier:
         reason = _why_not_signalling(op, target)
-        barrier = op.attr("barrier")
-        assert isinstance(barrier, Load)
-        name = barrier.buffer.name
-        op = with_attr(with_attr(op, "announces", name not in barriers.announced), "via", "tma")
+        assert op.barrier is not None and isinstance(op, Copy | Gather4 | TryCancel)
+        name = op.barrier.buffer.name
+        op = replace(op, announces=name not in barriers.announced, via="tma")
         if name in barriers.elsewhere:
-            op = with_attr(op, "block", barriers.elsewhere[name])
+            op = replace(op, block=barriers.elsewhere[name])
         if reason is not None:
             fail(
                 "unsupported-operand",
@@ -158,16 +164,16 @@ def _by_its_means(op: TileOp, barriers: _Barriers, target: Target) -> TileOp:
                 reason,
                 help="write T.copy, and T.barrier_arrive behind it",
             )
-    elif op.name in ("scaled_gemm", "scale_copy"):
-        op = with_attr(op, "via", "tcgen05")
+    elif isinstance(op, ScaledGemm | ScaleCopy):
+        op = replace(op, via="tcgen05")
         if reason := why_not_scaled(op, target):
-            what = "T.tcgen05_gemm_blockscaled" if op.name == "scaled_gemm" else "T.tcgen05_cp_warpx4"
+            what = "T.tcgen05_gemm_blockscaled" if isinstance(op, ScaledGemm) else "T.tcgen05_cp_warpx4"
             fail("unsupported-operand", f"{target.name} cannot do this {what}", op.span, reason)
-    elif is_in_tensor_memory(op):
-        if HELD in op.attrs:
+    elif isinstance(op, Gemm) and op.is_in_tensor_memory:
+        if op.held is not None:
             no_barrier(op)
         reason = why_no_tensor_product(op) if target.has("tcgen05") else f"{target.name} has no tensor memory"
-        op = with_attr(op, "via", "tcgen05")
+        op = replace(op, via="tcgen05")
         if reason is not None:
             fail(
                 "unsupported-operand",
@@ -177,10 +183,10 @@ def _by_its_means(op: TileOp, barriers: _Barriers, target: Target) -> TileOp:
                 secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
                 help="write T.gemm into a fragment, which takes the instruction that there is",
             )
-    elif op.name == "wait_wgmma":
-        op = with_attr(op, "via", "wgmma" if target.has("wgmma") else "nothing")
-    elif op.name == "set_registers":
-        op = with_attr(op, "via", "setmaxnreg")
+    elif isinstance(op, WaitWgmma):
+        op = replace(op, via="wgmma" if target.has("wgmma") else "nothing")
+    elif isinstance(op, SetRegisters):
+        op = replace(op, via="setmaxnreg")
         if not target.has("setmaxnreg"):
             fail(
                 "unsupported-operand",
@@ -192,30 +198,26 @@ def _by_its_means(op: TileOp, barriers: _Barriers, target: Target) -> TileOp:
 
 
 def _why_not_signalling(op: TileOp, target: Target) -> str | None:
-    if op.name in ("gather4", "try_cancel"):
+    if isinstance(op, Gather4 | TryCancel):
         return None  # `layout.select_mechanisms` has asked
     return why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
 
 
-def _offered(op: TileOp, barriers: _Barriers, target: Target) -> TileOp:
+def _offered(op: Copy, barriers: _Barriers, target: Target) -> TileOp:
     """A copy into a stage of a pipeline: by TMA, which signals the stage's barrier, or as any other, which is complete
     when the stage is released."""
-    given = dict(op.attrs)
-    barrier, leader = given.pop("signals"), given.pop("leader")
-    plain = replace(op, attrs=tuple(given.items()))
+    plain = replace(op, signals=None, leader=None)
     if not target.has("tma") or why_not_tma(plain, frozenset()) is not None:
         return plain
-    return _by_its_means(with_attr(with_attr(plain, "barrier", barrier), "leader", leader), barriers, target)
+    return _by_its_means(replace(plain, barrier=op.signals, leader=op.leader), barriers, target)
 
 
 def _announced(kernel: Kernel) -> frozenset[str]:
     """The barriers to which the kernel itself announces bytes."""
     found = set()
     for stmt in walk(kernel.body):
-        if isinstance(stmt, TileOp) and stmt.name == "expect_tx":
-            barrier = stmt.attr("barrier")
-            assert isinstance(barrier, Load)
-            found.add(barrier.buffer.name)
+        if isinstance(stmt, ExpectTx):
+            found.add(stmt.barrier.buffer.name)
     return frozenset(found)
 
 
@@ -246,12 +248,12 @@ def _check_registers(kernel: Kernel, made: tuple[LaidPart, ...], target: Target)
     asked: dict[str, tuple[int, Span]] = {}
     total = 0
     for part in made:
-        counts = [s for s in walk(part.laid.kernel.body) if isinstance(s, TileOp) and s.name == "set_registers"]
-        most = max(counts, key=lambda op: _count(op), default=None)
+        counts = [s for s in walk(part.laid.kernel.body) if isinstance(s, SetRegisters)]
+        most = max(counts, key=lambda op: op.count, default=None)
         if not part.is_common:
-            total += part.laid.kernel.threads * (at_first if most is None else _count(most))
+            total += part.laid.kernel.threads * (at_first if most is None else most.count)
         if most is not None:
-            asked[part.name] = _count(most), most.span
+            asked[part.name] = most.count, most.span
     limit = target.limit("registers_per_sm")
     if asked and total > limit:
         name, (count, span) = max(asked.items(), key=lambda item: item[1][0])
@@ -267,9 +269,3 @@ def _check_registers(kernel: Kernel, made: tuple[LaidPart, ...], target: Target)
             ),
             help="ask for fewer here, or let other roles give up more",
         )
-
-
-def _count(op: TileOp) -> int:
-    count = op.attr("count")
-    assert isinstance(count, int)
-    return count

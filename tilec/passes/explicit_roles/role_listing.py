@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tilec.ir.tile import Bind, Kernel, Parallel, Stmt, Store, TileOp, bodies, walk
-from tilec.ops.barriers import counts_of
+from tilec.ir.tile import Bind, Kernel, Parallel, Stmt, Store, bodies, walk
+from tilec.ops.barriers import AllocBarrier, AwaitBarrier, counts_of
 from tilec.ops.values import SIDES
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.layout.assign_layouts import Laid, LaidPart
@@ -24,32 +24,31 @@ def listing(kernel: Kernel, laid: Laid) -> Listing:
     if not laid.parts:
         return {}
     return {
-        "pipelines": [_pipeline(op, laid.parts) for op in kernel.body if isinstance(op, TileOp) and "tiles" in _of(op)],
+        "pipelines": [
+            _pipeline(op, laid.parts) for op in kernel.body if isinstance(op, AllocBarrier) and op.tiles is not None
+        ],
         "roles": [_role(part) for part in laid.parts],
     }
 
 
-def _of(op: TileOp) -> dict[str, Any]:
-    return dict(op.attrs)
-
-
-def _pipeline(op: TileOp, parts: tuple[LaidPart, ...]) -> dict[str, Any]:
+def _pipeline(op: AllocBarrier, parts: tuple[LaidPart, ...]) -> dict[str, Any]:
     """Of the allocation of its barriers."""
-    given, stages = _of(op), len(counts_of(op))
-    ends = {side: [p.name for p in parts if _acquires(p, f"{given['pipeline']} {side}")] for side in SIDES}
+    assert op.pipeline is not None and op.tiles is not None and op.bytes is not None
+    stages = len(counts_of(op))
+    ends = {side: [p.name for p in parts if _acquires(p, f"{op.pipeline} {side}")] for side in SIDES}
     return {
-        "name": given["pipeline"],
-        "tiles": given["tiles"].split(","),
+        "name": op.pipeline,
+        "tiles": op.tiles.split(","),
         "stages": stages,
-        "bytes": given["bytes"],
-        "total_bytes": given["bytes"] * stages,
+        "bytes": op.bytes,
+        "total_bytes": op.bytes * stages,
         "producers": ends["producer"],
         "consumers": ends["consumer"],
     }
 
 
 def _acquires(part: LaidPart, what: str) -> bool:
-    return any(isinstance(s, TileOp) and _of(s).get("acquires") == what for s in walk(part.laid.kernel.body))
+    return any(isinstance(s, AwaitBarrier) and s.acquires == what for s in walk(part.laid.kernel.body))
 
 
 def _role(part: LaidPart) -> dict[str, Any]:

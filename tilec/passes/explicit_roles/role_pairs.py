@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.tile import Buffer, Const, Expr, Kernel, Parallel, Stmt, TileOp, walk
-from tilec.ops.barriers import barrier_of, block_of, is_signalling
-from tilec.ops.gemm import is_in_tensor_memory, matrix_shape
-from tilec.ops.tcgen05 import is_of_pair
+from tilec.ops.barriers import Arrive, barrier_of
+from tilec.ops.copy import Copy
+from tilec.ops.gemm import matrix_shape
 from tilec.passes.analysis.usage import writes
 from tilec.passes.grid.cta_pair_products import COLUMNS, MAX_COLUMNS
 from tilec.support.diagnostics import Label, fail
@@ -26,35 +26,35 @@ def _operations(kernel: Kernel) -> list[TileOp]:
 def counted_elsewhere(kernel: Kernel) -> dict[str, Expr]:
     """The barriers, by name, at which all arrive in one block of their pair, and which block that is."""
     operations = _operations(kernel)
-    if not any(map(is_of_pair, operations)):
+    if not any(op.is_paired for op in operations):
         return {}
     where: dict[str, set[Expr | None]] = {}
     for op in operations:
-        if op.name == "arrive":
-            where.setdefault(barrier_of(op).name, set()).add(block_of(op))
+        if isinstance(op, Arrive):
+            where.setdefault(barrier_of(op).name, set()).add(op.block)
     alike = {name: next(iter(blocks)) for name, blocks in where.items() if len(blocks) == 1}
     return {name: block for name, block in alike.items() if isinstance(block, Const)}
 
 
 def check_pairs(kernel: Kernel) -> None:
-    """Errors: `bad-pair`."""
+    """Errors: `bad-cta-pair`."""
     operations = _operations(kernel)
-    said = [op for op in operations if is_of_pair(op)]
+    said = [op for op in operations if op.is_paired]
     if not said:
         return
     if kernel.cluster.blocks != 2:
         fail(
-            "bad-pair",
+            "bad-cta-pair",
             "only clusters of two blocks are pairs",
             said[0].span,
             f"this kernel's have {kernel.cluster.blocks}" if kernel.cluster.blocks > 1 else "this kernel has none",
             help="write cluster_dims=2 in T.Kernel",
         )
-    products = [op for op in operations if is_in_tensor_memory(op)]
-    alone = next((op for op in products if not is_of_pair(op)), None)
+    products = [op for op in operations if op.is_in_tensor_memory]
+    alone = next((op for op in products if not op.is_paired), None)
     if alone is not None or not products:
         fail(
-            "bad-pair",
+            "bad-cta-pair",
             "all products of a kernel are done by two blocks, or none",
             (alone or said[0]).span,
             "done by one block" if alone else "no product is",
@@ -63,7 +63,7 @@ def check_pairs(kernel: Kernel) -> None:
         )
     for op in products:
         if reason := _why_not(op):
-            fail("bad-pair", "two blocks cannot do this product together", op.span, reason)
+            fail("bad-cta-pair", "two blocks cannot do this product together", op.span, reason)
     factors = {r.buffer: op for op in products for r in op.regions[:2]}
     for stmt in walk(kernel.body):
         _check_filled(stmt, factors)
@@ -83,13 +83,15 @@ def _why_not(op: TileOp) -> str | None:
 
 def _check_filled(stmt: Stmt, factors: Mapping[Buffer, TileOp]) -> None:
     """What threads write is not there for the other block when they arrive at its barrier."""
-    by_tma = isinstance(stmt, TileOp) and (is_signalling(stmt) or "signals" in dict(stmt.attrs))
+    by_tma = isinstance(stmt, TileOp) and (
+        stmt.signals_barrier or (isinstance(stmt, Copy) and stmt.signals is not None)
+    )
     if by_tma or not isinstance(stmt, TileOp | Parallel):
         return
     tile = next((tile for tile in writes(stmt) if tile in factors), None)
     if tile is not None:
         fail(
-            "bad-pair",
+            "bad-cta-pair",
             f"{tile.name} is multiplied by two blocks, so TMA alone fills it",
             stmt.span,
             "filled by threads here",

@@ -17,11 +17,11 @@ from contextlib import suppress
 from dataclasses import field
 from typing import NoReturn
 
-from tilec.ir.tile import Kernel, Load, Stmt, TileOp, Var, walk
+from tilec.ir.tile import Kernel, Stmt, TileOp, Var, walk
 from tilec.ir.types import INT32
-from tilec.ops.barriers import is_by_warps, is_signalling
-from tilec.ops.gemm import is_in_tensor_memory
-from tilec.ops.tcgen05 import is_committing
+from tilec.ops.barriers import AllocBarrier, Arrive
+from tilec.ops.gemm import Gemm
+from tilec.ops.warpgroups import WaitWgmma
 from tilec.passes.explicit_roles.footprints import Footprint, footprints
 from tilec.passes.explicit_roles.known_values import Unknown, Values, known
 from tilec.passes.explicit_roles.protocol import SIZE, Place, Role, barrier_name, run
@@ -105,14 +105,14 @@ class _Clocks:
                 mine.begun[begun] += 1
                 if begun[1] != "products":
                     actor, tick = begun, mine.begun[begun]
-                elif dict(stmt.attrs).get("wait") == "later":
+                elif isinstance(stmt, Gemm) and stmt.wait == "later":
                     actor, tick = begun, mine.begun[begun]
-                    mine.later[tick] = frozenset(v for key, v in stmt.attrs if key in ("version0", "version1"))
+                    mine.later[tick] = frozenset(index for index in stmt.versions[:2] if index is not None)
                 else:
                     mine.waited_for = mine.begun[begun]
-            if is_signalling(stmt) or is_committing(stmt):
-                element = stmt.attr("barrier")
-                assert isinstance(element, Load)
+            if stmt.signals_barrier or stmt.commits:
+                element = stmt.barrier
+                assert element is not None
                 place = (0, barrier_name(stmt), known(element.indices[0], values))
                 signalled = begun or (role.name, "tensor cores")
                 _learn(self.pending.setdefault(place, {}), {**mine.clock, signalled: mine.begun[signalled]})
@@ -124,14 +124,11 @@ class _Clocks:
         for those that read it."""
         mine, products = self.of(role), (role.name, "products")
         done = 0
-        if op.name == "wait_wgmma":
-            pending = op.attr("pending")
-            assert isinstance(pending, int)
-            done = mine.begun[products] - pending
-        elif op.name == "arrive":
-            element = op.attr("barrier")
-            assert isinstance(element, Load)
-            given_back = (n for n, read in mine.later.items() if is_by_warps(op) and element.indices[0] in read)
+        if isinstance(op, WaitWgmma):
+            done = mine.begun[products] - op.pending
+        elif isinstance(op, Arrive):
+            stage = op.barrier.indices[0]
+            given_back = (n for n, read in mine.later.items() if op.by_warps and stage in read)
             done = max((mine.waited_for, *given_back))
         mine.clock[products] = max(mine.clock.get(products, 0), done)
 
@@ -174,12 +171,11 @@ def _itself(role: Role) -> Actor:
 
 def _begun(role: Role, op: TileOp) -> Actor | None:
     """Who does it while the role goes on; None where the role does it itself."""
-    if is_signalling(op):
+    if op.signals_barrier:
         return (role.name, f"copies of {op.span.file}:{op.span.line}:{op.span.column}")
-    if is_in_tensor_memory(op):
+    if op.is_in_tensor_memory:
         return (role.name, "tensor cores")
-    is_by_wgmma = op.name == "gemm" and dict(op.attrs).get("via") == "wgmma"
-    return (role.name, "products") if is_by_wgmma else None
+    return (role.name, "products") if op.via == "wgmma" and not isinstance(op, WaitWgmma) else None
 
 
 def _learn(clock: Clock, other: Clock) -> None:
@@ -255,4 +251,4 @@ def _way_out(kernel: Kernel, blamed: _Access, other: _Access) -> str:
 
 def _held(op: TileOp) -> list[str]:
     """The tiles of the stages whose barriers these are."""
-    return str(dict(op.attrs).get("holds", "")).split(",")
+    return (op.holds or "").split(",") if isinstance(op, AllocBarrier) else []

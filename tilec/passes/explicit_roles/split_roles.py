@@ -31,12 +31,11 @@ from tilec.ir.tile import (
     bodies,
     integer,
     walk,
-    with_attr,
 )
 from tilec.ir.types import INT32
-from tilec.ops.barriers import BARRIER_OPERATIONS, BY_ONE_THREAD, is_signalling
-from tilec.ops.gemm import is_in_tensor_memory
+from tilec.ops.barriers import BARRIER_OPERATIONS, AllocBarrier
 from tilec.ops.refused import is_refused
+from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.substitution import substitute_stmt
 from tilec.passes.analysis.usage import reads, writes
@@ -45,9 +44,6 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 TOGETHER = "together"
-_BY_THREADS = ("arrive", "await_barrier", "cp_async_arrive", "set_registers", "wait_wgmma", "named_arrive", "fence",
-               "commit", "wait", "device_assert")  # fmt: skip
-"""What all threads may do wherever they are: each does it for itself, or all of a role for theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +63,12 @@ class Part:
 
 def is_by_hand(kernel: Kernel) -> bool:
     """Whether the kernel itself orders its threads, so that nothing of it is pipelined for it."""
-    return any(
-        groups_of(s) is not None or (isinstance(s, TileOp) and s.name in (*BARRIER_OPERATIONS, "named_arrive"))
-        for s in walk(kernel.body)
-    )
+    return any(groups_of(s) is not None or isinstance(s, (*BARRIER_OPERATIONS, NamedArrive)) for s in walk(kernel.body))
 
 
 def parts(kernel: Kernel) -> tuple[Part, ...]:
     """The roles in the order of their warps, behind what they do in common; none where nothing is shared out by hand.
-    Errors: `divided-fragment`, `divided-work`."""
+    Errors: `cross-role-fragment`, `cross-role-operation`."""
     if not is_by_hand(kernel):
         return ()
     first = next((i for i, stmt in enumerate(kernel.body) if any(groups_of(s) for s in walk((stmt,)))), None)
@@ -98,7 +91,7 @@ def parts(kernel: Kernel) -> tuple[Part, ...]:
 
 def _part(name: str, groups: range, kernel: Kernel, body: tuple[Stmt, ...]) -> Part:
     """The role's kernel: its statements, with what they use."""
-    body = tuple(s for s in body if not (isinstance(s, TileOp) and s.name == "alloc_barrier"))
+    body = tuple(s for s in body if not isinstance(s, AllocBarrier))
     used = {b for s in body for b in (*reads(s), *writes(s))}
     pinned = tuple(p for p in kernel.layouts if p.buffer in used)
     threads = WARPGROUP_THREADS * len(groups) or kernel.threads
@@ -138,19 +131,17 @@ def _own(stmt: Stmt, role: range, team: range) -> Iterator[Stmt]:
     """The role's share of a statement that a team runs."""
     if _is_collective(stmt) and role != team:
         fail(
-            "divided-work",
+            "cross-role-operation",
             "warpgroups that divide the work do this together",
             stmt.span,
             f"warpgroups {team.start} to {team.stop - 1} come here, of which some run other statements alone",
             help="put it under `with T.ws(…):` of one of them, or before the first of these blocks",
         )
     first = WARPGROUP_THREADS * role.start
-    if isinstance(stmt, TileOp) and any(key == "leader" for key, _ in stmt.attrs):
-        leader = stmt.attr("leader")
-        assert isinstance(leader, int)
-        if leader not in range(first, WARPGROUP_THREADS * role.stop):
+    if isinstance(stmt, TileOp) and stmt.leader is not None:
+        if stmt.leader not in range(first, WARPGROUP_THREADS * role.stop):
             return
-        stmt = with_attr(stmt, "leader", leader - first)
+        stmt = stmt.with_leader(stmt.leader - first)
     if first:
         shifted = Binary("add", THREAD, integer(first), INT32)
         stmt = substitute_stmt(stmt, {THREAD: shifted})
@@ -163,8 +154,7 @@ def _is_collective(stmt: Stmt) -> bool:
     """Whether threads do it together, so that who they are matters."""
     match stmt:
         case TileOp():
-            by_one = stmt.name in BY_ONE_THREAD or is_signalling(stmt) or is_in_tensor_memory(stmt)
-            return stmt.name not in (*_BY_THREADS, "alloc_barrier") and not by_one
+            return stmt.is_collective and stmt.done_by != "one thread"
         case Parallel():
             return not stmt.is_per_thread and not _is_private(stmt)
         case _:
@@ -194,7 +184,7 @@ def _check_fragments(found: list[Part]) -> None:
                 other, where = owner.setdefault(buffer, (part, stmt.span))
                 if other is not part:
                     fail(
-                        "divided-fragment",
+                        "cross-role-fragment",
                         f"{buffer.name} lies in the registers of {_spoken(other)}, which {_spoken(part)} cannot reach",
                         stmt.span,
                         f"used here by {_spoken(part)}",

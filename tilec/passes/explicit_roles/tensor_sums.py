@@ -30,11 +30,11 @@ from tilec.ir.tile import (
     integer,
     walk,
     walk_expr,
-    with_attr,
 )
 from tilec.ir.types import BOOL
-from tilec.ops.gemm import HELD
-from tilec.ops.registry import tile_op
+from tilec.ops.copy import Copy
+from tilec.ops.fill import Fill
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.passes.explicit_roles.split_roles import is_by_hand
 from tilec.passes.layout.tensor_memory import products_held
@@ -64,7 +64,7 @@ def _copied_to(kernel: Kernel, tile: Buffer) -> Buffer | None:
     before."""
     for body in _lists(kernel.body):
         for at, stmt in enumerate(body):
-            if not isinstance(stmt, TileOp) or stmt.name != "copy" or stmt.regions[0].buffer != tile:
+            if not isinstance(stmt, Copy) or stmt.regions[0].buffer != tile:
                 continue
             fragment = stmt.regions[1].buffer
             alike = (fragment.scope, fragment.extents, fragment.dtype) == ("fragment", tile.extents, tile.dtype)
@@ -102,11 +102,11 @@ def _on_fragments(body: tuple[Stmt, ...], held: Mapping[Buffer, Buffer]) -> tupl
     new: list[Stmt] = []
     for stmt in body:
         match stmt:
-            case TileOp(name="copy", regions=(source, destination)) if held.get(source.buffer) == destination.buffer:
+            case Copy(regions=(source, destination)) if held.get(source.buffer) == destination.buffer:
                 continue
             case TileOp(regions=regions):
-                stmt = replace(stmt, regions=tuple(replace(r, buffer=held.get(r.buffer, r.buffer)) for r in regions))
-                new.append(_product(stmt) if HELD in stmt.attrs else stmt)
+                stmt = stmt.with_regions(tuple(replace(r, buffer=held.get(r.buffer, r.buffer)) for r in regions))
+                new.append(_product(stmt) if isinstance(stmt, Gemm) and stmt.held is not None else stmt)
             case For():
                 before, loop = _begun(stmt, held)
                 new += [*before, replace(loop, body=_on_fragments(loop.body, held))]
@@ -129,9 +129,9 @@ def _begun(loop: For, held: Mapping[Buffer, Buffer]) -> tuple[list[Stmt], For]:
         if at is None:
             continue
         op = body[at]
-        if isinstance(op, TileOp) and op.name == "gemm" and _is_first_trip(op.attr("clear_when"), loop):
+        if isinstance(op, Gemm) and _is_first_trip(op.clear_when, loop):
             fills.append(_cleared(fragment, op.span))
-            body[at] = with_attr(op, "clear_when", Const(False, BOOL))
+            body[at] = replace(op, clear_when=Const(False, BOOL))
     return fills, replace(loop, body=tuple(body))
 
 
@@ -145,12 +145,12 @@ def _is_first_trip(clears: object, loop: For) -> bool:
 
 def _cleared(fragment: Buffer, span: Span) -> TileOp:
     whole = Region(fragment, tuple(integer(0) for _ in fragment.shape), fragment.shape, span)
-    return tile_op("fill", (whole,), span, value=constant(0, fragment.dtype))
+    return Fill(whole, constant(0, fragment.dtype), span=span)
 
 
-def _product(op: TileOp) -> TileOp:
+def _product(op: Gemm) -> TileOp:
     """A product as one into a fragment is, which clears its sum always or never."""
-    clears = op.attr("clear_when")
+    clears = op.clear_when
     if not isinstance(clears, Const):
         fail(
             "unsupported-operand",
@@ -160,5 +160,4 @@ def _product(op: TileOp) -> TileOp:
             secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
             help="T.clear C before the loop",
         )
-    attrs = tuple((key, value) for key, value in op.attrs if key not in ("clear_when", "leader"))
-    return with_attr(replace(op, attrs=attrs), "clear_accum", bool(clears.value))
+    return replace(op, clear_when=None, leader=None, clear_accum=bool(clears.value))

@@ -23,7 +23,7 @@ from tilec.passes.grid.rasterisation_order import best_raster, fits_cache, in_bl
 from tilec.passes.grid.rasterise import AS_NUMBERED, in_clusters, ordered
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.memory.load_footprints import Strip, strips
-from tilec.sched.decision import Decision
+from tilec.sched.decision import Alternative, Decision
 from tilec.support.options import MAY_DECIDE, CompileOptions
 from tilec.target.table import Target
 
@@ -95,15 +95,16 @@ def _cluster(laid: Laid, target: Target, options: CompileOptions, against: Decis
         by = Decision("cluster", show_cluster(kernel.cluster), "the command line" if is_given else "the kernel", why)
         return kernel.cluster, by
     if options.cluster is not None:
-        return ALONE, Decision("cluster", "none", "the command line", "--no-cluster")
+        return ALONE, Decision("cluster", "none", "the command line", "--cluster none")
     if options.opt_level < MAY_DECIDE:
         return none(f"decided from -O{MAY_DECIDE} on")
     if against is not None:
         return none("only blocks of a persistent grid run in pairs, so that they meet once for many tiles")
     if not all(isinstance(extent, int) for extent in kernel.grid):
         return none("how many blocks there are is known only at launch")
-    cluster, why = best_pairs(laid, target, options)
-    return cluster, Decision("cluster", show_cluster(cluster), "the compiler", why)
+    cluster, why, weighed = best_pairs(laid, target, options)
+    alternatives = tuple(Alternative(show_cluster(each), price, "cycles an iteration") for each, price in weighed)
+    return cluster, Decision("cluster", show_cluster(cluster), "the compiler", why, alternatives)
 
 
 def show_cluster(cluster: Cluster) -> str:
@@ -161,13 +162,16 @@ def _chosen(kernel: Kernel, of: tuple[Strip, ...], at_once: int) -> tuple[Raster
     walk = walk_of(kernel, of, at_once)
     best = best_raster(walk)
     waves = -(-walk.tiles // walk.at_once)
-    before, after = (walk.bytes_of_waves(raster) / waves / 2**20 for raster in (AS_NUMBERED, best))
+    before, after = (walk.bytes_of_waves(raster) / waves for raster in (AS_NUMBERED, best))
+    plain = Alternative("x first", round(before), "bytes a wave")
     if best == AS_NUMBERED:
         why = "all blocks run at once" if waves == 1 else "no other order lets a wave touch less of the tensors"
-        return None, Decision("rasterisation", "x first", "the compiler", why)
+        return None, Decision("rasterisation", "x first", "the compiler", why, (plain,))
     raster = in_blocks(best, kernel.cluster.extents)
+    weighed = plain, Alternative(_show(raster), round(after), "bytes a wave")
+    before, after = before / 2**20, after / 2**20
     why = f"a wave of {at_once} blocks touches {after:.1f} MiB of the tensors, and {before:.1f} MiB with x first"
-    return raster, Decision("rasterisation", _show(raster), "the compiler", why)
+    return raster, Decision("rasterisation", _show(raster), "the compiler", why, weighed)
 
 
 def _show(raster: Raster) -> str:

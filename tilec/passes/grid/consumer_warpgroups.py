@@ -1,4 +1,4 @@
-"""Another number of warpgroups to compute with than the kernel asks for (`--consumers`).
+"""Another number of warpgroups to compute with than the kernel asks for (`--consumer-warpgroups`).
 
 Operations on tiles are shared out among the threads that there are, so that their number is one of the many ways to run
 a kernel. It is not where the kernel itself says which thread does what.
@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import THREAD, WARPGROUP, Kernel, LoopLayout, Parallel, TileOp, walk, walk_expr
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.usage import expressions
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
@@ -24,22 +25,22 @@ def with_consumers(kernel: Kernel, groups: int) -> Kernel:
         return kernel
     for span, reason in _by_hand(kernel):
         fail(
-            "bad-consumers",
-            f"--consumers {groups} does not fit this kernel, which depends on its {kernel.threads} threads",
+            "bad-consumer-warpgroups",
+            f"--consumer-warpgroups {groups} does not fit this kernel, which depends on its {kernel.threads} threads",
             span,
             reason,
             secondary=(Label(kernel.span, "the kernel"),),
             help=f"write threads={threads} in the kernel, and change what depends on it",
         )
     for stmt in walk(kernel.body):
-        if isinstance(stmt, TileOp) and stmt.name == "gemm" and not _is_shared_by(stmt, groups):
+        if isinstance(stmt, Gemm) and not _is_shared_by(stmt, groups):
             rows, columns = stmt.regions[2].shape
             fail(
-                "bad-consumers",
+                "bad-consumer-warpgroups",
                 f"{groups} warpgroups cannot share a {rows} × {columns} accumulator",
                 stmt.span,
                 f"{rows / 64:g} times 64 rows, {columns / 64:g} times 64 columns",
-                help=f"choose a tile of {64 * groups} rows, or another number for --consumers",
+                help=f"choose a tile of {64 * groups} rows, or another number for --consumer-warpgroups",
             )
     return replace(kernel, threads=threads)
 

@@ -32,10 +32,10 @@ from tilec.ir.tile import (
     While,
     integer,
     walk,
-    with_attr,
 )
 from tilec.ir.types import INT32
-from tilec.ops.tcgen05 import PAIRED, is_of_pair
+from tilec.ops.copy import Copy
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.assign_layouts import Laid
@@ -50,7 +50,7 @@ COLUMNS = 32  # N is a multiple of it, whatever the types and however B is store
 
 
 def is_paired(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and is_of_pair(stmt)
+    return isinstance(stmt, TileOp) and stmt.is_paired
 
 
 def with_pairs(laid: Laid, target: Target, options: CompileOptions) -> tuple[Laid | None, tuple[Decision, ...]]:
@@ -58,8 +58,8 @@ def with_pairs(laid: Laid, target: Target, options: CompileOptions) -> tuple[Lai
     clusters."""
     if not target.has("tcgen05") or laid.form != "warp_specialised" or laid.kernel.cluster.blocks == 1:
         return None, ()
-    if not options.pairs:
-        return None, (Decision("pairs", "none", "the command line", "--no-pairs"),)
+    if not options.cta_pairs:
+        return None, (Decision("pairs", "none", "the command line", "--no-cta-pairs"),)
     shared = with_multicast(laid)
     axis = "xyz"[max(range(3), key=lambda at: laid.kernel.cluster.extents[at])]
     reason = _why_not(shared, axis)
@@ -74,13 +74,13 @@ def with_pairs(laid: Laid, target: Target, options: CompileOptions) -> tuple[Lai
 # ---- what can be done by pairs ---------------------------------------------------------------------------------------
 
 
-def _products(kernel: Kernel) -> list[TileOp]:
-    return [s for s in walk(kernel.body) if isinstance(s, TileOp) and is_tensor_product(s)]
+def _products(kernel: Kernel) -> list[Gemm]:
+    return [s for s in walk(kernel.body) if is_tensor_product(s)]
 
 
 def _halved(kernel: Kernel) -> dict[Buffer, int]:
     """The tiles of B, each with the dimension along which its columns lie."""
-    return {p.regions[1].buffer: 0 if p.attr("transpose_B") else 1 for p in _products(kernel)}
+    return {p.b.buffer: 0 if p.transpose_B else 1 for p in _products(kernel)}
 
 
 def _why_not(laid: Laid, axis: str) -> str | None:
@@ -110,7 +110,7 @@ def _why_not(laid: Laid, axis: str) -> str | None:
             return "a product of parts of tiles"
         if reason := _why_not_shared(kernel, a, b, axis):
             return reason
-        if halved[b] != (0 if product.attr("transpose_B") else 1) or _half(laid.shared[b.name], halved[b]) is None:
+        if halved[b] != (0 if product.transpose_B else 1) or _half(laid.shared[b.name], halved[b]) is None:
             return f"no bank swizzle begins anew in the middle of {b.name}"
     return None
 
@@ -120,7 +120,7 @@ def _is_asynchronous(stmt: Stmt) -> bool:
 
 
 def _by_tma(stmt: TileOp) -> bool:
-    return stmt.name == "copy" and is_load(stmt) and ("via", "tma") in stmt.attrs
+    return isinstance(stmt, Copy) and is_load(stmt) and stmt.via == "tma"
 
 
 def _why_not_shared(kernel: Kernel, a: Buffer, b: Buffer, axis: str) -> str | None:
@@ -183,13 +183,13 @@ class _Rewriter:
                 return replace(stmt, body=self.body(stmt.body))
             case If():
                 return replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse))
-            case TileOp() if is_tensor_product(stmt):
-                a, b, c = stmt.regions
-                return with_attr(replace(stmt, regions=(a, self.half(b, b.buffer), c)), *PAIRED)
-            case TileOp() if _by_tma(stmt) and (tile := stmt.regions[1].buffer) in self.tiles:
-                source, destination = stmt.regions
-                halved = replace(stmt, regions=(self.half(source, tile), self.half(destination, tile)))
-                return replace(halved, attrs=tuple((key, v) for key, v in stmt.attrs if key != "multicast"))
+            case Gemm() if is_tensor_product(stmt):
+                return replace(stmt, b=self.half(stmt.b, stmt.b.buffer), paired=True)
+            case Copy() if _by_tma(stmt) and (tile := stmt.destination.buffer) in self.tiles:
+                halved = replace(
+                    stmt, source=self.half(stmt.source, tile), destination=self.half(stmt.destination, tile)
+                )
+                return replace(halved, multicast="")
             case _:
                 return stmt
 

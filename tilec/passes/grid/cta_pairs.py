@@ -24,6 +24,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.tile import ALONE, Bind, Cluster, For, TileOp
+from tilec.ops.gemm import Gemm
+from tilec.ops.transpose import Transpose
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.grid.cta_pair_products import with_pairs
 from tilec.passes.layout.assign_layouts import Laid
@@ -39,29 +41,37 @@ LEAST_GAIN = 20
 """A twentieth of the interval is what products by pairs have to save: blocks of a pair wait for each other."""
 
 
-def best_pairs(laid: Laid, target: Target, options: CompileOptions) -> tuple[Cluster, str]:
-    """The cluster for a kernel with a persistent grid that asks for none, and why this one."""
+Best = tuple[Cluster, str, tuple[tuple[Cluster, int], ...]]
+"""A cluster, why this one, and the intervals of those that were weighed, in cycles."""
+
+
+def best_pairs(laid: Laid, target: Target, options: CompileOptions) -> Best:
+    """The cluster for a kernel with a persistent grid that asks for none."""
     if target.has("tcgen05"):
         return _that_multiply(laid, target, options)
     if not options.multicast:
-        return ALONE, "with --no-multicast blocks gain nothing by it"
+        return ALONE, "with --no-multicast blocks gain nothing by it", ()
     loops = pipelined_loops(laid.kernel.body)
     if not (target.has("cluster") and target.has("wgmma")):
-        return ALONE, f"{target.name} has no clusters whose blocks multiply by wgmma"
+        return ALONE, f"{target.name} has no clusters whose blocks multiply by wgmma", ()
     if not loops or not all(map(_only_multiplies, loops)):
-        return ALONE, "blocks keep one pace only in loops that do nothing but load tiles and multiply them"
+        return ALONE, "blocks keep one pace only in loops that do nothing but load tiles and multiply them", ()
     shared = {axis: _shared(laid, axis) for axis in PAIRS if _is_even(laid, axis)}
     axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
     if not size:
-        return ALONE, "no two neighbours in a grid of even extent load the same tile"
-    return PAIRS[axis], f"neighbours along {axis} need the same {tiles}, the most that two of them can load together"
+        return ALONE, "no two neighbours in a grid of even extent load the same tile", ()
+    return (
+        PAIRS[axis],
+        f"neighbours along {axis} need the same {tiles}, the most that two of them can load together",
+        (),
+    )
 
 
 def _only_multiplies(loop: For) -> bool:
     """Operands that wgmma cannot read as they are stored are turned first."""
     work = [stmt for stmt in loop.body if not isinstance(stmt, Bind)]
-    names = {"load" if is_load(stmt) else stmt.name for stmt in work if isinstance(stmt, TileOp)}
-    return "gemm" in names <= {"load", "transpose", "gemm"} and all(isinstance(stmt, TileOp) for stmt in work)
+    others = [stmt for stmt in work if not (isinstance(stmt, TileOp) and is_load(stmt))]
+    return all(isinstance(stmt, Gemm | Transpose) for stmt in others) and any(isinstance(s, Gemm) for s in others)
 
 
 def _shared(laid: Laid, axis: str) -> tuple[int, str]:
@@ -84,9 +94,9 @@ def _in_pairs(laid: Laid, axis: str) -> Laid:
 # ---- pairs whose tensor cores multiply together ----------------------------------------------------------------------
 
 
-def _that_multiply(laid: Laid, target: Target, options: CompileOptions) -> tuple[Cluster, str]:
-    if not options.pairs:
-        return ALONE, "with --no-pairs blocks gain nothing by it"
+def _that_multiply(laid: Laid, target: Target, options: CompileOptions) -> Best:
+    if not options.cta_pairs:
+        return ALONE, "with --no-cta-pairs blocks gain nothing by it", ()
     reasons: list[str] = []
     for axis in PAIRS:
         if not _is_even(laid, axis):
@@ -96,23 +106,29 @@ def _that_multiply(laid: Laid, target: Target, options: CompileOptions) -> tuple
         if paired is not None:
             return _if_it_pays(laid, paired, axis, target, options)
         reasons += (decision.why for decision in about)
-    return ALONE, "; ".join(dict.fromkeys(reasons))
+    return ALONE, "; ".join(dict.fromkeys(reasons)), ()
 
 
-def _if_it_pays(laid: Laid, paired: Laid, axis: str, target: Target, options: CompileOptions) -> tuple[Cluster, str]:
+def _if_it_pays(laid: Laid, paired: Laid, axis: str, target: Target, options: CompileOptions) -> Best:
     try:
         alone, together = (_interval(each, target, options) for each in (laid, paired))
     except Unschedulable:
-        return ALONE, "its loops have no schedule"
+        return ALONE, "its loops have no schedule", ()
+    weighed = ((ALONE, alone), (PAIRS[axis], together))
     if together * LEAST_GAIN > alone * (LEAST_GAIN - 1):
-        return ALONE, f"by pairs along {axis} an interval takes at least {together} cycles, and {alone} without"
+        return (
+            ALONE,
+            f"by pairs along {axis} an interval takes at least {together} cycles, and {alone} without",
+            weighed,
+        )
     tiles = [(b, half) for b, half in zip(laid.kernel.buffers, paired.kernel.buffers, strict=True) if b != half]
     names = ", ".join(tile.name for tile, _ in tiles)
     whole, halves = (sum(each[at].bytes for each in tiles) / 2**10 for at in (0, 1))
-    return PAIRS[axis], (
+    why = (
         f"neighbours along {axis} multiply together, each with half of {names}, {halves:g} KiB in place of {whole:g}: "
         f"an interval takes at least {together} cycles in place of {alone}"
     )
+    return PAIRS[axis], why, weighed
 
 
 def _interval(laid: Laid, target: Target, options: CompileOptions) -> int:
@@ -123,7 +139,7 @@ def _interval(laid: Laid, target: Target, options: CompileOptions) -> int:
         unlimited_smem=options.switches.unlimited_smem,
         ping_pong=options.ping_pong,
         overlap=options.overlap,
-        store_role=options.store_role,
-        most=options.rrt_size_threshold,
+        store_role=options.epilogue_warp,
+        most=options.max_scheduled_ii,
     )
     return sum(bounds(loop.problem).mii for loop in given)

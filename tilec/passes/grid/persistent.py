@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, Kernel, TileOp, Var, integer, walk
+from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, Kernel, Var, integer, walk
 from tilec.ir.types import INT32
+from tilec.ops.copy.cluster import Send
 from tilec.ops.sync import is_explicit
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.grid.rasterisation_order import is_ordered_by_hand
@@ -122,7 +123,7 @@ def _blocks(kernel: Kernel) -> Expr:
 
 def _is_sent(stmt: object) -> bool:
     """Whether a tile goes to another block of the cluster, which must know when."""
-    return isinstance(stmt, TileOp) and stmt.name == "send"
+    return isinstance(stmt, Send)
 
 
 def _divided(number: Expr, area: Expr) -> tuple[Expr, Expr]:

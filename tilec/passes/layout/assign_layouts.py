@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from tilec.ir.layout import (
     Fragment,
@@ -40,12 +41,13 @@ from tilec.ir.tile import (
     Var,
     walk,
     walk_expr,
-    with_attr,
 )
-from tilec.ops.reduce import is_reducible
-from tilec.ops.reducer import ACROSS_COPIES
+from tilec.ops.copy import Copy
+from tilec.ops.gemm import Gemm, Policy
+from tilec.ops.reduce import Reduce, is_reducible
+from tilec.ops.reducer import ACROSS_COPIES, FinalizeReducer
 from tilec.ops.refused import is_refused, refused
-from tilec.ops.transpose import AS_ACCUMULATED
+from tilec.passes.analysis.unique_names import with_unique_names
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.passes.layout import vector_widths as widths
 from tilec.passes.layout.atoms import MAX_BOX, Access, is_legal, shared_accesses, shared_layout, with_swizzle
@@ -66,7 +68,7 @@ from tilec.passes.layout.reshape_views import moved
 from tilec.passes.layout.select_mechanisms import Selected
 from tilec.passes.layout.tensor_memory import copied_layout
 from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
-from tilec.support.diagnostics import AT_ONCE, CompileError, Label, Mistakes, fail
+from tilec.support.diagnostics import AT_ONCE, CompileError, InternalError, Label, Mistakes, fail
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -139,7 +141,7 @@ def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
             break
         for policy in POLICIES:
             again = _with_policy(selected, at, policy)
-            if again is None or policy == product.attr("policy"):
+            if again is None or policy == product.policy:
                 continue
             laid = in_registers(again)
             if _converted(laid) < _converted(best):
@@ -147,23 +149,21 @@ def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
     return replace(best, shared=shared_layouts([best], selected, mistakes))
 
 
-POLICIES = ("full_row", "full_col")
+POLICIES: tuple[Policy, ...] = ("full_row", "full_col")
 
 
-def _open_products(kernel: Kernel) -> list[TileOp]:
+def _open_products(kernel: Kernel) -> list[Gemm]:
     """Those of which the text does not say that whole rows or columns go to each warp."""
-    products = (
-        s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm" and ("via", "tcgen05") not in s.attrs
-    )
-    return [s for s in products if s.attr("policy") == "square" or ("open", True) in s.attrs]
+    products = (s for s in walk(kernel.body) if isinstance(s, Gemm) and s.via != "tcgen05")
+    return [s for s in products if s.policy == "square" or s.open is not None]
 
 
-def _with_policy(selected: Selected, at: int, policy: str) -> Selected | None:
+def _with_policy(selected: Selected, at: int, policy: Policy) -> Selected | None:
     """The kernel in which that product shares its accumulator out so; None where its instruction could not."""
     product = _open_products(selected.kernel)[at]
-    changed = with_attr(with_attr(product, "policy", policy), "open", True)
+    changed = replace(product, policy=policy, open=True)
     threads = selected.kernel.threads
-    shared_out = wgmma_groups if product.attr("via") == "wgmma" else mma_warps
+    shared_out = wgmma_groups if product.via == "wgmma" else mma_warps
     if shared_out(changed, threads) in (None, shared_out(product, threads)):
         return None
     body = rewritten(selected.kernel.body, product, (changed,))
@@ -176,7 +176,8 @@ def _converted(laid: Laid) -> int:
 
 def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
     """The kernel with the layouts of its fragments."""
-    kernel = _with_digits(selected.kernel, mistakes)
+    # An operation that is written as several nests has the same variables in each.
+    kernel = with_unique_names(_with_digits(selected.kernel, mistakes))
     conversions: list[Conversion] = []
     known: _Uses = {}
     while True:
@@ -360,7 +361,7 @@ class _Fragments:
             if isinstance(pinned.layout, LoopLayout):
                 self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)
         for stmt in stmts:
-            if isinstance(stmt, TileOp) and (stmt.name == "gemm" or ("via", "tcgen05") in stmt.attrs):
+            if isinstance(stmt, TileOp) and (isinstance(stmt, Gemm) or stmt.via == "tcgen05"):
                 self.spread(stmt)  # what the hardware wants comes before all else
         while True:
             before = len(self.known)
@@ -401,32 +402,34 @@ class _Fragments:
 
     def spread(self, stmt: Stmt) -> None:
         match stmt:
-            case TileOp(name="gemm") if ("via", "tcgen05") in stmt.attrs:
+            case Gemm() if stmt.via == "tcgen05":
                 pass
-            case TileOp(name="gemm"):
+            case Gemm():
                 a, b, c, *_ = (r.buffer for r in stmt.regions)
                 accumulator = self.accumulator(stmt)
                 self.fix(c, accumulator, stmt)
                 if b.scope == "fragment":
-                    turned = bool(stmt.attr("transpose_B"))
+                    turned = stmt.transpose_B
                     self.fix(b, operand_b(accumulator, b.shape[turned], b.dtype.bytes, turned), stmt)
                 if a.scope == "fragment":
-                    as_accumulated = AS_ACCUMULATED in stmt.attrs
+                    as_accumulated = stmt.order is not None
                     self.fix(a, operand_a(accumulator, a.shape[1], a.dtype.bytes, as_accumulated), stmt)
-            case TileOp(name="reduce"):
+            case Reduce():
                 source = self.get(stmt.regions[0].buffer)
                 if source is not None:
-                    dim = stmt.attr("dim")
-                    if not is_reducible(source, dim if isinstance(dim, int) else 0):
+                    if not is_reducible(source, stmt.dim):
                         buffer = stmt.regions[0].buffer
                         raise Conflict(stmt, buffer, self.known[buffer.name][1])
                     self.fix(stmt.regions[1].buffer, self.reduced(stmt, source), stmt)
-            case TileOp(name="finalize_reducer"):
+            case FinalizeReducer():
                 parts = self.get(stmt.regions[0].buffer)
                 if parts is not None:
                     self.fix(stmt.regions[1].buffer, parts, stmt)
-            case TileOp(name="copy" | "atomic"):
+            case TileOp(fragments_lie="alike"):
                 self.copy(stmt)
+            case TileOp(fragments_lie=None):
+                if len({r.buffer for r in stmt.regions if r.buffer.scope == "fragment"}) > 1:
+                    raise InternalError(f"T.{stmt.name} does not say how its fragments lie")
             case Parallel():
                 self.nest(stmt)
                 self.add(stmt)
@@ -447,9 +450,9 @@ class _Fragments:
                 parts = local(self.kernel.threads, store.buffer.shape)
             self.fix(store.buffer, parts, nest)
 
-    def accumulator(self, op: TileOp) -> Fragment:
+    def accumulator(self, op: Gemm) -> Fragment:
         m, n = op.regions[2].buffer.shape
-        if op.attr("via") == "wgmma":
+        if op.via == "wgmma":
             groups = wgmma_groups(op, self.kernel.threads)
             assert groups is not None
             return wgmma_accumulator((m, n), *groups)
@@ -457,10 +460,8 @@ class _Fragments:
         assert warps is not None
         return mma_accumulator((m, n), *warps)
 
-    def reduced(self, op: TileOp, source: Fragment) -> Fragment:
-        dim = op.attr("dim")
-        assert isinstance(dim, int)
-        keep = tuple(d for d in range(len(source.shape)) if d != dim)
+    def reduced(self, op: Reduce, source: Fragment) -> Fragment:
+        keep = tuple(d for d in range(len(source.shape)) if d != op.dim)
         layout = source.project(keep)
         shape = op.regions[1].buffer.shape
         if len(shape) == len(source.shape):  # the dimension is kept with extent 1
@@ -468,11 +469,16 @@ class _Fragments:
         return layout
 
     def copy(self, op: TileOp) -> None:
+        """Element by element: what one thread has of one fragment it has of the others."""
         for region in op.regions:
             if region.buffer.scope == "fragment" and not region.is_whole:
                 raise Conflict(op, region.buffer, region.buffer.span)
-        source, destination = (r.buffer for r in op.regions)
+        for source, destination in pairwise(r.buffer for r in op.regions):
+            self.alike(op, source, destination)
+
+    def alike(self, op: TileOp, source: Buffer, destination: Buffer) -> None:
         if "tmem" in (source.scope, destination.scope):
+            assert isinstance(op, Copy)
             held = copied_layout(op, self.kernel.threads)
             assert held is not None, "a tile that no warps can reach"
             self.fix(destination if source.scope == "tmem" else source, held, op)

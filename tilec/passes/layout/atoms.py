@@ -17,8 +17,11 @@ from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, plain
 from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.placement import places
 from tilec.ir.tile import Buffer, Expr, Kernel, Load, Parallel, Placement, Store, TileOp, Var, walk, walk_expr
+from tilec.ops.block_scaled import ScaledGemm
+from tilec.ops.copy import Copy
 from tilec.ops.copy.by_matrix import loads_by_matrix
-from tilec.ops.transpose import swept
+from tilec.ops.gemm import Gemm
+from tilec.ops.transpose import Transpose, swept
 from tilec.passes.analysis.usage import expressions
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -311,16 +314,16 @@ def shared_accesses(
     placed = {given.buffer for given in kernel.layouts if isinstance(given.layout, Placement)}
     for stmt in walk(kernel.body):
         if isinstance(stmt, TileOp):
-            via = dict(stmt.attrs).get("via")
+            via = stmt.via
             for place, region in enumerate(stmt.regions):
                 if region.buffer.scope == "shared":
-                    is_operand = stmt.name in ("gemm", "scaled_gemm") and place < 2
+                    is_operand = isinstance(stmt, Gemm | ScaledGemm) and place < 2
                     operand: Pattern = "wgmma" if via in ("wgmma", "tcgen05") else "matrix"
                     by_thread = _moved(stmt, place, fragments, scattered)
                     if region.buffer not in placed and _is_by_matrix(stmt, fragments):
                         by_thread = "matrix"
                     pattern = operand if is_operand else _COPIES.get(str(via), by_thread)
-                    if stmt.name == "transpose":
+                    if isinstance(stmt, Transpose):
                         pattern = Sweep(swept(stmt, kernel.threads), (0, 1) if place else (1, 0))
                     yield Access(region.buffer.name, pattern, stmt.span)
         elif isinstance(stmt, Parallel):
@@ -329,7 +332,7 @@ def shared_accesses(
 
 def _is_by_matrix(op: TileOp, fragments: Mapping[str, Fragment]) -> bool:
     """Whether it is a copy to a fragment that ldmatrix makes."""
-    if op.name != "copy":
+    if not isinstance(op, Copy):
         return False
     source, destination = op.regions
     layout = fragments.get(destination.buffer.name)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from tilec.ir.tile import TileOp
-from tilec.ops.block_scaled import ROWS
+from tilec.ops.block_scaled import ROWS, ScaleCopy, ScaledGemm
 from tilec.ops.gemm import gemm_shape
 from tilec.target.table import Target
 
 
-def why_not_scaled(op: TileOp, target: Target) -> str | None:
+def why_not_scaled(op: ScaledGemm | ScaleCopy, target: Target) -> str | None:
     """Why the tensor cores cannot do this product or copy, or None (PTX ISA, tcgen05 "Matrix shape")."""
     if not target.has("tcgen05"):
         return f"{target.name} has no tensor memory"
     if part := next((r for r in op.regions if not r.is_whole), None):
         return f"a part of {part.buffer.name} is given: T.copy it to a tile of its own first"
-    if op.name == "scale_copy":
+    if isinstance(op, ScaleCopy):
         return None
     m, n, k = gemm_shape(op)
     tiles = [r.buffer for r in op.regions[:2]]

@@ -32,6 +32,7 @@ from tilec.ir.tile import (
     walk_expr,
     with_children,
 )
+from tilec.ops.copy import Copy
 from tilec.passes.analysis.copy_nests import covers
 from tilec.passes.analysis.scheduling_hints import expanded
 from tilec.passes.analysis.usage import expressions, reads, writes
@@ -78,10 +79,10 @@ def resolve(kernel: Kernel, conflict: Conflict) -> tuple[Kernel, Conversion]:
     match stmt:
         case Parallel():
             statements = _nest(stmt, conflict, staging)
-        case TileOp(name="gemm" | "reduce" | "finalize_reducer"):
-            statements = _operation(stmt, buffer, staging, kernel)
-        case TileOp():
+        case TileOp(is_elementwise=True):
             statements = _move(stmt, buffer, staging)
+        case TileOp():
+            statements = _operation(stmt, buffer, staging, kernel)
         case _:
             raise InternalError(f"{type(stmt).__name__} has no registers")
     used = dict.fromkeys(b for s in statements for b in (*reads(s), *writes(s)) if b.scope != "global")
@@ -93,7 +94,7 @@ def resolve(kernel: Kernel, conflict: Conflict) -> tuple[Kernel, Conversion]:
 
 def _carried(stmt: Stmt, buffer: Buffer) -> Buffer:
     """What passes through shared memory: of a copy that converts, the smaller elements."""
-    if isinstance(stmt, TileOp) and stmt.name == "copy" and stmt.regions[0].buffer == buffer:
+    if isinstance(stmt, Copy) and stmt.regions[0].buffer == buffer:
         dtype = stmt.regions[1].buffer.dtype
         return replace(buffer, dtype=dtype) if dtype.bits < buffer.dtype.bits else buffer
     return buffer
@@ -115,8 +116,8 @@ def _move(op: TileOp, buffer: Buffer, staging: Buffer) -> tuple[Stmt, ...]:
     """A copy, or an atomic one, from the fragment or into it."""
     source, destination = op.regions
     if source.buffer == buffer:
-        return _copy(buffer, staging, op), replace(op, regions=(replace(source, buffer=staging), destination))
-    through = replace(op, regions=(source, replace(destination, buffer=staging)))
+        return _copy(buffer, staging, op), op.with_regions((replace(source, buffer=staging), destination))
+    through = op.with_regions((source, replace(destination, buffer=staging)))
     kept = () if destination.is_whole else (_copy(buffer, staging, op),)
     return *kept, through, _copy(staging, buffer, op)
 
@@ -128,7 +129,7 @@ def _operation(op: TileOp, buffer: Buffer, staging: Buffer, kernel: Kernel) -> t
     regions = tuple(replace(r, buffer=own) if r.buffer == buffer else r for r in op.regions)
     into = (_copy(buffer, staging, op), _copy(staging, own, op)) if buffer in reads(op) else ()
     back = (_copy(own, staging, op), _copy(staging, buffer, op)) if buffer in writes(op) else ()
-    return *into, replace(op, regions=regions), *back
+    return *into, op.with_regions(regions), *back
 
 
 def _nest(nest: Parallel, conflict: Conflict, staging: Buffer) -> tuple[Stmt, ...]:
@@ -165,7 +166,7 @@ def _copy(source: Buffer, destination: Buffer, at: Stmt) -> TileOp:
     def whole(buffer: Buffer) -> Region:
         return Region(buffer, tuple(integer(0) for _ in buffer.extents), buffer.shape, at.span)
 
-    return TileOp("copy", (whole(source), whole(destination)), (("via", "registers"),), at.span)
+    return Copy(whole(source), whole(destination), via="registers", span=at.span)
 
 
 # ---- rewriting -------------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from tilec.ir.tile import Buffer, TileOp
-from tilec.ops.four_rows import ROWS
+from tilec.ir.tile import Buffer
+from tilec.ops.four_rows import ROWS, Gather4, Scatter4
 from tilec.passes.layout.atoms import holds_boxes
 from tilec.passes.layout.tensor_maps import NO_BOXES, why_no_tensor_map
 from tilec.support.diagnostics import Label, fail
@@ -16,7 +16,9 @@ _ALIGNED = 128
 """Bytes of the place in shared memory where TMA begins (PTX ISA, cp.async.bulk.tensor)."""
 
 
-def check_four_rows(op: TileOp, target: Target, placed: Collection[Buffer], ordered: Collection[str]) -> None:
+def check_four_rows(
+    op: Gather4 | Scatter4, target: Target, placed: Collection[Buffer], ordered: Collection[str]
+) -> None:
     """`placed` are tiles whose layout TMA does not know, `ordered` the tensors whose accesses by threads have an order.
     Errors: `unsupported-operand`."""
     if reason := _why_not(op, target, placed, ordered):
@@ -30,14 +32,16 @@ def check_four_rows(op: TileOp, target: Target, placed: Collection[Buffer], orde
         )
 
 
-def _why_not(op: TileOp, target: Target, placed: Collection[Buffer], ordered: Collection[str]) -> str | None:
-    line, part = op.regions if op.name == "gather4" else op.regions[::-1]
+def _why_not(
+    op: Gather4 | Scatter4, target: Target, placed: Collection[Buffer], ordered: Collection[str]
+) -> str | None:
+    line, part = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     tile, size = part.buffer, part.buffer.dtype.bytes
     if not target.has("tma.gather4"):
         return f"{target.name} has no copies of rows by their indices"
     if tile in placed:
         return f"{tile.name} is given a layout that TMA does not know"
-    if op.name == "scatter4" and line.buffer.name in ordered:
+    if isinstance(op, Scatter4) and line.buffer.name in ordered:
         return f"the kernel touches {line.buffer.name} elsewhere too"
     row = tile.shape[-1]
     if not part.is_whole and row * size * ROWS % _ALIGNED:

@@ -14,6 +14,9 @@ from tilec.ir.tile import (
     TileOp,
     walk,
 )
+from tilec.ops.atomic import AtomicTile
+from tilec.ops.copy import Copy
+from tilec.ops.gemm import Gemm
 from tilec.ops.meet import is_for_every_role
 from tilec.ops.sync import spelled
 from tilec.passes.analysis.control_slice import is_per_thread, kept_by_every_role, scalar_reads
@@ -61,11 +64,11 @@ def _fills_a_multiprocessor(loops: tuple[For, ...]) -> bool:
     tiles want, and stores that a role of their own may begin. Whatever else computes on the way from memory to memory
     hides its latencies behind those of other blocks, each of which loads for itself."""
     stmts = [s for loop in loops for s in walk(loop.body) if isinstance(s, TileOp)]
-    return any(s.name == "gemm" or _leaves_shared(s) for s in stmts)
+    return any(isinstance(s, Gemm) or _leaves_shared(s) for s in stmts)
 
 
 def _leaves_shared(op: TileOp) -> bool:
-    return op.name in ("copy", "atomic") and [r.buffer.scope for r in op.regions] == ["shared", "global"]
+    return isinstance(op, Copy | AtomicTile) and [r.buffer.scope for r in op.regions] == ["shared", "global"]
 
 
 def why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:

@@ -8,6 +8,7 @@ from tilec.ir.affine import affine
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import Call, Stmt, TileOp, walk, walk_expr
 from tilec.ir.types import FLOAT16, FLOAT64
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.usage import expressions
 from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
 from tilec.target.table import Target
@@ -40,9 +41,9 @@ def _check(stmt: Stmt) -> None:
                 )
 
 
-def check_parts(op: TileOp) -> None:
+def check_parts(op: Gemm) -> None:
     """Refuse a product of such parts of tiles as no instruction can reach."""
-    whole = len(op.regions) > 3 or "nibbles" in dict(op.attrs)
+    whole = len(op.regions) > 3 or op.nibbles is not None
     for region in op.regions:
         tile = region.buffer
         if region.is_whole:
@@ -62,7 +63,7 @@ def check_parts(op: TileOp) -> None:
         fail("unsupported-operand", title, region.span, what, secondary=(Label(tile.span, "from here"),), help=way)
 
 
-def check_narrow_sum(op: TileOp) -> None:
+def check_narrow_sum(op: Gemm) -> None:
     """Refuse a sum that mma.sync has not."""
     a, _, c, *_ = (r.buffer for r in op.regions)
     if a.dtype in SMALL_FLOATS and c.dtype == FLOAT16:

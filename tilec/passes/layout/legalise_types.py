@@ -16,7 +16,6 @@ from tilec.ir.affine import affine
 from tilec.ir.expr import integer_range
 from tilec.ir.tile import (
     ONCE,
-    Attr,
     Binary,
     BinaryOp,
     Bind,
@@ -45,11 +44,13 @@ from tilec.ir.tile import (
     substitute,
     walk,
     walk_expr,
-    with_attr,
     with_children,
 )
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E8M0, FLOAT32, INT4, INT32, NARROW, UINT8, DType
-from tilec.ops.fill import fill_value
+from tilec.ops.block_scaled import ScaledGemm
+from tilec.ops.copy import Copy
+from tilec.ops.fill import Fill
+from tilec.ops.gemm import Gemm
 from tilec.ops.lowering import element
 from tilec.ops.refused import is_refused, refused
 from tilec.passes.analysis.fold_constants import fold_expr
@@ -394,24 +395,24 @@ def _tile_op(op: TileOp) -> Stmt:
     narrow = next((r.buffer for r in op.regions if r.buffer.dtype in NARROW), None)
     if narrow is None or is_refused(op):
         return _rewritten(op, lambda region: region)
-    if op.name == "copy":
+    if isinstance(op, Copy):
         return _copy(op)
-    if op.name == "gemm":
+    if isinstance(op, Gemm):
         return _gemm(op, narrow)
-    if op.name == "scaled_gemm":
+    if isinstance(op, ScaledGemm):
         return _rewritten(op, lambda region: _in_bytes(region) or region)
-    if op.name != "fill":
+    if not isinstance(op, Fill):
         _refuse(f"T.{op.name} of {narrow.dtype}", op.span, narrow)
     return _fill(op)
 
 
-def _gemm(op: TileOp, narrow: Buffer) -> TileOp:
+def _gemm(op: Gemm, narrow: Buffer) -> TileOp:
     """Tensor cores take integers of four bits as they are packed."""
     regions = tuple(_in_bytes(r) for r in op.regions)
     if narrow.dtype.is_float or None in regions:
         _refuse(f"T.gemm of {narrow.dtype}", op.span, narrow)
-    packed = replace(op, regions=tuple(r for r in regions if r is not None))
-    return with_attr(packed, "nibbles", "s4" if narrow.dtype == INT4 else "u4")
+    packed = op.with_regions(tuple(r for r in regions if r is not None))
+    return replace(packed, nibbles="s4" if narrow.dtype == INT4 else "u4")
 
 
 def _refuse(what: str, span: Span, buffer: Buffer) -> NoReturn:
@@ -425,11 +426,10 @@ def _refuse(what: str, span: Span, buffer: Buffer) -> NoReturn:
 
 
 def _rewritten(op: TileOp, region_of: Callable[[Region], Region]) -> TileOp:
-    def attr(value: Attr) -> Attr:
-        return value if value is None or isinstance(value, int | float | str) else _Values().expr(value)
-
-    regions = tuple(region_of(replace(r, start=tuple(_Values().expr(s) for s in r.start))) for r in op.regions)
-    return replace(op, regions=regions, attrs=tuple((key, attr(value)) for key, value in op.attrs))
+    return op.map_expressions(
+        lambda r: region_of(replace(r, start=tuple(_Values().expr(s) for s in r.start))),
+        lambda value: _Values().expr(value),
+    )
 
 
 def _in_bytes(region: Region) -> Region | None:
@@ -444,7 +444,7 @@ def _in_bytes(region: Region) -> Region | None:
     return replace(region, buffer=stored, start=(*region.start[:-1], _halved(start)), extent=extent)
 
 
-def _copy(op: TileOp) -> Stmt:
+def _copy(op: Copy) -> Stmt:
     source, destination = op.regions
     alike = source.buffer.dtype == destination.buffer.dtype and _is_packed(source.buffer) == _is_packed(
         destination.buffer
@@ -467,13 +467,13 @@ def _rows_agree(source: Region, destination: Region) -> bool:
     return not _is_packed(source.buffer) or source.extent[-1] == destination.extent[-1] > 1
 
 
-def _fill(op: TileOp) -> Stmt:
+def _fill(op: Fill) -> Stmt:
     (part,) = op.regions
-    code = _Values().code(fill_value(op))
+    code = _Values().code(op.value)
     bytes_of = _in_bytes(part)
     if bytes_of is None:
         variables = tuple(Var(f"{part.buffer.name}.{d}") for d in range(len(part.shape)))
         indices = element(part, variables, part.shape)
-        return _nest(Parallel(variables, part.shape, (Store(part.buffer, indices, fill_value(op), op.span),), op.span))
+        return _nest(Parallel(variables, part.shape, (Store(part.buffer, indices, op.value, op.span),), op.span))
     byte = _int("mul", code, 17) if _is_packed(part.buffer) else code
-    return replace(op, regions=(bytes_of,), attrs=(("value", fold_expr(Cast(byte, UINT8))),))
+    return replace(op, tile=bytes_of, value=fold_expr(Cast(byte, UINT8)))

@@ -31,9 +31,8 @@ from tilec.ir.tile import (
     While,
     integer,
     walk,
-    with_attr,
 )
-from tilec.ops.reducer import ATOMICS
+from tilec.ops.reducer import ATOMICS, FinalizeReducer, ReducerInit
 
 
 def additions(nest: Parallel) -> Iterator[Store]:
@@ -47,7 +46,7 @@ def everywhere(kernel: Kernel) -> dict[str, Fragment]:
     apart: set[str] = set()
     asked: set[str] = set()
     for stmt in walk(kernel.body):
-        if isinstance(stmt, TileOp) and stmt.name == "reducer_init" and stmt.attr("everywhere"):
+        if isinstance(stmt, ReducerInit) and stmt.everywhere:
             asked.add(stmt.regions[0].buffer.name)
         if isinstance(stmt, Parallel):
             for store in additions(stmt):
@@ -93,11 +92,7 @@ def with_parts_of_its_own(kernel: Kernel, nest: Parallel, parts: Buffer) -> Kern
     taken = sum(b.name.startswith(f"{parts.name}.again") for b in kernel.buffers)
     own = replace(parts, name=f"{parts.name}.again{taken}")
     result = Buffer(f"{own.name}.result", parts.extents, parts.dtype, "fragment", parts.span)
-    kind = next(
-        str(s.attr("kind"))
-        for s in walk(kernel.body)
-        if isinstance(s, TileOp) and s.name == "reducer_init" and s.regions[0].buffer == parts
-    )
+    kind = next(s.kind for s in walk(kernel.body) if isinstance(s, ReducerInit) and s.regions[0].buffer == parts)
 
     def whole(buffer: Buffer, like: Region) -> Region:
         return replace(like, buffer=buffer)
@@ -109,10 +104,10 @@ def with_parts_of_its_own(kernel: Kernel, nest: Parallel, parts: Buffer) -> Kern
         match stmt:
             case Parallel() if stmt is nest:
                 return (renamed(stmt),)
-            case TileOp(name="reducer_init", regions=(region,)) if region.buffer == parts:
-                return stmt, with_attr(replace(stmt, regions=(whole(own, region),)), "value", None)
-            case TileOp(name="finalize_reducer", regions=(region, into)) if region.buffer == parts:
-                mine = replace(stmt, regions=(whole(own, region), whole(result, region)))
+            case ReducerInit(regions=(region,)) if region.buffer == parts:
+                return stmt, replace(stmt, parts=whole(own, region), value=None)
+            case FinalizeReducer(regions=(region, into)) if region.buffer == parts:
+                mine = replace(stmt, parts=whole(own, region), destination=whole(result, region))
                 return mine, stmt, together(into.buffer, stmt)
             case For(body=inner) | While(body=inner):
                 return (replace(stmt, body=body(inner)),)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal, TypeVar
 
 from tilec.ir.affine import affine, row_divisor
 from tilec.ir.expr import SMALL_FLOATS
@@ -34,21 +35,24 @@ from tilec.ir.tile import (
     substitute,
     walk,
     walk_expr,
-    with_attr,
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
 from tilec.ops import im2col
-from tilec.ops.barriers import is_signalling
-from tilec.ops.fill import masked
-from tilec.ops.gemm import is_in_tensor_memory
-from tilec.ops.reduce import kept_extents
+from tilec.ops.atomic import AtomicTile
+from tilec.ops.cluster_launch import TryCancel
+from tilec.ops.copy import Copy
+from tilec.ops.fill import Fill, masked
+from tilec.ops.four_rows import Gather4, Scatter4
+from tilec.ops.gemm import Gemm
+from tilec.ops.im2col import Im2col
+from tilec.ops.reduce import Reduce, kept_extents
 from tilec.ops.refused import refused
-from tilec.ops.scan import expansion
+from tilec.ops.scan import Scan, expansion
+from tilec.ops.sync import Fence
+from tilec.ops.warpgroups import SetRegisters, WaitWgmma
 from tilec.passes.analysis.cluster_launch_control import check_request
 from tilec.passes.analysis.clusters import check_cluster
-from tilec.passes.analysis.copy_nests import prefers_async
 from tilec.passes.analysis.named_versions import carried
-from tilec.passes.analysis.ordering import is_asynchronous_copy
 from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
 from tilec.passes.analysis.scheduling_hints import asynchronous, awaited, expanded, honoured
 from tilec.passes.analysis.tensor_order import ordered_tensors
@@ -69,8 +73,8 @@ from tilec.target.table import Target, Weights
 
 CP_ASYNC_BYTES = 4  # the least that cp.async moves
 CHUNK_BYTES = 128  # of a row that go at a time in a staged store: as the widest bank swizzle has
-STAGED = "staged"
-"""The attribute of both halves of a staged store: from the fragment to shared memory, and on to the tensor."""
+Op = TypeVar("Op", bound=TileOp)
+StoredByTma = Copy | AtomicTile | Scatter4
 TMA_REDUCTIONS = {
     "add": (FLOAT16, BFLOAT16, FLOAT32, INT32, UINT32, UINT64),
     "min": (INT32, UINT32, INT64, UINT64),
@@ -110,7 +114,7 @@ def select(
     if selector.has_tensor_memory:
         kernel = with_sums_in_tensor_memory(kernel, target)
         for op in walk(kernel.body):
-            if isinstance(op, TileOp) and op.name == "gemm" and ("via", "mma") in op.attrs:
+            if isinstance(op, Gemm) and op.via == "mma":
                 with mistakes.caught():
                     check_narrow_sum(op)
     with mistakes.caught():
@@ -129,18 +133,18 @@ def _is_alone(copy: TileOp, loop: For) -> bool:
     return not by_data and sum(tile in writes(s) for s in loop.body) == 1
 
 
-def _through_registers(source: Region, destination: Region, span: Span) -> TileOp:
+def _through_registers(source: Region, destination: Region, span: Span) -> Copy:
     """A copy of a tile to or from a fragment."""
-    return TileOp("copy", (source, destination), (("via", "registers"),), span)
+    return Copy(source, destination, via="registers", span=span)
 
 
 def _becoming_a(kernel: Kernel) -> frozenset[str]:
     """Fragments that a T.gemm takes as A, and those from which they are computed element by element: whole rows of them
     should lie in one warp, as A's must."""
     statements = list(walk(kernel.body))
-    found = {s.regions[0].buffer for s in statements if isinstance(s, TileOp) and s.name == "gemm"}
+    found = {s.regions[0].buffer for s in statements if isinstance(s, Gemm)}
     found = {b for b in found if b.scope == "fragment"}
-    steps = [s for s in statements if isinstance(s, Parallel) or (isinstance(s, TileOp) and s.name == "copy")]
+    steps = [s for s in statements if isinstance(s, Parallel | Copy)]
     while True:
         more = {
             b
@@ -159,9 +163,9 @@ def _from_accumulators(kernel: Kernel) -> dict[str, frozenset[str]]:
     which; the accumulators themselves are among them."""
     statements = list(walk(kernel.body))
     found: dict[Buffer, frozenset[str]] = {}
-    for gemm in (s for s in statements if isinstance(s, TileOp) and s.name == "gemm"):
+    for gemm in (s for s in statements if isinstance(s, Gemm)):
         found[gemm.regions[2].buffer] = frozenset({gemm.regions[2].buffer.name})
-    steps = [s for s in statements if isinstance(s, Parallel) or (isinstance(s, TileOp) and s.name == "copy")]
+    steps = [s for s in statements if isinstance(s, Parallel | Copy)]
     grows = True
     while grows:
         grows = False
@@ -222,46 +226,46 @@ class _Selector:
                 if var.dtype.kind == "int" and not any(isinstance(e, Load) for e in walk_expr(value)):
                     self.values[var] = substitute(value, self.values)
                 return (stmt,)
-            case TileOp(name="copy"):
+            case Copy():
                 return self.copy(stmt, is_fed=id(stmt) in self.fed)
-            case TileOp(name="im2col"):
+            case Im2col():
                 apart = self.is_apart(stmt.regions[1].buffer)
                 by_threads = self.target.has("cp.async") and not apart and im2col.cp_async_width(stmt)
-                via = "tma" if id(stmt) in self.fed else "cp_async" if by_threads else "registers"
-                return (with_attr(stmt, "via", via),)
-            case TileOp(name="gather4"):
+                chosen = replace(stmt, via="cp_async" if by_threads else "registers")
+                return (replace(stmt, via="tma") if id(stmt) in self.fed else chosen,)
+            case Gather4():
                 check_four_rows(stmt, self.target, self.placed, self.ordered)
                 return (stmt,)
-            case TileOp(name="try_cancel"):
+            case TryCancel():
                 check_request(stmt, self.kernel, self.target)
                 return (stmt,)
-            case TileOp(name="scatter4"):
+            case Scatter4():
                 check_four_rows(stmt, self.target, self.placed, self.ordered)
                 return (self.tma_store(stmt),)
-            case TileOp(name="gemm") if is_in_tensor_memory(stmt):
-                if ("via", "tcgen05") not in stmt.attrs:
+            case Gemm() if stmt.is_in_tensor_memory:
+                if stmt.via != "tcgen05":
                     no_roles(stmt)
                 return (stmt,)
-            case TileOp(name="gemm"):
+            case Gemm():
                 stmt = self.resolved(stmt)
-                if stmt.attr("policy") == "square" and stmt.regions[2].buffer.name in self.becoming_a:
-                    stmt = with_attr(stmt, "policy", "full_row")
-                before, stmt = turned(stmt, self.fits_wgmma, self.room) if self.target.has("wgmma") else ((), stmt)
-                return *before, with_attr(stmt, "via", self.gemm(stmt))
-            case TileOp(name="atomic"):
+                if stmt.policy == "square" and stmt.regions[2].buffer.name in self.becoming_a:
+                    stmt = replace(stmt, policy="full_row")
+                before, product = turned(stmt, self.fits_wgmma, self.room) if self.target.has("wgmma") else ((), stmt)
+                return *before, replace(product, via=self.gemm(product))
+            case AtomicTile():
                 return self.atomic(stmt)
-            case TileOp(name="reduce"):
+            case Reduce():
                 return self.reduce(stmt)
-            case TileOp(name="fill", regions=(part,)) if part.buffer.scope == "tmem":
+            case Fill(regions=(part,)) if part.buffer.scope == "tmem":
                 return no_fill(stmt)
-            case TileOp(name="fill", regions=(part,)) if part.buffer.scope == "fragment" and not part.is_whole:
+            case Fill(regions=(part,)) if part.buffer.scope == "fragment" and not part.is_whole:
                 return (masked(stmt),)
-            case TileOp(name="scan"):
+            case Scan():
                 return expansion(stmt, self.scan_tile)
-            case TileOp(name="fence") if not self.target.has("tma"):
-                return (with_attr(stmt, "via", "nothing"),)  # there is no asynchronous proxy
-            case TileOp(name="wait_wgmma" | "set_registers") if not any(key == "via" for key, _ in stmt.attrs):
-                return (with_attr(stmt, "via", "nothing"),)  # the schedule says
+            case Fence() if not self.target.has("tma"):
+                return (replace(stmt, via="nothing"),)  # there is no asynchronous proxy
+            case WaitWgmma() | SetRegisters() if not stmt.via is not None:
+                return (replace(stmt, via="nothing"),)  # the schedule says
             case _:
                 return (stmt,)
 
@@ -302,13 +306,13 @@ class _Selector:
         """Whether one thread of those that compute begins the loop's copies by TMA, as it pays where wgmma takes what
         they bring: nobody else spends instructions on them, nor needs the others' threads to have waited for theirs.
         What threads read themselves they load themselves, each its part."""
-        products = (s for s in walk(loop.body) if isinstance(s, TileOp) and s.name == "gemm")
+        products = (s for s in walk(loop.body) if isinstance(s, Gemm))
         return (
             self.tma_loads
             and self.target.has("wgmma")
             and loop.stage is None
             and not any(isinstance(s, Break) or (isinstance(s, For) and is_pipelined(s)) for s in walk(loop.body))
-            and any(not is_in_tensor_memory(s) and self.fits_wgmma(self.resolved(s)) for s in products)
+            and any(not s.is_in_tensor_memory and self.fits_wgmma(self.resolved(s)) for s in products)
             and sum(_is_alone(copy, loop) for copy in self.for_a_producer(loop)) == len(_loads(loop))
         )
 
@@ -325,21 +329,21 @@ class _Selector:
             ):
                 yield stmt
 
-    def copy(self, op: TileOp, is_fed: bool) -> tuple[Stmt, ...]:
+    def copy(self, op: Copy, is_fed: bool) -> tuple[Stmt, ...]:
         # What an index is aligned to shows only when the names in it are looked through.
         op = self.resolved(op)
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
-        if is_signalling(op):
+        if op.signals_barrier:
             return (op,)  # `explicit_roles.role_layouts`
         if "tmem" in scopes:
             check_tensor_copy(op, self.kernel.threads)
-            return (with_attr(op, "via", "tcgen05"),)
+            return (replace(op, via="tcgen05"),)
         if scopes == ("global", "shared"):
             if is_fed:
-                return (with_attr(op, "via", "tma"),)
+                return (replace(op, via="tma"),)
             width = None if self.is_apart(destination.buffer) else cp_async_width(op, self.target)
-            return (with_attr(op, "via", "cp_async" if width else "registers"),)
+            return (replace(op, via="cp_async" if width else "registers"),)
         tma_store = (
             self.target.has("tma")
             and not without_tma(op)
@@ -357,8 +361,8 @@ class _Selector:
             and destination.buffer not in self.placed
             and self.takes_stmatrix(source, destination)
         ):
-            return (with_attr(op, "via", "stmatrix"),)
-        return (with_attr(op, "via", "registers"),)
+            return (replace(op, via="stmatrix"),)
+        return (replace(op, via="registers"),)
 
     def is_apart(self, tile: Buffer) -> bool:
         """Whether a person gives the tile a placement in which a cp.async would not find its bytes together."""
@@ -369,12 +373,12 @@ class _Selector:
         given = (p.layout for p in self.kernel.layouts if p.buffer == tile and isinstance(p.layout, Placement))
         return next((run(placement) * tile.dtype.bytes for placement in given), CHUNK)
 
-    def tma_store(self, op: TileOp) -> TileOp:
+    def tma_store(self, op: StoredByTma) -> StoredByTma:
         """Its wait stands where something needs the tile again, unless the environment wants it right behind."""
-        stored = with_attr(op, "via", "tma_store")
-        return stored if self.switches.delay_tma_store_wait else with_attr(stored, "wait", "at once")
+        stored = replace(op, via="tma_store")
+        return stored if self.switches.delay_tma_store_wait else replace(stored, wait="at once")
 
-    def atomic(self, op: TileOp) -> tuple[Stmt, ...]:
+    def atomic(self, op: AtomicTile) -> tuple[Stmt, ...]:
         """By TMA where the hardware combines so and a store could go that way; else by the threads."""
         source = op.regions[0]
         reason = self.why_no_tma_reduction(op)
@@ -382,25 +386,25 @@ class _Selector:
             return (self.tma_store(op),)
         if reason is None and (staged := self.staged_store(op)):
             return staged
-        if op.attr("use_tma"):
+        if op.use_tma:
             with self.mistakes.caught():
                 fail(
                     "unsupported-operand",
-                    f"this T.atomic_{op.attr('kind')} cannot go by TMA",
+                    f"this T.atomic_{op.kind} cannot go by TMA",
                     op.span,
                     reason or f"{source.buffer.name} is a fragment that no T.gemm adds to",
                     help="leave out use_tma, or put the values in a shared tile",
                 )
-        return (with_attr(op, "via", "registers"),)
+        return (replace(op, via="registers"),)
 
-    def why_no_tma_reduction(self, op: TileOp) -> str | None:
+    def why_no_tma_reduction(self, op: AtomicTile) -> str | None:
         source, destination = op.regions
-        dtype, kind = destination.buffer.dtype, str(op.attr("kind"))
+        dtype, kind = destination.buffer.dtype, op.kind
         if not self.target.has("tma"):
             return f"{self.target.name} has no TMA"
         if dtype not in TMA_REDUCTIONS.get(kind, ()):
             return f"TMA has no {kind} of {dtype}"
-        if op.attr("order") != "relaxed":
+        if op.order != "relaxed":
             return "TMA reductions are relaxed"
         if destination.buffer.scope != "global" or destination.buffer.name in self.ordered:
             return f"the kernel touches {destination.buffer.name} elsewhere too"
@@ -412,11 +416,11 @@ class _Selector:
             return why_no_tensor_map(destination, source.buffer)
         return None
 
-    def resolved(self, op: TileOp) -> TileOp:
+    def resolved(self, op: Op) -> Op:
         regions = (replace(r, start=tuple(substitute(s, self.values) for s in r.start)) for r in op.regions)
-        return replace(op, regions=tuple(regions))
+        return op.with_regions(tuple(regions))
 
-    def staged_store(self, op: TileOp) -> tuple[Stmt, ...] | None:
+    def staged_store(self, op: Copy | AtomicTile) -> tuple[Stmt, ...] | None:
         """An accumulator lies scattered over lanes: through shared memory it leaves as whole rows, by TMA."""
         source, destination = op.regions
         is_scattered = source.buffer.name in (self.accumulators if self.in_pipeline else self.origins)
@@ -435,10 +439,10 @@ class _Selector:
             return None
         tile = self.room(reuse or tile)
         whole = Region(tile, source.start, source.extent, op.span)
-        into = TileOp("copy", (source, whole), ((STAGED, True),), op.span)
-        out = with_attr(replace(op, regions=(whole, destination)), STAGED, True)
-        via = "stmatrix" if self.takes_stmatrix(source, whole) else "registers"
-        return with_attr(into, "via", via), self.tma_store(out)
+        into = Copy(source, whole, staged=True, via="registers", span=op.span)
+        if self.takes_stmatrix(source, whole):
+            into = replace(into, via="stmatrix")
+        return into, self.tma_store(replace(op, source=whole, staged=True))
 
     def least_of(self, tile: Buffer, source: Buffer) -> Buffer:
         """What is needed at least of a tile through which an accumulator is stored: a chunk where it can go so, as
@@ -449,7 +453,7 @@ class _Selector:
             return tile
         return replace(tile, extents=(*tile.extents[:-1], columns))
 
-    def reduce(self, op: TileOp) -> tuple[Stmt, ...]:
+    def reduce(self, op: Reduce) -> tuple[Stmt, ...]:
         """In registers; shared tiles pass through fragments of their own."""
         before: list[Stmt] = []
         after: list[Stmt] = []
@@ -473,11 +477,11 @@ class _Selector:
             self.staging.append(held)
             whole = Region(held, tuple(integer(0) for _ in extents), extents, op.span)
             regions.append(whole)
-            if i == 0 or not op.attr("clear"):
+            if i == 0 or not op.clear:
                 before.append(_through_registers(region, whole, op.span))
             if i == 1:
                 after.append(_through_registers(whole, region, op.span))
-        return *before, replace(op, regions=tuple(regions)), *after
+        return *before, op.with_regions(tuple(regions)), *after
 
     def scan_tile(self, wanted: Buffer) -> Buffer:
         """A shared tile for a scan, the same one for all scans of a shape and type."""
@@ -496,7 +500,7 @@ class _Selector:
         needed = sum(b.bytes * (2 if name in filled else 1) for name, b in tiles.items())
         return needed <= self.target.limit("smem_bytes_per_cta")
 
-    def fits_wgmma(self, op: TileOp) -> bool:
+    def fits_wgmma(self, op: Gemm) -> bool:
         return wgmma_groups(op, self.kernel.threads) is not None
 
     def takes_stmatrix(self, source: Region, destination: Region) -> bool:
@@ -510,7 +514,7 @@ class _Selector:
             and destination.buffer.shape[-1] % 16 == 0
         )
 
-    def gemm(self, op: TileOp) -> str:
+    def gemm(self, op: Gemm) -> Literal["wgmma", "mma"]:
         a, _, c, *_ = (r.buffer for r in op.regions)
         check_parts(op)
         if a.dtype in SMALL_FLOATS and not self.target.has("fp8"):
@@ -525,7 +529,7 @@ class _Selector:
         if self.target.has("wgmma") and (groups := wgmma_groups(op, self.kernel.threads)):
             self.whole_rows |= {c.name} if groups[1] == 1 else set()
             return "wgmma"
-        if ("wait", "wgmma") in op.attrs:
+        if op.wait == "wgmma":
             no_wgmma(op, self.target)
         if not self.has_tensor_memory:
             check_narrow_sum(op)
@@ -541,14 +545,14 @@ class _Selector:
         return "mma"
 
 
-def cp_async_width(op: TileOp, target: Target) -> int | None:
+def cp_async_width(op: Copy, target: Target) -> int | None:
     """The largest chunk, in bytes, by which cp.async can make this copy: both sides aligned, never across the tensor's
     edge.
     """
     source, destination = op.regions
     if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype:
         return None
-    if not (destination.is_whole or is_asynchronous_copy(op) or prefers_async(op)):
+    if not (destination.is_whole or op.is_asynchronous or op.prefer_async is not None):
         return None
     size = source.buffer.dtype.bytes
     edge = row_divisor(source.buffer) * size

@@ -6,6 +6,8 @@ from tilec.ir.affine import row_divisor
 from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.tile import Buffer, Region, TileOp
 from tilec.ops import im2col
+from tilec.ops.copy import Copy
+from tilec.ops.im2col import Im2col
 from tilec.ops.lowering import TMA_ALIGNMENT
 from tilec.passes.layout.atoms import MAX_BOX, holds_boxes
 
@@ -18,7 +20,7 @@ def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
         return f"{destination.buffer.name} is given a layout that TMA does not know"
     if without_tma(op):
         return "by disable_tma"
-    if op.name == "im2col":
+    if isinstance(op, Im2col):
         return im2col.why_no_map(op) or (None if holds_boxes(destination.buffer) else NO_BOXES)
     if not destination.is_whole:
         return "it fills a part of a tile"
@@ -26,7 +28,7 @@ def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
 
 
 def without_tma(op: TileOp) -> bool:
-    return ("tma", False) in op.attrs
+    return isinstance(op, Copy | Im2col) and op.tma is not None
 
 
 def why_no_tensor_map(outside: Region, tile: Buffer, least_dimensions: int = 2) -> str | None:

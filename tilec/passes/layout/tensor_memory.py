@@ -38,12 +38,11 @@ from tilec.ir.tile import (
     While,
     walk,
     walk_expr,
-    with_attr,
 )
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
-from tilec.ops.copy import refuse_scopes
-from tilec.ops.fill import fill_value
-from tilec.ops.gemm import HELD
+from tilec.ops.copy import Copy, refuse_scopes
+from tilec.ops.fill import Fill
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings as ring_plans, shared_with
 from tilec.passes.analysis.trip_count import static_trips
 from tilec.passes.analysis.usage import reads, writes
@@ -70,7 +69,7 @@ def factor_run(tile: Buffer) -> int:
 
 def factors(kernel: Kernel) -> frozenset[Buffer]:
     """The tiles in tensor memory that are multiplied, not summed up."""
-    products = (s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm")
+    products = (s for s in walk(kernel.body) if isinstance(s, Gemm))
     return frozenset(p.regions[0].buffer for p in products if p.regions[0].buffer.scope == "tmem")
 
 
@@ -101,7 +100,7 @@ def _unevenly_read(kernel: Kernel) -> Iterator[Span]:
 def _releases(loop: For, tile: str) -> set[bool]:
     """Whether the tensor cores read a tile of the loop by themselves, or threads, or both."""
     readers = (s for s in loop.body if any(b.name == tile for b in reads(s)))
-    return {isinstance(s, TileOp) and ("via", "tcgen05") in s.attrs for s in readers}
+    return {isinstance(s, TileOp) and s.via == "tcgen05" for s in readers}
 
 
 def crowded_out(kernel: Kernel) -> tuple[Buffer, ...]:
@@ -134,7 +133,7 @@ def summed(loop: Stmt) -> tuple[Buffer, ...]:
     """The tiles in tensor memory that the products of a pipelined loop add to."""
     if not isinstance(loop, For) or not is_pipelined(loop):
         return ()
-    products = (s for s in loop.body if isinstance(s, TileOp) and s.name == "gemm")
+    products = (s for s in loop.body if isinstance(s, Gemm))
     return tuple(dict.fromkeys(p.regions[2].buffer for p in products if p.regions[2].buffer.scope == "tmem"))
 
 
@@ -181,7 +180,7 @@ class _Rewriter:
         fed = {b for ring in ring_plans(self.kernel, loop) for b in ring.buffers}
         found: dict[Buffer, int] = {}
         for op in loop.body:
-            if not isinstance(op, TileOp) or op.name != "gemm" or op.regions[2].buffer in found:
+            if not isinstance(op, Gemm) or op.regions[2].buffer in found:
                 continue
             tile = op.regions[2].buffer
             users = [s for s in loop.body if tile in reads(s) or tile in writes(s)]
@@ -196,11 +195,11 @@ class _Rewriter:
     def fits(self, op: TileOp, tile: Buffer, fed: set[Buffer]) -> bool:
         """Whether the statement is a product that tcgen05.mma can add to the tile, of operands that are handed over."""
         if (
-            op.name != "gemm"
+            not isinstance(op, Gemm)
             or op.regions[2].buffer != tile
             or tile.scope == "tmem"
-            or op.attr("clear_accum")
-            or ("wait", "later") in op.attrs
+            or op.clear_accum
+            or op.wait == "later"
         ):
             return False
         return is_tensor_product(op, self.kernel.threads) and {r.buffer for r in op.regions[:2]} <= fed
@@ -219,11 +218,9 @@ class _Rewriter:
         begun: set[Buffer] = set()
         body: list[Stmt] = []
         for stmt in loop.body:
-            if isinstance(stmt, TileOp) and stmt.name == "gemm" and (held := stmt.regions[2].buffer) in tiles:
-                a, b, c = stmt.regions
-                stmt = replace(stmt, regions=(a, b, replace(c, buffer=tiles[held])))
+            if isinstance(stmt, Gemm) and (held := stmt.regions[2].buffer) in tiles:
                 clears = Const(False, BOOL) if held in begun else first
-                stmt = with_attr(with_attr(stmt, "via", "tcgen05"), "clear_when", clears)
+                stmt = replace(stmt, c=replace(stmt.c, buffer=tiles[held]), via="tcgen05", clear_when=clears)
                 begun.add(held)
             body.append(stmt)
         loads = tuple(_load(tile, held, loop) for held, tile in tiles.items())
@@ -240,31 +237,27 @@ def _cleared_at(tile: Buffer, before: list[Stmt]) -> int | None:
     for place in reversed(range(len(before))):
         stmt = before[place]
         if tile in writes(stmt) or tile in reads(stmt):
-            if isinstance(stmt, TileOp) and stmt.name == "fill" and stmt.regions[0].is_whole:
-                value = fill_value(stmt)
+            if isinstance(stmt, Fill) and stmt.regions[0].is_whole:
+                value = stmt.value
                 return place if isinstance(value, Const) and value.value == 0 else None
             return None
     return None
 
 
-def _load(tile: Buffer, fragment: Buffer, loop: For) -> TileOp:
+def _load(tile: Buffer, fragment: Buffer, loop: For) -> Copy:
     start = tuple(Const(0, INT32) for _ in tile.extents)
     source, destination = (Region(b, start, tile.shape, loop.span) for b in (tile, fragment))
-    return TileOp("copy", (source, destination), (("via", "tcgen05"),), loop.span)
+    return Copy(source, destination, via="tcgen05", span=loop.span)
 
 
-IS_FACTOR = ("factor", True)
-"""Of a copy to or from a tile in tensor memory that is multiplied, not summed up."""
-
-
-def copied_layout(op: TileOp, threads: int) -> Fragment | None:
+def copied_layout(op: Copy, threads: int) -> Fragment | None:
     """How the fragment lies that a copy to or from tensor memory is about, or None where no warps can."""
     tile, fragment = sorted((r.buffer for r in op.regions), key=lambda buffer: buffer.scope != "tmem")
     rows, width = fragment.shape
-    return tensor_accumulator((rows, width), threads, max(factor_run(tile), 2) if IS_FACTOR in op.attrs else 2)
+    return tensor_accumulator((rows, width), threads, max(factor_run(tile), 2) if op.factor is not None else 2)
 
 
-def refuse_tensor_copy(op: TileOp) -> NoReturn:
+def refuse_tensor_copy(op: Copy) -> NoReturn:
     refuse_scopes(
         op,
         "tensor memory is copied to and from a fragment of the same shape and type, in all rows",
@@ -272,7 +265,7 @@ def refuse_tensor_copy(op: TileOp) -> NoReturn:
     )
 
 
-def check_tensor_copy(op: TileOp, threads: int) -> None:
+def check_tensor_copy(op: Copy, threads: int) -> None:
     """What a kernel copies between tensor memory and registers is all rows of a tile, and columns from one on by which
     a block of columns can start; and a fragment, of whole warpgroups, as a whole."""
     registers, part = op.regions if op.regions[1].buffer.scope == "tmem" else op.regions[::-1]
@@ -311,24 +304,24 @@ def check_columns(kernel: Kernel, target: Target) -> None:
         )
 
 
-def is_tensor_product(op: TileOp, threads: int) -> bool:
+def is_tensor_product(op: Gemm, threads: int) -> bool:
     """Whether tcgen05.mma does this product of tiles in shared memory, and the warps of the block can read its sum."""
     rows, width = op.regions[2].buffer.shape
     return why_no_tensor_product(op) is None and tensor_accumulator((rows, width), threads) is not None
 
 
-def why_no_tensor_product(op: TileOp) -> str | None:
+def why_no_tensor_product(op: Gemm) -> str | None:
     """Why tcgen05.mma cannot do this product of tiles, or None (PTX ISA, tcgen05 "Matrix shape")."""
-    if len(op.regions) > 3 or "nibbles" in dict(op.attrs):
+    if len(op.regions) > 3 or op.nibbles is not None:
         return "it takes dense operands of 8, 16 or 32 bits"
     if part := next((r for r in op.regions if not r.is_whole), None):
         return f"a part of {part.buffer.name} is given: T.copy it to a tile of its own first"
     a, b, c = (r.buffer for r in op.regions)
     rows, width = c.shape
-    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
+    k = a.shape[0] if op.transpose_A else a.shape[1]
     if a.scope not in ("shared", "tmem") or b.scope != "shared":
         return "A and B must be shared tiles"
-    if a.scope == "tmem" and op.attr("transpose_A"):
+    if a.scope == "tmem" and op.transpose_A:
         return "A in tensor memory cannot be transposed"
     if a.dtype.bits not in (8, 16, 32) or a.dtype.per_byte > 1 or c.dtype not in (FLOAT16, FLOAT32, INT32):
         return f"it has no products of {a.dtype} in {c.dtype}"
@@ -336,7 +329,7 @@ def why_no_tensor_product(op: TileOp) -> str | None:
         return f"it has no products of {a.dtype} in {c.dtype}"
     if k * a.dtype.bytes % _K_BYTES:
         return f"it takes {_K_BYTES} bytes along K at a time"
-    if a.dtype.bits == 32 and (op.attr("transpose_A") or not op.attr("transpose_B")):
+    if a.dtype.bits == 32 and (op.transpose_A or not op.transpose_B):
         return "32-bit types are stored along K here"  # else a swizzle of atoms of 32 bytes, which TMA maps here lack
     if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b) if t.scope == "shared"):
         return "no bank swizzle fits rows that are not a multiple of 32 bytes"
@@ -350,9 +343,9 @@ def why_no_tensor_product(op: TileOp) -> str | None:
 # ---- sums that a kernel wants there (`explicit_roles.tensor_sums`) ---------------------------------------------------
 
 
-def products_held(body: tuple[Stmt, ...]) -> Iterator[TileOp]:
+def products_held(body: tuple[Stmt, ...]) -> Iterator[Gemm]:
     """Those whose sums are to be in tensor memory."""
-    return (s for s in walk(body) if isinstance(s, TileOp) and s.name == "gemm" and HELD in s.attrs)
+    return (s for s in walk(body) if isinstance(s, Gemm) and s.held is not None)
 
 
 def check_sums(kernel: Kernel, target: Target, unfed: str | None) -> None:
@@ -370,7 +363,7 @@ def check_sums(kernel: Kernel, target: Target, unfed: str | None) -> None:
             )
 
 
-def _why_not(op: TileOp, kernel: Kernel, target: Target, unfed: str | None) -> str:
+def _why_not(op: Gemm, kernel: Kernel, target: Target, unfed: str | None) -> str:
     tile = op.regions[2].buffer
     rows, width = tile.shape
     if not target.has("tcgen05"):

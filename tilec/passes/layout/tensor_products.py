@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.ir.layout import tensor_accumulator
-from tilec.ir.tile import Break, For, Kernel, Load, TileOp, walk, walk_expr
+from tilec.ir.tile import Break, For, Kernel, Load, walk, walk_expr
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.fills import filled
 from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, shared_with
 from tilec.passes.analysis.usage import reads, writes
@@ -24,7 +25,7 @@ class Left:
     """A product that is left to mma.sync. `is_able`: the machine could do it by tcgen05, if the text around it were
     another."""
 
-    op: TileOp
+    op: Gemm
     why: str
     help: str
     is_able: bool
@@ -36,11 +37,11 @@ def left_to_threads(laid: Laid, target: Target) -> Iterator[Left]:
         return
     for role in laid.kernels:
         for op in walk(role.kernel.body):
-            if isinstance(op, TileOp) and op.name == "gemm" and ("via", "mma") in op.attrs:
+            if isinstance(op, Gemm) and op.via == "mma":
                 yield _left(op, role.kernel, laid, target)
 
 
-def _left(op: TileOp, kernel: Kernel, laid: Laid, target: Target) -> Left:
+def _left(op: Gemm, kernel: Kernel, laid: Laid, target: Target) -> Left:
     rows, width = op.regions[2].buffer.shape
     if reason := why_no_tensor_product(op):
         return Left(op, reason, _OTHER_TILES, False)
@@ -55,24 +56,22 @@ def _left(op: TileOp, kernel: Kernel, laid: Laid, target: Target) -> Left:
     return Left(op, why, remedy, not _is_for_each_iteration(op, kernel))
 
 
-def _is_for_each_iteration(op: TileOp, kernel: Kernel) -> bool:
+def _is_for_each_iteration(op: Gemm, kernel: Kernel) -> bool:
     """Whether the sum is one of each iteration, as attention's scores are, which its loop is for."""
     loop, sums = _around(op, kernel), op.regions[2].buffer
-    used = loop is not None and any(
-        sums in reads(s) for s in loop.body if not isinstance(s, TileOp) or s.name != "gemm"
-    )
-    return used or bool(op.attr("clear_accum"))
+    used = loop is not None and any(sums in reads(s) for s in loop.body if not isinstance(s, Gemm))
+    return used or op.clear_accum
 
 
 _OTHER_TILES = "use whole tiles in shared memory of 64 rows or a multiple of 128, and types that it has"
 
 
-def _around(op: TileOp, kernel: Kernel) -> For | None:
+def _around(op: Gemm, kernel: Kernel) -> For | None:
     """The pipelined loop in whose body the product stands, under no condition and in no other loop."""
     return next((loop for loop in pipelined_loops(kernel.body) if any(s is op for s in loop.body)), None)
 
 
-def _about_loop(op: TileOp, kernel: Kernel, target: Target) -> tuple[str, str]:
+def _about_loop(op: Gemm, kernel: Kernel, target: Target) -> tuple[str, str]:
     """What keeps a product's sum out of tensor memory though the machine could have it there, and the remedy."""
     sums = op.regions[2].buffer
     loop = _around(op, kernel)
@@ -88,7 +87,7 @@ def _about_loop(op: TileOp, kernel: Kernel, target: Target) -> tuple[str, str]:
         return "where its loop begins is read from memory", "let the loop begin at 0, and add what was read to indices"
     if any(isinstance(s, Break) for s in walk(loop.body)):
         return "its loop may be left early", "run all its iterations"
-    if op.attr("clear_accum") or ("wait", "later") in op.attrs:
+    if op.clear_accum or op.wait == "later":
         return "it clears its sum itself, or says when it is waited for", f"T.clear({sums.name}) in front of the loop"
     fed = {b for ring in rings(kernel, loop) for b in ring.buffers}
     for tile in dict.fromkeys(r.buffer for r in op.regions[:2] if r.buffer not in fed):
@@ -97,11 +96,11 @@ def _about_loop(op: TileOp, kernel: Kernel, target: Target) -> tuple[str, str]:
         return f"{tile.name} {what}", f"T.copy what it holds to {tile.name} in the loop"
     users = [s for s in loop.body if sums in reads(s) or sums in writes(s)]
     for stmt in users:
-        other = not (isinstance(stmt, TileOp) and stmt.name == "gemm" and stmt.regions[2].buffer == sums)
+        other = not (isinstance(stmt, Gemm) and stmt.regions[2].buffer == sums)
         if other or any(sums == r.buffer for r in getattr(stmt, "regions", ())[:2]):
             where = f"line {stmt.span.line} uses {sums.name} in the loop, which only products may"
             return where, "use it behind the loop"
-        if isinstance(stmt, TileOp) and stmt is not op and why_no_tensor_product(stmt):
+        if isinstance(stmt, Gemm) and stmt is not op and why_no_tensor_product(stmt):
             return (
                 f"the product in line {stmt.span.line} adds to {sums.name} too, by mma.sync",
                 "give it a sum of its own",

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilec.ir.tile import Attr, Buffer, Region, Stmt, TileOp, integer, with_attr
-from tilec.ops.transpose import AS_ACCUMULATED
+from tilec.ir.tile import Buffer, Region, Stmt, integer
+from tilec.ops.gemm import Gemm
+from tilec.ops.transpose import AccumulatedOrder, Transpose
 
-OPERANDS = ((0, "transpose_A", False), (1, "transpose_B", True))
-"""Which region of a T.gemm, the attribute that says how it is stored, and what that is where it is along K."""
+OPERANDS = ((0, False), (1, True))
+"""Which region of a T.gemm, and whether it is transposed where it is stored along K."""
 
 
 _NAME = ".turned"
@@ -20,7 +21,7 @@ _NAME = ".turned"
 
 def is_turning(stmt: Stmt) -> bool:
     """Whether the statement is one of these transpositions, and nobody's own."""
-    return isinstance(stmt, TileOp) and stmt.name == "transpose" and is_turned(stmt.regions[1].buffer)
+    return isinstance(stmt, Transpose) and is_turned(stmt.regions[1].buffer)
 
 
 def is_turned(tile: Buffer) -> bool:
@@ -29,8 +30,8 @@ def is_turned(tile: Buffer) -> bool:
 
 
 def turned(
-    op: TileOp, fits: Callable[[TileOp], bool], tile: Callable[[Buffer], Buffer]
-) -> tuple[tuple[TileOp, ...], TileOp]:
+    op: Gemm, fits: Callable[[Gemm], bool], tile: Callable[[Buffer], Buffer]
+) -> tuple[tuple[Transpose, ...], Gemm]:
     """The transpositions before a T.gemm after which it `fits`, and what it is then; none where it does already, or
     never. `tile` makes room."""
     kind = op.regions[0].buffer.dtype
@@ -38,21 +39,25 @@ def turned(
         return (), op
     steps = []
     new = op
-    for place, attribute, along_k in OPERANDS:
+    for place, along_k in OPERANDS:
         region = new.regions[place]
-        if new.attr(attribute) == along_k or region.buffer.scope != "shared" or len(region.extent) != 2:
+        if (
+            (new.transpose_B if place else new.transpose_A) == along_k
+            or region.buffer.scope != "shared"
+            or len(region.extent) != 2
+        ):
             continue
         wanted = replace(region.buffer, name=region.buffer.name + _NAME, extents=region.extent[::-1])
         whole = Region(wanted, tuple(integer(0) for _ in wanted.shape), wanted.shape, region.span)
         steps.append((region, whole))
-        regions = tuple(whole if i == place else r for i, r in enumerate(new.regions))
-        new = with_attr(replace(new, regions=regions), attribute, along_k)
+        new = replace(new, b=whole, transpose_B=along_k) if place else replace(new, a=whole, transpose_A=along_k)
     if not fits(new):
         return (), op
     for _, whole in steps:
         tile(whole.buffer)
-    order: tuple[tuple[str, Attr], ...] = ()
+    order: AccumulatedOrder | None = None
     if kind.bits == 8 and new.regions[0].buffer.scope == "fragment":
         # Most such factors were accumulated by another product, and would else change threads.
-        order, new = (AS_ACCUMULATED,), with_attr(new, *AS_ACCUMULATED)
-    return tuple(TileOp("transpose", step, order, op.span) for step in steps), new
+        order = "as accumulated"
+        new = replace(new, order=order)
+    return tuple(Transpose(*step, order=order, span=op.span) for step in steps), new

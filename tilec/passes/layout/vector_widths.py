@@ -34,7 +34,7 @@ def of_fragment(fragment: Buffer, stmts: Iterable[Stmt], threads: int) -> int:
     met: list[Buffer] = []
     for stmt in stmts:
         match stmt:
-            case TileOp(name="copy" | "atomic", regions=regions) if any(is_alike(r.buffer) for r in regions):
+            case TileOp(fragments_lie="alike", regions=regions) if any(is_alike(r.buffer) for r in regions):
                 met += [r.buffer for r in regions if not r.buffer.in_registers]
             case Parallel(extents=fragment.shape) if any(is_alike(b) for b, _ in _accesses(stmt)):
                 met += streams(stmt)

@@ -6,32 +6,32 @@ import math
 
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import Expr, Region, TileOp, integer
-from tilec.ops.gemm import gemm_shape
+from tilec.ir.tile import Expr, Region, integer
+from tilec.ops.gemm import Gemm, gemm_shape
 
 
-def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
+def wgmma_groups(op: Gemm, threads: int) -> tuple[int, int] | None:
     """How the warpgroups share the accumulator, (along M, along N), or None where wgmma cannot do this gemm."""
     a, b, *_ = (r.buffer for r in op.regions)
     m, n, k = gemm_shape(op)
     if (
         b.scope == "fragment"
         or a.dtype.bytes == 8
-        or "nibbles" in dict(op.attrs)
+        or op.nibbles is not None
         or threads % WARPGROUP_THREADS
         or m % 64
         or k * a.dtype.bytes % 32
     ):
         return None
-    if a.dtype.bits != 16 and (op.attr("transpose_A") or not op.attr("transpose_B")):
+    if a.dtype.bits != 16 and (op.transpose_A or not op.transpose_B):
         return None  # other types must be stored along K
     if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b) if t.scope == "shared"):
         return None  # no bank swizzle fits the rows
-    along_k = (not op.attr("transpose_A"), bool(op.attr("transpose_B")))
+    along_k = (not op.transpose_A, op.transpose_B)
     if not all(map(_is_described, op.regions[:2], along_k)):
         return None
     groups = threads // WARPGROUP_THREADS
-    across_m = {"full_row": groups, "full_col": 1}.get(str(op.attr("policy")), math.gcd(groups, m // 64))
+    across_m = {"full_row": groups, "full_col": 1}.get(op.policy, math.gcd(groups, m // 64))
     across_n = groups // across_m
     if across_m * across_n != groups or (m // 64) % across_m or n % (8 * across_n) or n // across_n > 256:
         return None
@@ -39,7 +39,7 @@ def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
     if not a.dtype.is_float and columns % 16 and columns not in (8, 24):
         return None  # PTX ISA, wgmma: the shapes of integers
     b_panel = min(64, 32 * (b.shape[-1] // 32) or 16)
-    if not op.attr("transpose_B") and across_n > 1 and (n // across_n) % b_panel:
+    if not op.transpose_B and across_n > 1 and (n // across_n) % b_panel:
         return None
     return across_m, across_n
 
@@ -62,7 +62,7 @@ def _is_described(part: Region, along_k: bool) -> bool:
     return affine(row).divisor % 8 == 0 and not (first % 32 if along_k else first % panel or columns % panel)
 
 
-def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
+def mma_warps(op: Gemm, threads: int) -> tuple[int, int] | None:
     """How the warps share the accumulator, (along M, along N): as square as the policy allows, blocks of 16 × 16 at
     least.
     """
@@ -73,7 +73,7 @@ def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
     warps = threads // 32
     splits = [(i, warps // i) for i in range(1, warps + 1) if warps % i == 0]
     fitting = [(i, j) for i, j in splits if m % (16 * i) == 0 and n % (8 * j) == 0]
-    policy = op.attr("policy")
+    policy = op.policy
     if policy == "full_row" or (a.scope == "fragment" and b.scope == "shared" and policy == "square"):
         # A in registers is best not held twice: then a product's accumulator can be the next one's A as it lies. With
         # both factors in registers one of them is.

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import IN_REGISTERS, Bind, For, Stmt, TileOp, bodies, walk
+from tilec.ops.gemm import Gemm
 from tilec.ops.lowering import Demand
 from tilec.ops.meet import is_for_every_role
 from tilec.ops.reduce import crossing_warps
-from tilec.ops.reducer import ACROSS_COPIES
 from tilec.ops.sync import is_explicit
 from tilec.passes.analysis.compound import is_compound
 from tilec.passes.analysis.control_slice import is_kept_by_every_role
@@ -46,7 +46,7 @@ ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and 
 
 def is_bulk_load(stmt: Stmt) -> bool:
     """Whether it is a copy from a tensor to shared memory that one thread begins and TMA makes."""
-    return isinstance(stmt, TileOp) and is_load(stmt) and dict(stmt.attrs).get("via") == "tma"
+    return isinstance(stmt, TileOp) and is_load(stmt) and stmt.via == "tma"
 
 
 def is_producer(stmt: Stmt, laid: Laid) -> bool:
@@ -76,9 +76,9 @@ def runners(stmt: Stmt, laid: Laid) -> tuple[str, ...]:
     return tuple(name for name in ("consumer", "producer", MMA) if name in inside)
 
 
-def is_tensor_product(stmt: Stmt) -> bool:
+def is_tensor_product(stmt: Stmt) -> TypeGuard[Gemm]:
     """Whether the statement is one for tcgen05.mma, which one thread of the block issues."""
-    return isinstance(stmt, TileOp) and stmt.name == "gemm" and ("via", "tcgen05") in stmt.attrs
+    return isinstance(stmt, Gemm) and stmt.via == "tcgen05"
 
 
 def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
@@ -103,7 +103,7 @@ def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
 
 def is_bulk_store(stmt: Stmt) -> bool:
     """Whether it is a copy from shared to global memory that one thread begins and TMA makes."""
-    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "tma_store"
+    return isinstance(stmt, TileOp) and stmt.via == "tma_store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def user_of(role: str) -> str:
 
 def is_product(stmt: Stmt) -> bool:
     """Whether the statement is one for the tensor cores that a warpgroup issues and does not wait for."""
-    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
+    return isinstance(stmt, TileOp) and stmt.via == "wgmma"
 
 
 def products(body: tuple[Stmt, ...]) -> tuple[TileOp, ...]:
@@ -198,10 +198,13 @@ def _keeps_to_itself(stmt: Stmt, laid: Laid, own: frozenset[str]) -> bool:
     if isinstance(stmt, Bind) or any(scopes.get(name) not in IN_REGISTERS for name in accesses(stmt).writes - own):
         return False
     for inner in walk((stmt,)):
-        if isinstance(inner, TileOp) and inner.name in ("reduce", "finalize_reducer"):
-            dim = inner.attr("dim") if inner.name == "reduce" else ACROSS_COPIES
-            assert isinstance(dim, int)
-            if crossing_warps(laid.fragments[inner.regions[0].buffer.name], dim) > 1:
+        if not isinstance(inner, TileOp):
+            continue
+        if not inner.by_warpgroups:
+            return False
+        if inner.folded is not None:
+            folded = laid.fragments[inner.regions[0].buffer.name]
+            if crossing_warps(folded, inner.folded) > 1:
                 return False
     return True
 

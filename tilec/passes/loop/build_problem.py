@@ -16,6 +16,7 @@ from tilec.ir.tile import (
     Stmt,
     TileOp,
 )
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.compound import Cost, cost, is_compound
 from tilec.passes.analysis.fragment_prefetch import (
     begun_beside,
@@ -82,8 +83,9 @@ class LoopProblem:
     """`statements` are the scheduled ones, in source order (see `analysis.scalar_definitions`), and those of the
     consumers again for each further warpgroup that runs its part on its own; `roles` run them by rule, which a schedule
     may say otherwise. `rings` parallel the problem's. `kept` are those that only the rule's role can run, where another
-    one usually could, and why. `together`: why warpgroups that could run apart do not. `single` are the shared tiles
-    that it fills and has one version of, each with why, and a statement outside of the loop that is to blame."""
+    one usually could, and why. `together`: why warpgroups that could run apart do not, and `weighed` the least interval
+    for each number of them that was looked at. `single` are the shared tiles that it fills and has one version of, each
+    with why, and a statement outside of the loop that is to blame."""
 
     loop: For
     statements: tuple[Stmt, ...]
@@ -92,6 +94,7 @@ class LoopProblem:
     problem: Problem
     kept: tuple[tuple[int, str], ...] = ()
     together: str | None = None
+    weighed: tuple[tuple[int, int], ...] = ()
     single: tuple[tuple[str, str, Stmt | None], ...] = ()
 
     @property
@@ -197,9 +200,12 @@ def _problem(
     except Unschedulable:
         return together  # whoever solves it says why it cannot be
     is_light = most is not None and least > most
+    weighed = ((1, least), (groups, possible))
     if possible < least and not is_light:
-        return apart
-    return replace(together, together=f"no interval below {possible} cycles with more, nor below {least} with one")
+        return replace(apart, weighed=weighed)
+    return replace(
+        together, weighed=weighed, together=f"no interval below {possible} cycles with more, nor below {least} with one"
+    )
 
 
 class _Builder:
@@ -514,7 +520,7 @@ def _loads(stmt: Stmt) -> bool:
 
 def _accumulator(stmt: Stmt) -> Buffer | None:
     """What a gemm adds to."""
-    return stmt.regions[2].buffer if isinstance(stmt, TileOp) and stmt.name == "gemm" else None
+    return stmt.regions[2].buffer if isinstance(stmt, Gemm) else None
 
 
 def _aligned(size: int) -> int:

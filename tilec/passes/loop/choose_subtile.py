@@ -12,14 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from tilec.ir.tile import Buffer, Kernel, Parallel, Subtile, TileOp, walk
+from tilec.ops.fill import Fill
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.loop.assign_roles import products
 from tilec.passes.loop.subtile import Indivisible, divided, related
-from tilec.sched.decision import Decider, Decision
+from tilec.sched.decision import Alternative, Decider, Decision
 from tilec.sched.solution import Solution
 from tilec.support.diagnostics import fail
 from tilec.support.options import MAY_DECIDE, CompileOptions, Scheduler
@@ -29,6 +31,8 @@ LEAST_GAIN = 20
 """A twentieth of the interval is what parts have to save."""
 ABOVE = 10
 """By a tenth the heuristics' interval may be above the one to beat: a solver may still find a smaller one."""
+
+_UNIT: Final = "cycles an iteration"
 
 Price = Callable[[Kernel, Scheduler], Solution | None]
 """The solved loop of a kernel, None if it has no schedule or not the same products."""
@@ -83,7 +87,7 @@ def _carried_out(kernel: Kernel, cut: Subtile) -> Kernel:
 def candidates(kernel: Kernel, laid: Laid, options: CompileOptions) -> tuple[Subtile, ...]:
     """The ways to cut the tiles of a kernel's only pipelined loop that hold a product of one trip, with which something
     is computed; none where there is nothing to decide."""
-    if options.schedule is not None or options.rrt_size_threshold is not None:
+    if options.schedule is not None or options.max_scheduled_ii is not None:
         return ()
     if options.subtile is None and options.opt_level < MAY_DECIDE:
         return ()
@@ -93,8 +97,8 @@ def candidates(kernel: Kernel, laid: Laid, options: CompileOptions) -> tuple[Sub
     multiplied = products(loops[0].body)
     leaves = [s for s in walk(loops[0].body) if isinstance(s, TileOp | Parallel)]
     others = [s for s in leaves if not any(s is p for p in multiplied)]
-    cleared = {b.name for s in others if isinstance(s, TileOp) and s.name == "fill" for b in writes(s)}
-    sums = {b.name for p in multiplied for b in writes(p) if b.name in cleared or p.attr("clear_accum") is not False}
+    cleared = {b.name for s in others if isinstance(s, Fill) for b in writes(s)}
+    sums = {b.name for p in multiplied for b in writes(p) if b.name in cleared or not p.only_adds}
     computed_with = {b.name for s in others for b in reads(s)}
     parts = options.subtile or PARTS
     found: list[Subtile] = []
@@ -132,18 +136,20 @@ def as_pays(
             continue
         if (solution := _solved(cut, limit, options.scheduler, price)) is not None:
             found.append((solution.schedule.ii, cut, way))
+    weighed = (Alternative("none", ii, _UNIT), *(Alternative(show(way), each, _UNIT) for each, _, way in found))
     if not found:
         missing = "is faster" if options.subtile is None else f"into {options.subtile} parts leaves products for wgmma"
-        return kernel, Decision("subtile", "none", "the compiler", f"no way to cut its tiles {missing}")
+        why = f"no way to cut its tiles {missing}"
+        return kernel, Decision("subtile", "none", "the compiler", why, weighed)
     best, cut, way = min(found, key=lambda one: one[0])
     if options.subtile is not None:
         why = f"--subtile {options.subtile}; an interval of {best} cycles, and {ii} with whole tiles"
-        return cut, Decision("subtile", show(way), "the command line", why)
+        return cut, Decision("subtile", show(way), "the command line", why, weighed)
     if _gains_little(ii, best):
         why = f"an interval of {best} cycles with {show(way)}, and {ii} with whole tiles"
-        return kernel, Decision("subtile", "none", "the compiler", why)
+        return kernel, Decision("subtile", "none", "the compiler", why, weighed)
     why = f"an interval of {best} cycles, and {ii} with whole tiles: one part computes while another one multiplies"
-    return cut, Decision("subtile", show(way), "the compiler", why)
+    return cut, Decision("subtile", show(way), "the compiler", why, weighed)
 
 
 def _gains_little(ii: int, least: int) -> bool:

@@ -7,6 +7,9 @@ from functools import partial
 
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.ops.barriers import AllocBarrier
+from tilec.ops.gemm import Gemm
+from tilec.ops.meet import Meet
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.layout.tensor_products import left_to_threads
@@ -17,7 +20,7 @@ from tilec.passes.loop.detect_pipelines import detected
 from tilec.passes.loop.pools import product_pieces
 from tilec.passes.memory.load_footprints import strips
 from tilec.passes.memory.privatise import own_tiles
-from tilec.sched.decision import Decider, Decision
+from tilec.sched.decision import Alternative, Decider, Decision
 from tilec.support.options import CompileOptions, Strategy
 from tilec.target.table import Target
 
@@ -32,9 +35,11 @@ def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
         groups = max(laid.kernel.threads // WARPGROUP_THREADS, 1)
         yield Decision("roles", "producer, consumer", "the compiler", "a warp of its own loads ahead by TMA")
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
-        given = Decision("consumers", chosen, "the command line", f"--consumers {options.consumers}")
+        given = Decision(
+            "consumers", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
+        )
         said = Decision("consumers", chosen, "the kernel", f"threads={laid.kernel.threads}")
-        yield said if options.consumers is None else given
+        yield said if options.consumer_warpgroups is None else given
         return
     loops = pipelined_loops(laid.kernel.body)
     chosen = "all warps alike, loops one trip after the other" if loops and laid.form == "serial" else "all warps alike"
@@ -69,7 +74,7 @@ def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
     shared: dict[int, int] = {}  # columns among instructions
     for role in laid.kernels:
         for op in walk(role.kernel.body):
-            if isinstance(op, TileOp) and op.name == "gemm" and dict(op.attrs).get("via") == "wgmma":
+            if isinstance(op, Gemm) and op.via == "wgmma":
                 sums = op.regions[2].buffer
                 _, across = wgmma_groups(op, role.kernel.threads) or (1, 1)
                 columns = sums.shape[1] // across
@@ -83,6 +88,36 @@ def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
             "the compiler",
             f"{threads} threads start with {start} registers each, and the assembler wants more for m64n{columns}",
         )
+
+
+def about_warpgroups(loops: Sequence[LoopProblem], options: CompileOptions) -> Iterator[Decision]:
+    """Whether the consumers' warpgroups of a loop run apart and take turns at the tensor cores (ping-pong)."""
+    for loop in loops:
+        place = "" if len(loops) == 1 else f" at line {loop.loop.span.line}"
+        weighed = tuple(
+            Alternative("no" if groups == 1 else f"{groups} warpgroups", least, "cycles an iteration")
+            for groups, least in loop.weighed
+        )
+        named = partial(Decision, f"ping-pong{place}", alternatives=weighed)
+        if loop.groups > 1:
+            yield named(f"{loop.groups} warpgroups", "the compiler", "one computes while another one multiplies")
+        elif loop.together is not None:
+            yield named("no", "the compiler", loop.together)
+
+
+def about_stores(loop: LoopProblem, chosen: tuple[str, ...], by_rule: int | None, ii: int) -> Iterator[Decision]:
+    """Whether a role of its own begins the copies to global memory, where that was left to the schedule."""
+    if by_rule is None:
+        return
+    moved = sorted({role for role, rule in zip(chosen, loop.roles, strict=True) if role != rule})
+    weighed: tuple[Alternative, ...] = (Alternative("by rule", by_rule, "cycles an iteration"),)
+    if moved:
+        weighed = (*weighed, Alternative(", ".join(moved), ii, "cycles an iteration"))
+        why = f"an interval of {ii} cycles, and {by_rule} with the roles by rule"
+        yield Decision("epilogue warp", ", ".join(moved), "the compiler", why, weighed)
+    else:
+        why = f"no other roles have an interval below {by_rule} cycles"
+        yield Decision("epilogue warp", "no", "the compiler", why, weighed)
 
 
 def about_turned(laid: Laid, loops: Sequence[LoopProblem], options: CompileOptions) -> Iterator[Decision]:
@@ -143,13 +178,13 @@ def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
 def about_dependent_launch(laid: Laid, target: Target, options: CompileOptions) -> Decision:
     """Whether the kernel may begin while the one before it still runs (`lower.programmatic_launch`)."""
     operations = [s for one in laid.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
-    meetings = {s.attr("what") for s in operations if s.name == "meet"}
-    has_barriers = any(s.name == "alloc_barrier" or is_bulk_load(s) for s in operations)
+    meetings = {s.what for s in operations if isinstance(s, Meet)}
+    has_barriers = any(isinstance(s, AllocBarrier) or is_bulk_load(s) for s in operations)
     decided = partial(Decision, "dependent launch")
     if meetings & {"pdl_sync", "pdl_trigger"}:
         return decided("yes", "the kernel", "T.pdl_sync, T.pdl_trigger")
-    if not options.dependent_launch:
-        return decided("no", "the command line", "--no-dependent-launch")
+    if not options.pdl:
+        return decided("no", "the command line", "--no-pdl")
     if not target.has("cluster"):
         return decided("no", "the compiler", f"{target.name} has no dependent launch")
     if "sync_grid" in meetings:

@@ -9,7 +9,7 @@ from tilec.passes.memory.multicast import shared_axes
 def describe(stmt: Stmt) -> str:
     """A short name for messages and traces: `copy A → A_shared`."""
     match stmt:
-        case TileOp(name="copy" | "im2col" | "gather4" | "scatter4" as name, regions=(source, destination)):
+        case TileOp(moves=True, name=name, regions=(source, destination)):
             shared = f" multicast along {axes}" if (axes := shared_axes(stmt)) else ""
             return f"{name} {source.buffer.name} → {destination.buffer.name}{shared}"
         case TileOp(name=name, regions=regions):

@@ -23,16 +23,14 @@ from tilec.ir.tile import (
     While,
     walk,
 )
+from tilec.ops.barriers import AllocBarrier
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
-from tilec.passes.analysis.ordering import is_asynchronous_copy
 from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops
 from tilec.passes.analysis.trip_count import static_trips
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.target.table import Target
-
-_ON_TILES = ("copy", "im2col", "gemm", "fill", "reduce", "transpose")
-"""Operations whose order the scheduler knows from what they read and write."""
 
 
 def with_detected(kernel: Kernel, target: Target) -> Kernel:
@@ -79,7 +77,7 @@ def loads_ahead(laid: Laid, loops: tuple[For, ...]) -> bool:
     """Whether some load of each loop goes by an asynchronous copy: else there is nothing to overlap."""
     spans = {loop.span for loop in loops}
     made = [loop for loop in pipelined_loops(laid.kernel.body) if loop.span in spans]
-    return all(any(dict(op.attrs).get("via") in ("tma", "cp_async") for op in loads(loop)) for loop in made)
+    return all(any(op.via in ("tma", "cp_async") for op in loads(loop)) for loop in made)
 
 
 def why_not_pipelined(kernel: Kernel, loop: For, target: Target) -> str | None:
@@ -88,7 +86,7 @@ def why_not_pipelined(kernel: Kernel, loop: For, target: Target) -> str | None:
         return None if is_pipelined(loop) else "the kernel says so: num_stages=0, or one stage for its tiles"
     if loop.kind == "unroll":
         return "it is written out, trip after trip"
-    if any(isinstance(s, TileOp) and s.name == "alloc_barrier" for s in walk(kernel.body)):
+    if any(isinstance(s, AllocBarrier) for s in walk(kernel.body)):
         return "the kernel orders its threads by barriers of its own"
     if (trips := static_trips(loop)) is not None and trips < 2:
         return f"it makes {trips} trip{'s' * (trips != 1)}"
@@ -117,7 +115,7 @@ def _are_multiplied(tiles: Sequence[Buffer], loop: For) -> bool:
     """Whether a product of the loop has one of these as an operand, or what is made of it there."""
     made = {tile.name for tile in tiles}
     for stmt in walk(loop.body):
-        if isinstance(stmt, TileOp) and stmt.name == "gemm":
+        if isinstance(stmt, Gemm):
             if any(operand.buffer.name in made for operand in stmt.regions[:2]):
                 return True
         elif isinstance(stmt, TileOp | Parallel) and any(b.name in made for b in reads(stmt)):
@@ -146,7 +144,7 @@ def _why_in_order(stmt: Stmt) -> str:
 def _is_in_order(stmt: Stmt) -> bool:
     match stmt:
         case TileOp():
-            return stmt.name not in _ON_TILES or is_asynchronous_copy(stmt) or "wait" in dict(stmt.attrs)
+            return not stmt.order_is_known or stmt.is_asynchronous or stmt.wait is not None
         case Store(atomic=atomic):
             return atomic is not None
         case Print() | While() | Break() | If():

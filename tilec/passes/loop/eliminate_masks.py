@@ -41,6 +41,7 @@ from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.analysis.thresholds import REFUTES, below_zero, threshold
+from tilec.passes.analysis.unique_names import with_unique_names
 from tilec.passes.analysis.usage import reads, writes
 from tilec.sched.decision import Decision
 from tilec.support.options import MAY_DECIDE, CompileOptions
@@ -74,7 +75,8 @@ def unmasked(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[K
     if not options.split_loops:
         made = tuple(_decision(mask, by_command_line=True) for mask in pass_.found)
         return kernel, made
-    return replace(kernel, body=body), tuple(_decision(mask) for mask in pass_.found)
+    # Where a nest has become two, each has variables of its own.
+    return with_unique_names(replace(kernel, body=body)), tuple(_decision(mask) for mask in pass_.found)
 
 
 def _decision(mask: Mask, *, by_command_line: bool = False) -> Decision:

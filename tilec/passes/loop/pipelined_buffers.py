@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from tilec.ir.tile import Buffer, For, Parallel, Stmt, TileOp, While, bodies
+from tilec.ops.copy import Copy
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
-from tilec.passes.analysis.fragment_prefetch import AHEAD, OF, is_first, is_loaded_ahead
+from tilec.passes.analysis.fragment_prefetch import is_first, is_loaded_ahead
 from tilec.passes.analysis.rings import is_load, is_pipelined
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.assign_layouts import Laid
@@ -78,18 +80,18 @@ def _of_statement(
         source, tile = (region.buffer for region in op.regions)
         versions, why = _shared(laid, tile, _by(op), loops, decided, target, by_hand)
         yield LoadedTile(tile.name, source.name, "global → shared", op.span.line, line, versions, why)
-    elif op.name == "copy" and [r.buffer.scope for r in op.regions] == ["shared", "fragment"]:
+    elif isinstance(op, Copy) and [r.buffer.scope for r in op.regions] == ["shared", "fragment"]:
         source, tile = (region.buffer for region in op.regions)
         if is_loaded_ahead(op):
             if is_first(op):
-                yield LoadedTile(str(op.attr(OF)), source.name, "shared → registers", op.span.line, line, *_ahead(op))
+                yield LoadedTile(str(op.of), source.name, "shared → registers", op.span.line, line, *_ahead(op))
             return
         if source.name.startswith(CONVERSION):
             return
         why = "a copy by the threads that use it: the assembler starts it as early as its barrier lets it"
         yield LoadedTile(tile.name, source.name, "shared → registers", op.span.line, line, 1, why)
-    elif op.name == "gemm":
-        via = dict(op.attrs).get("via")
+    elif isinstance(op, Gemm):
+        via = op.via
         for operand in dict.fromkeys(r.buffer.name for r in op.regions[:2] if r.buffer.scope == "shared"):
             if via == "mma":
                 why = "its steps are written out, and the assembler reads a step ahead by ldmatrix within a trip"
@@ -100,10 +102,10 @@ def _of_statement(
                 yield LoadedTile("none", operand, "shared → registers", op.span.line, line, 1, why)
 
 
-def _ahead(op: TileOp) -> tuple[int, str]:
+def _ahead(op: Copy) -> tuple[int, str]:
     """The versions of a fragment with stages, and why."""
-    ahead = op.attr(AHEAD)
-    assert isinstance(ahead, int)
+    ahead = op.ahead
+    assert ahead is not None
     steps = "a step" if ahead == 1 else f"{ahead} steps"
     return ahead + 1, f"loaded {steps} before its use, of the next trip's first steps in this trip's last"
 
@@ -138,7 +140,7 @@ def _shared(
 
 
 def _by(op: TileOp) -> str:
-    via = dict(op.attrs).get("via")
+    via = op.via
     return f"asynchronous, by {_BY[str(via)]}" if via in _BY else _THREADS
 
 

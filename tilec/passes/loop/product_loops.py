@@ -19,8 +19,8 @@ from dataclasses import replace
 from tilec.ir.affine import add
 from tilec.ir.tile import Buffer, Expr, For, Kernel, Region, Stmt, TileOp, Var, integer, walk, with_bodies
 from tilec.ir.types import INT32
-from tilec.ops.gemm import gemm_shape
-from tilec.ops.registry import tile_op
+from tilec.ops.copy import Copy
+from tilec.ops.gemm import Gemm, gemm_shape
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.analysis.scalar_definitions import scheduled
 from tilec.passes.analysis.trip_count import static_trips
@@ -65,15 +65,15 @@ def candidates(kernel: Kernel, laid: Laid, is_asked: bool) -> tuple[Candidate, .
     return tuple(_checked(kernel, one) for one in found)
 
 
-def _products(kernel: Kernel) -> Iterator[TileOp]:
-    return (s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm")
+def _products(kernel: Kernel) -> Iterator[Gemm]:
+    return (s for s in walk(kernel.body) if isinstance(s, Gemm))
 
 
 def _candidate(
     loop: For, stmt: Stmt, numbers: Mapping[int, int], written: AbstractSet[str], is_asked: bool
 ) -> Candidate | None:
     match stmt:
-        case TileOp() if _is_by_mma(stmt) and any(r.buffer.scope == "shared" for r in stmt.regions[:2]):
+        case Gemm() if _is_by_mma(stmt) and any(r.buffer.scope == "shared" for r in stmt.regions[:2]):
             return Candidate(loop, stmt, numbers[id(stmt)], *_steps(loop, stmt, is_asked))
         case For(kind="serial", num_stages=None):
             loaded = {fragment for s in stmt.body if (fragment := loaded_fragment(s))}
@@ -100,7 +100,7 @@ def _checked(kernel: Kernel, one: Candidate) -> Candidate:
 
 
 def _is_by_mma(op: TileOp) -> bool:
-    return op.name == "gemm" and ("via", "mma") in op.attrs
+    return isinstance(op, Gemm) and op.via == "mma"
 
 
 def _written_steps(loop: For, inner: For, is_asked: bool) -> tuple[int, str]:
@@ -127,7 +127,7 @@ def _why_not_in(loop: For, use: Stmt, is_asked: bool) -> str:
     return next((why for is_so, why in reasons if is_so), "")
 
 
-def _steps(loop: For, product: TileOp, is_asked: bool) -> tuple[int, str]:
+def _steps(loop: For, product: Gemm, is_asked: bool) -> tuple[int, str]:
     a, b, c, *metadata = product.regions
     steps = steps_along_k(product)
     if around := _why_not_in(loop, product, is_asked):
@@ -135,10 +135,10 @@ def _steps(loop: For, product: TileOp, is_asked: bool) -> tuple[int, str]:
     in_registers = next((r.buffer.name for r in (a, b) if r.buffer.scope == "fragment"), None)
     reasons = (
         (in_registers is not None, f"{in_registers} is in registers as it is"),
-        (bool(metadata) or "nibbles" in dict(product.attrs), "its operands are packed"),
+        (bool(metadata) or product.nibbles is not None, "its operands are packed"),
         (a.buffer.dtype.bits != 16, f"ldmatrix fills fragments of 16 bits an element, and these have {a.buffer.dtype}"),
-        (bool(product.attr("transpose_A")), f"{a.buffer.name} lies along M, and fragments along K"),
-        (bool(product.attr("clear_accum")), f"it clears {c.buffer.name} in each trip"),
+        (product.transpose_A, f"{a.buffer.name} lies along M, and fragments along K"),
+        (product.clear_accum, f"it clears {c.buffer.name} in each trip"),
         (steps == 1, "it is one step along K"),
     )  # fmt: skip
     if why := next((why for is_so, why in reasons if is_so), None):
@@ -176,17 +176,17 @@ class _Writer:
         self.products = 0
 
     def stmt(self, stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, TileOp) or stmt.name != "gemm":
+        if not isinstance(stmt, Gemm):
             return with_bodies(stmt, self.stmt)
         steps = self.wanted.get(self.products)
         self.products += 1
         return stmt if steps is None else self.loop(stmt, steps)
 
-    def loop(self, product: TileOp, steps: int) -> For:
-        a, b, c = product.regions
+    def loop(self, product: Gemm, steps: int) -> For:
+        a, b = product.a, product.b
         size = gemm_shape(product)[2] // steps
         var = Var(self.name("step"), INT32)
-        along = (-1, -1 if product.attr("transpose_B") else -2)
+        along = (-1, -1 if product.transpose_B else -2)
         loads, fragments = [], []
         for operand, dimension in zip((a, b), along, strict=True):
             part = _part(operand, dimension, var, size)
@@ -194,9 +194,9 @@ class _Writer:
                           "fragment", operand.buffer.span)  # fmt: skip
             self.asked.append(Asked(tile, STAGES, product.span))
             whole = Region(tile, (integer(0), integer(0)), part.extent[-2:], operand.span)
-            loads.append(tile_op("copy", (part, whole), product.span))
+            loads.append(Copy(part, whole, span=product.span))
             fragments.append(whole)
-        multiply = replace(product, regions=(*fragments, c))
+        multiply = replace(product, a=fragments[0], b=fragments[1])
         return For("serial", var, integer(0), integer(steps * size), size, (*loads, multiply), span=product.span)
 
     def name(self, wanted: str) -> str:

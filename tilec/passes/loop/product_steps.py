@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilec.ir.tile import Stmt, TileOp
-from tilec.ops.gemm import gemm_shape
+from tilec.ir.tile import Stmt
+from tilec.ops.gemm import Gemm, gemm_shape
 from tilec.ops.lowering import Demand
 from tilec.passes.analysis.fragment_prefetch import is_between, use_of
 from tilec.sched.problem import Op, Use
@@ -40,14 +40,14 @@ class Steps:
         return self.latency + self.transfer
 
 
-def steps_along_k(product: TileOp) -> int:
+def steps_along_k(product: Gemm) -> int:
     return max(gemm_shape(product)[2] * product.regions[0].buffer.dtype.bits // STEP_BITS, 1)
 
 
 def product_steps(product: Stmt, demands: Sequence[Demand], target: Target) -> Steps | None:
     """Of a product by mma.sync that reads an operand from shared memory; None for any other statement."""
     prices = {d.kind: target.price(d.kind, **dict(d.parameters)) for d in demands}
-    if not isinstance(product, TileOp) or product.name != "gemm" or set(prices) != {_READ, _MULTIPLY}:
+    if not isinstance(product, Gemm) or set(prices) != {_READ, _MULTIPLY}:
         return None
     read, compute = prices[_READ], prices[_MULTIPLY]
     held = max((cycles for _, cycles, _ in read.uses), default=0)

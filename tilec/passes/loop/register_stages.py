@@ -35,15 +35,15 @@ from tilec.ir.tile import (
     Kernel,
     Parallel,
     Stmt,
-    TileOp,
     Var,
     While,
     integer,
     walk,
-    with_attr,
 )
+from tilec.ops.copy import Copy
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
-from tilec.passes.analysis.fragment_prefetch import AHEAD, OF, STEP, made_anew
+from tilec.passes.analysis.fragment_prefetch import made_anew
 from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.analysis.substitution import renamed, substitute_stmt
 from tilec.passes.analysis.trip_count import static_trips
@@ -95,9 +95,7 @@ def with_register_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mista
 def _made_of_them(inside: rings.Body, asked: Mapping[str, Asked]) -> dict[str, Asked]:
     """The operands of products that nests of the loop make anew, in each step, of a fragment with stages: they have as
     many, so that one is made while a product reads the other."""
-    multiplied = {
-        r.buffer for s in inside.statements if isinstance(s, TileOp) and s.name == "gemm" for r in s.regions[:2]
-    }
+    multiplied = {r.buffer for s in inside.statements if isinstance(s, Gemm) for r in s.regions[:2]}
     found: dict[str, Asked] = {}
     for at, stmt in enumerate(inside.statements):
         of = next((asked[tile.name] for tile in reads(stmt) if tile.name in asked), None)
@@ -156,9 +154,8 @@ def _steps(loop: For, asked: Mapping[str, Asked]) -> Iterator[Stmt]:
         }
         for stmt in loop.body:
             made = renamed(substitute_stmt(stmt, values), names)
-            if isinstance(made, TileOp) and (of := loaded_fragment(stmt)) in asked and of not in peeled:
-                for key, value in ((AHEAD, asked[of].stages - 1), (OF, of), (STEP, step)):
-                    made = with_attr(made, key, value)
+            if isinstance(made, Copy) and (of := loaded_fragment(stmt)) in asked and of not in peeled:
+                made = replace(made, ahead=asked[of].stages - 1, of=of, step=step)
             yield made
 
 
@@ -174,7 +171,7 @@ def _declared(body: tuple[Stmt, ...]) -> Iterator[Var]:
 def loaded_fragment(stmt: Stmt) -> str:
     """The fragment that the statement loads from shared memory, as a whole."""
     match stmt:
-        case TileOp(name="copy", regions=(source, destination)) if (source.buffer.scope, destination.buffer.scope) == (
+        case Copy(regions=(source, destination)) if (source.buffer.scope, destination.buffer.scope) == (
             "shared",
             "fragment",
         ) and destination.is_whole:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, walk, with_bodies
+from tilec.ops.barriers import AllocBarrier
 from tilec.passes.analysis import rings
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.loop.detect_pipelines import loads
@@ -84,7 +85,7 @@ def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
     if tile.scope != "shared":
         what = "a tensor" if tile.scope == "global" else "no tile of shared memory"
         refuse(one, f"{tile.name} is {what}, which has no stages", help="give stages to what T.alloc_shared makes")
-    if any(isinstance(s, TileOp) and s.name == "alloc_barrier" for s in walk(kernel.body)):
+    if any(isinstance(s, AllocBarrier) for s in walk(kernel.body)):
         refuse(
             one,
             f"{tile.name} cannot be pipelined: the kernel orders its threads by barriers of its own",

@@ -30,7 +30,7 @@ from tilec.ir.tile import (
     walk,
     walk_expr,
 )
-from tilec.ops.barriers import barrier_of
+from tilec.ops.barriers import AllocBarrier, barrier_of
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.rings import accesses
 from tilec.passes.analysis.usage import expressions, reads, writes
@@ -42,10 +42,6 @@ from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.sched.schedule import Schedule
 from tilec.support.records import dataclass
 from tilec.target.table import Target
-
-_FREE = ("copy", "fill", "gemm", "reduce", "transpose")
-"""Operations that need no more order than their operands do."""
-_ROLES_OF_STAGES = ("acquires", "releases", "drains")
 
 Statements = tuple[Stmt, ...]
 
@@ -81,13 +77,15 @@ def _looks(stmt: Stmt) -> bool:
 
 
 def _acquires(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and "acquires" in dict(stmt.attrs)
+    return isinstance(stmt, TileOp) and stmt.acquires is not None
 
 
 def _stage(stmt: Stmt) -> str:
     """The pipeline of which a statement acquires or releases a stage."""
-    given = dict(stmt.attrs) if isinstance(stmt, TileOp) else {}
-    return next((str(given[key]).split()[0] for key in _ROLES_OF_STAGES if key in given), "")
+    if not isinstance(stmt, TileOp):
+        return ""
+    named = stmt.acquires or stmt.releases or stmt.drains
+    return named.split()[0] if named is not None else ""
 
 
 def units(body: Statements) -> tuple[Unit, ...]:
@@ -126,10 +124,8 @@ def _is_free(stmt: Stmt) -> bool:
     match stmt:
         case Parallel():
             return not any(isinstance(s, Print) for s in walk((stmt,)))
-        case TileOp(name=name, attrs=attrs):
-            given = dict(attrs)
-            signals = "barrier" in given and not given.get("announces")
-            return name in _FREE and "wait" not in given and not (signals and name == "gemm")
+        case TileOp():
+            return stmt.order_is_known and stmt.wait is None and not stmt.commits
         case Bind():
             return True
         case _:
@@ -147,8 +143,8 @@ def problems(laid: Laid, target: Target) -> tuple[LoopProblem, ...]:
 
 def _held(kernel: Kernel) -> dict[str, str]:
     """The pipelines of the tiles that they hold, by the tiles' names."""
-    made = (dict(s.attrs) for s in kernel.body if isinstance(s, TileOp) and "holds" in dict(s.attrs))
-    return {tile: str(given["pipeline"]) for given in made for tile in str(given["holds"]).split(",")}
+    made = [s for s in kernel.body if isinstance(s, AllocBarrier)]
+    return {tile: str(op.pipeline) for op in made if op.holds is not None for tile in op.holds.split(",")}
 
 
 def _problem(part: LaidPart, loop: For, held: Mapping[str, str], target: Target) -> LoopProblem:
@@ -172,11 +168,10 @@ def named(stmt: Stmt) -> str:
     """`acquire inputs`, `copy A → A_shared`, `arrive done`."""
     if not isinstance(stmt, TileOp):
         return describe(stmt)
-    given = dict(stmt.attrs)
-    for what in _ROLES_OF_STAGES:
-        if what in given:
-            return f"{what.removesuffix('s')} {str(given[what]).split()[0]}"
-    return f"{stmt.name} {barrier_of(stmt).name}" if "barrier" in given and not stmt.regions else describe(stmt)
+    if _stage(stmt):
+        does = "acquire" if stmt.acquires is not None else "release" if stmt.releases is not None else "drain"
+        return f"{does} {_stage(stmt)}"
+    return f"{stmt.name} {barrier_of(stmt).name}" if stmt.barrier is not None and not stmt.regions else describe(stmt)
 
 
 def _edges(found: Sequence[Unit], ops: Sequence[Op], held: Mapping[str, str]) -> Iterator[Edge]:
@@ -190,7 +185,7 @@ def _edges(found: Sequence[Unit], ops: Sequence[Op], held: Mapping[str, str]) ->
 
 def _completes_alone(unit: Unit) -> bool:
     """Whether no thread waits for the end of it: who is handed the stage does."""
-    return isinstance(unit.main, TileOp) and dict(unit.main.attrs).get("via") in ("tma", "tcgen05")
+    return isinstance(unit.main, TileOp) and unit.main.via in ("tma", "tcgen05")
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +240,7 @@ def early(found: Sequence[Unit], held: Mapping[str, str]) -> tuple[Unit, ...]:
 
 
 def _releases(unit: Unit) -> bool:
-    return isinstance(unit.main, TileOp) and "releases" in dict(unit.main.attrs)
+    return isinstance(unit.main, TileOp) and unit.main.releases is not None
 
 
 # ---- and what comes of it --------------------------------------------------------------------------------------------

@@ -111,5 +111,5 @@ def _first_to_wait(product: Stmt, behind: Iterator[tuple[int, Stmt]], versioned:
 
 def accumulator(stmt: Stmt | None) -> Buffer | None:
     """What a product of wgmma adds to; None for anything else."""
-    is_wgmma = isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
+    is_wgmma = isinstance(stmt, TileOp) and stmt.via == "wgmma"
     return stmt.regions[2].buffer if is_wgmma and isinstance(stmt, TileOp) else None

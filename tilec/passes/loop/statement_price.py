@@ -106,7 +106,7 @@ def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
 
 def is_asynchronous(stmt: Stmt) -> bool:
     """Whether the statement only starts something that a wait completes."""
-    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in _ASYNCHRONOUS
+    return isinstance(stmt, TileOp) and stmt.via in _ASYNCHRONOUS
 
 
 # ---- loads and what waits for them ----

@@ -36,7 +36,6 @@ from tilec.ir.tile import (
     integer,
     walk,
     walk_expr,
-    with_attr,
     with_children,
 )
 from tilec.ir.types import INT32
@@ -81,47 +80,11 @@ def related(kernel: Kernel, first: Dimension) -> dict[Buffer, int]:
 # ---- which dimensions go together ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """An index that an operation runs over: which dimension of which of its operands has it. `folded`: it adds up along
-    it, and goes on from what it has if attribute `resets` is false."""
-
-    at: tuple[tuple[int, int], ...]
-    resets: str | None = None
-
-
-def _axes(op: TileOp) -> Iterator[_Axis]:
-    """Those of an operation that can be done part by part."""
-    match op:
-        case TileOp(name="gemm", regions=(a, b, c)):
-            row, column = (len(a.extent) - 2, len(a.extent) - 1), (len(b.extent) - 2, len(b.extent) - 1)
-            m, k = (row[1], row[0]) if op.attr("transpose_A") else row
-            n, k_of_b = column if op.attr("transpose_B") else (column[1], column[0])
-            rank = len(c.extent)
-            yield _Axis(((0, m), (2, rank - 2)))
-            yield _Axis(((1, n), (2, rank - 1)))
-            yield _Axis(((0, k), (1, k_of_b)), "clear_accum")
-        case TileOp(name="copy", regions=(source, target)):
-            dims = [[d for d, extent in enumerate(r.extent) if extent != 1] for r in (source, target)]
-            if len(dims[0]) == len(dims[1]):
-                yield from (_Axis(((0, d), (1, e))) for d, e in zip(*dims, strict=True))
-        case TileOp(name="fill", regions=(region,)):
-            yield from (_Axis(((0, d),)) for d in range(len(region.extent)))
-        case TileOp(name="reduce", regions=(source, target)) if len(target.extent) == len(source.extent) - 1:
-            folded = op.attr("dim")
-            kept = [d for d in range(len(source.extent)) if d != folded]
-            yield from (_Axis(((0, d), (1, e))) for e, d in enumerate(kept))
-            if isinstance(folded, int):
-                yield _Axis(((0, folded),), "clear")
-        case _:
-            return
-
-
 def _together(stmt: Stmt) -> Iterator[set[Dimension]]:
     """The dimensions that a statement has one index for, without those of statements inside it."""
     match stmt:
         case TileOp(regions=regions):
-            for axis in _axes(stmt):
+            for axis in stmt.axes:
                 yield {(regions[r].buffer, d) for r, d in axis.at}
         case Parallel(vars=variables):
             for var in variables:
@@ -224,16 +187,16 @@ class _Part:
 
     def operation(self, op: TileOp) -> TileOp:
         regions = [replace(r, start=tuple(map(self.expr, r.start))) for r in op.regions]
-        for axis in _axes(op):
+        for axis in op.axes:
             if not any(self.of.cut.get(op.regions[r].buffer) == d for r, d in axis.at):
                 continue
             for r, d in axis.at:
                 regions[r] = self.region(op.regions[r], regions[r], d)
-            if axis.resets is not None and self.part:
-                op = with_attr(op, axis.resets, False)
+            if axis.folded and self.part:
+                op = op.continued()
         if any(r.buffer in self.of.cut for r in regions):
             raise Indivisible(f"T.{op.name} in line {op.span.line} cannot be done part by part")
-        return replace(op, regions=tuple(regions))
+        return op.with_regions(tuple(regions))
 
     def region(self, whole: Region, region: Region, dim: int) -> Region:
         """The part of a region: of a tile that is cut all of the part's own, of a tensor a stretch."""

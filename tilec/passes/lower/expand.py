@@ -31,7 +31,8 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import INT8, INT32
 from tilec.ops import registry
-from tilec.ops.barriers import barrier_of, counts_of
+from tilec.ops.barriers import AllocBarrier, barrier_of, counts_of
+from tilec.ops.copy import Copy
 from tilec.ops.lowering import Context
 from tilec.passes.analysis.named_versions import named_versions
 from tilec.passes.analysis.rings import pipelined_loops
@@ -83,7 +84,7 @@ def _by_hand(laid: Laid, target: Target) -> warp.Program:
         roles.append(warp.Role(part.name, part.first_warp, threads // 32, body))
     common = [role for role, part in zip(roles, laid.parts, strict=True) if part.is_common]
     made = whole.program_of(tuple(role for role in roles if role not in common))
-    barriers = (s for s in walk(laid.kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier")
+    barriers = (s for s in walk(laid.kernel.body) if isinstance(s, AllocBarrier))
     declared = tuple(warp.Barriers(barrier_of(s).name, counts_of(s), s.span) for s in barriers)
     return replace(made, barriers=declared, common=common[0] if common else None, by_hand=True)
 
@@ -301,7 +302,7 @@ class Expander:
                 return (warp.Break(span=stmt.span),)
             case Bind():
                 return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
-            case TileOp(name="copy", regions=(source, _)) if self.is_handed_sum(source.buffer):
+            case Copy(regions=(source, _)) if self.is_handed_sum(source.buffer):
                 if role_of(stmt, self.laid) != role:
                     return ()
                 cursor = self.sum_cursor(source.buffer.name, role)

@@ -93,7 +93,7 @@ def _by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
             return (op,)
         return (warp.Arrive(op.barrier, op.condition, cursors=op.cursors, moment=op.moment, span=op.span),)
 
-    return _mapped(body, arrive)
+    return mapped(body, arrive)
 
 
 def _fenced(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[warp.Operation, ...]:
@@ -101,10 +101,10 @@ def _fenced(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[w
         waits = isinstance(op, warp.BarrierWait) and op.barrier.name in copied
         return (op, warp.ProxyFence(span=op.span)) if waits else (op,)
 
-    return _mapped(body, fence)
+    return mapped(body, fence)
 
 
-def _mapped(
+def mapped(
     body: tuple[warp.Operation, ...], made: Callable[[warp.Operation], tuple[warp.Operation, ...]]
 ) -> tuple[warp.Operation, ...]:
     """The operations that `made` gives for each, inside structures too."""
@@ -112,9 +112,9 @@ def _mapped(
     for op in body:
         match op:
             case warp.Loop() | warp.Forever() | warp.Pipeline():
-                op = replace(op, body=_mapped(op.body, made))
+                op = replace(op, body=mapped(op.body, made))
             case warp.Branch():
-                op = replace(op, then=_mapped(op.then, made), orelse=_mapped(op.orelse, made))
+                op = replace(op, then=mapped(op.then, made), orelse=mapped(op.orelse, made))
             case _:
                 pass
         found += made(op)

@@ -35,6 +35,7 @@ from tilec.passes.lower.loop_borders import begins_with_product, can_be_emptied,
 from tilec.passes.lower.numbered import Node, flat, numbered
 from tilec.passes.lower.placed_waits import END, Counter, Needs, Part, inserted, is_drained, without
 from tilec.passes.lower.scoreboard import QUEUES, Key, Record, RingUse, State, Touch
+from tilec.passes.lower.tensor_fences import with_tensor_fences
 from tilec.passes.lower.touches import (
     Over,
     in_registers,
@@ -64,7 +65,7 @@ def synchronise(program: warp.Program) -> warp.Program:
     if common is not None:
         barrier, apart = warp.BarSync(0, common.threads), reached_apart(common, program)
         common = _synchronised(common, rings, fragments, by_async, answers, over, apart, fixed, barrier)
-    return replace(program, roles=tuple(roles), common=common)
+    return with_tensor_fences(replace(program, roles=tuple(roles), common=common))
 
 
 def _synchronised(

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Load, Store, walk as walk_tile, walk_expr
 from tilec.passes.analysis.usage import expressions
 from tilec.passes.lower.scoreboard import BY_TENSOR_CORES, BY_TMA, Queue, Touch
 from tilec.passes.memory.staged_stores import row_parts
-from tilec.support.diagnostics import InternalError
 
 
 def touches(op: warp.Operation, apart: frozenset[str] = frozenset()) -> tuple[tuple[Touch, ...], Queue | None]:
@@ -25,6 +25,11 @@ def touches(op: warp.Operation, apart: frozenset[str] = frozenset()) -> tuple[tu
 
 
 def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
+    op = warp.known(op)
+    if isinstance(op, warp.TensorWait) and op.what == "load":
+        return (Touch(op.fragment.name, True),), None
+    if isinstance(op, TOUCH_NOTHING):
+        return (), None
     match op:
         case warp.Elementwise(nest=nest):
             found: list[Touch] = []
@@ -78,10 +83,8 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             own = () if scratch is None else (Touch(scratch.name, True),)
             return (Touch(s.name, False), Touch(d.name, True), *own), None
-        case _ if isinstance(op, TOUCH_NOTHING):
-            return (), None
         case _:
-            raise InternalError(f"what {type(op).__name__} touches is not said")
+            assert_never(op)
 
 
 TOUCH_NOTHING = (
@@ -90,10 +93,10 @@ TOUCH_NOTHING = (
     warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
     warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.TurnWait, warp.TurnPass,
     warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
-    warp.SetRegisters,
+    warp.SetRegisters, warp.TensorFence, warp.TensorWait,
 )  # fmt: skip
 """Operations of which waits and barriers are not to be placed for what they touch, but for what they read by
-`warp.scalar_reads`. One that is in neither list is an internal error: it could touch anything."""
+`warp.scalar_reads`."""
 
 
 def in_registers(metadata: Buffer) -> str:

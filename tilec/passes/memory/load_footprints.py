@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tilec.ir.tile import Bind, Expr, For, If, Kernel, Load, Stmt, TileOp, Var, While, walk_expr
+from tilec.ir.tile import Bind, Expr, For, If, Kernel, Load, Stmt, Var, While, walk_expr
+from tilec.ops.copy import Copy
 from tilec.passes.analysis.trip_count import static_trips
 from tilec.passes.memory.multicast import shared_axes
 from tilec.support.records import dataclass
@@ -73,7 +74,7 @@ def _strips(stmts: tuple[Stmt, ...], known: _Known, trips: int) -> Iterator[Stri
                 yield from _strips(body, known, trips * UNKNOWN_TRIPS)
             case If(then=then, orelse=orelse):
                 yield from _strips((*then, *orelse), known, trips)
-            case TileOp(name="copy", regions=(source, tile, *_)) if source.buffer.scope == "global":
+            case Copy(regions=(source, tile, *_)) if source.buffer.scope == "global":
                 size = math.prod(source.extent) * source.buffer.dtype.bits // 8 * trips
                 axes = "".join(sorted(known.of(*source.start)))
                 yield Strip(tile.buffer.name, axes, size, shared_axes(stmt), known.by_data(*source.start))

@@ -30,8 +30,8 @@ from tilec.ir.tile import (
     children,
     substitute,
     walk,
-    with_attr,
 )
+from tilec.ops.copy import Copy
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.memory.prefetch import is_fetched
 
@@ -47,7 +47,7 @@ def with_multicast(laid: Laid, *, enabled: bool = True) -> Laid:
 
 def shared_axes(stmt: Stmt) -> str:
     """Those along which the blocks load the tile together."""
-    return str(dict(stmt.attrs).get("multicast", "")) if isinstance(stmt, TileOp) else ""
+    return stmt.multicast if isinstance(stmt, Copy) else ""
 
 
 class Finder:
@@ -80,9 +80,9 @@ class Finder:
             case Bind():
                 self.values[stmt.var] = substitute(stmt.value, self.values)
                 return stmt
-            case TileOp(name="copy") if stmt.attr("via") == "tma" and not is_fetched(stmt):
+            case Copy() if stmt.via == "tma" and not is_fetched(stmt):
                 found = self.sliceable(stmt, self.along(axes, *stmt.regions[0].start))
-                return with_attr(stmt, "multicast", found) if found else stmt
+                return replace(stmt, multicast=found) if found else stmt
             case _:
                 return stmt
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr, with_attr
-from tilec.passes.analysis.ordering import is_asynchronous_copy
+from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr
+from tilec.ops.copy import Copy
+from tilec.ops.im2col import Im2col
 from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops
 from tilec.passes.analysis.tensor_order import ordered_tensors
 from tilec.passes.analysis.usage import expressions, reads, writes
@@ -24,8 +25,6 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 MOST_BYTES = 4096  # of a small tile with its versions: what is larger would take memory from the rings of the loops
-FETCHED = "fetched"
-"""The attribute of such a copy: how many versions of the tile there are."""
 
 
 def fetched(laid: Laid, target: Target) -> Laid:
@@ -69,12 +68,12 @@ def fetched(laid: Laid, target: Target) -> Laid:
 
 def versions_of(kernel: Kernel) -> dict[str, int]:
     """Of each tile that is loaded so, how many there are."""
-    copies = (s for s in walk(kernel.body) if isinstance(s, TileOp) and is_fetched(s))
-    return {copy.regions[1].buffer.name: int(str(copy.attr(FETCHED))) for copy in copies}
+    loads = (s for s in walk(kernel.body) if isinstance(s, TileOp))
+    return {load.regions[1].buffer.name: load.fetched for load in loads if load.fetched is not None}
 
 
 def is_fetched(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and FETCHED in dict(stmt.attrs)
+    return isinstance(stmt, TileOp) and stmt.fetched is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +109,12 @@ def _room(laid: Laid, target: Target) -> int:
 
 def _may_be_fetched(laid: Laid, stmts: tuple[Stmt, ...], fetch: Fetch, ordered: frozenset[str]) -> bool:
     copy, tile = stmts[fetch.copy], fetch.tile
-    assert isinstance(copy, TileOp)
-    source, destination = copy.regions
-    attrs, layout = dict(copy.attrs), laid.shared[tile.name]
+    if not isinstance(copy, Copy):
+        return False
+    source, destination, layout = copy.source, copy.destination, laid.shared[tile.name]
     return (
-        copy.name == "copy"
-        and attrs.get("via") in ("cp_async", "registers")
-        and not ("width" in attrs or is_asynchronous_copy(copy) or without_tma(copy))
+        copy.via in ("cp_async", "registers")
+        and not (copy.width is not None or copy.is_asynchronous or without_tma(copy))
         and destination.is_whole
         and source.buffer.name not in ordered
         and not any(isinstance(e, Load) for index in source.start for e in walk_expr(index))
@@ -152,8 +150,8 @@ def _touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
 def _one_at_a_time(stmt: Stmt) -> Stmt:
     """The statement, with the copies of its loops by TMA in rings of one version."""
     match stmt:
-        case TileOp() if is_load(stmt) and dict(stmt.attrs).get("via") == "tma":
-            return with_attr(stmt, FETCHED, 1)
+        case Copy() | Im2col() if is_load(stmt) and stmt.via == "tma":
+            return replace(stmt, fetched=1)
         case For() | While():
             return replace(stmt, body=tuple(map(_one_at_a_time, stmt.body)))
         case If():
@@ -164,5 +162,5 @@ def _one_at_a_time(stmt: Stmt) -> Stmt:
 
 
 def _by_tma(stmt: Stmt, versions: int) -> Stmt:
-    assert isinstance(stmt, TileOp)
-    return with_attr(with_attr(stmt, "via", "tma"), FETCHED, versions)
+    assert isinstance(stmt, Copy)
+    return replace(stmt, via="tma", fetched=versions)

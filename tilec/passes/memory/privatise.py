@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir.tile import For, Kernel, Stmt, TileOp
+from tilec.ops.transpose import Transpose
 from tilec.passes.analysis.rings import accesses, touched_outside
 from tilec.passes.layout.assign_layouts import Laid
 
@@ -19,7 +20,7 @@ def own_tiles(kernel: Kernel, loop: For) -> frozenset[str]:
     """The tiles that could have a copy for each warpgroup: those that a transposition fills in the loop, for nothing
     but products there by wgmma."""
     outside = touched_outside(kernel, loop)
-    turned = {s.regions[1].buffer.name: s for s in loop.body if isinstance(s, TileOp) and s.name == "transpose"}
+    turned = {s.regions[1].buffer.name: s for s in loop.body if isinstance(s, Transpose)}
     return frozenset(
         name
         for name, filled in turned.items()
@@ -30,7 +31,7 @@ def own_tiles(kernel: Kernel, loop: For) -> frozenset[str]:
 
 def _multiplies(stmt: Stmt, name: str) -> bool:
     """Whether the statement is a product by wgmma that reads the tile alone."""
-    return isinstance(stmt, TileOp) and ("via", "wgmma") in stmt.attrs and name not in accesses(stmt).writes
+    return isinstance(stmt, TileOp) and stmt.via == "wgmma" and name not in accesses(stmt).writes
 
 
 def with_own_copies(laid: Laid, apart: Sequence[tuple[For, int]]) -> Laid:

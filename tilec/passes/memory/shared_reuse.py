@@ -9,6 +9,7 @@ which never takes over what lies there.
 from __future__ import annotations
 
 from tilec.ir.tile import For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr
+from tilec.ops.copy.cluster import Send
 from tilec.ops.sync import is_explicit
 from tilec.passes.analysis.rings import accesses, pipelined_loops
 from tilec.passes.analysis.usage import expressions
@@ -68,4 +69,4 @@ def _orders_more(stmt: Stmt) -> bool:
     another block that sends a tile here, or tensor cores that read the rings for a role of their own."""
     if not isinstance(stmt, TileOp):
         return False
-    return is_explicit(stmt) or stmt.name == "send" or any(r.buffer.scope == "tmem" for r in stmt.regions)
+    return is_explicit(stmt) or isinstance(stmt, Send) or any(r.buffer.scope == "tmem" for r in stmt.regions)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import TypeGuard
 
 from tilec.ir.affine import add
 from tilec.ir.groups import WARPGROUP_THREADS
@@ -30,15 +31,16 @@ from tilec.ir.tile import (
     While,
     integer,
     walk,
-    with_attr,
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
+from tilec.ops.atomic import AtomicTile
+from tilec.ops.copy import Copy
 from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, versions_asked
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.layout.atoms import ACCUMULATOR_LANES
-from tilec.passes.layout.select_mechanisms import CHUNK_BYTES, STAGED
+from tilec.passes.layout.select_mechanisms import CHUNK_BYTES
 from tilec.passes.memory.prefetch import versions_of
 from tilec.passes.memory.shared_reuse import over_rings
 from tilec.support.records import dataclass
@@ -48,8 +50,11 @@ VERSIONS = 4  # of what a loop fills that does not say how many: enough to hide 
 SYNC_BYTES = 1024  # what barriers take, generously
 
 
-def is_staged(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and (STAGED, True) in stmt.attrs
+Stored = Copy | AtomicTile
+
+
+def is_staged(stmt: Stmt) -> TypeGuard[Stored]:
+    return isinstance(stmt, Copy | AtomicTile) and stmt.staged is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +94,12 @@ def chunked(laid: Laid, target: Target) -> Laid:
 
 def stagings(laid: Laid) -> Iterator[Staging]:
     """The staged stores of a kernel, for those who tell of them."""
-    found: dict[tuple[str, str], list[TileOp]] = {}
+    found: dict[tuple[str, str], list[Stored]] = {}
     for into, out in _pairs(tuple(walk(laid.kernel.body))):
         found.setdefault((into.regions[0].buffer.name, out.regions[1].buffer.name), []).append(out)
     for (source, destination), outs in found.items():
         tiles = {out.regions[0].buffer.name for out in outs}
-        parts = dict(outs[0].attrs).get("parts", 1)
-        assert isinstance(parts, int)
+        parts = outs[0].parts
         yield Staging(source, destination, len(outs), len(tiles), laid.shared[min(tiles)].bytes, parts)
 
 
@@ -226,21 +230,18 @@ def _aligned(size: int) -> int:
 
 # ---- the statements --------------------------------------------------------------------------------------------------
 
-Pair = tuple[TileOp, TileOp]
+Pair = tuple[Copy, Stored]
 
 
 def _pairs(stmts: tuple[Stmt, ...]) -> Iterator[Pair]:
     for into, out in pairwise(stmts):
-        match into, out:
-            case TileOp(regions=(_, filled)), TileOp(regions=(stored, _)) if (
-                is_staged(into) and is_staged(out) and filled == stored
-            ):
-                yield into, out
-            case _:
-                pass
+        if not isinstance(into, Copy) or into.staged is None or not is_staged(out):
+            continue
+        if into.destination == out.source:
+            yield into, out
 
 
-def _rewritten(body: tuple[Stmt, ...], chunks: Callable[[TileOp, TileOp], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
+def _rewritten(body: tuple[Stmt, ...], chunks: Callable[[Copy, Stored], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
     new: list[Stmt] = []
     firsts = {id(into): out for into, out in _pairs(body)}
     seconds = {id(out) for out in firsts.values()}
@@ -253,7 +254,7 @@ def _rewritten(body: tuple[Stmt, ...], chunks: Callable[[TileOp, TileOp], tuple[
             case If():
                 then, orelse = _rewritten(stmt.then, chunks), _rewritten(stmt.orelse, chunks)
                 new.append(replace(stmt, then=then, orelse=orelse))
-            case TileOp() if id(stmt) in firsts:
+            case Copy() if id(stmt) in firsts:
                 new += chunks(stmt, firsts[id(stmt)])
             case _ if id(stmt) not in seconds:
                 new.append(stmt)
@@ -279,8 +280,8 @@ def by_matrix(fragment: Buffer, tile: Buffer, laid: Laid) -> bool:
 
 def _chunks(
     laid: Laid,
-    into: TileOp,
-    out: TileOp,
+    into: Copy,
+    out: Stored,
     cuts: dict[Buffer, Cut],
     made: dict[Buffer, tuple[Buffer, ...]],
     target: Target,
@@ -291,14 +292,14 @@ def _chunks(
         return into, out
     width, parts, buffers = cuts[staged].chunk.shape[-1], cuts[staged].parts, made[staged]
     if target.has("stmatrix") and by_matrix(source.buffer, staged, laid):
-        into = with_attr(into, "via", "stmatrix")
+        into = replace(into, via="stmatrix")
     chunks: list[Stmt] = []
     for k, column in enumerate(range(0, source.buffer.shape[-1], width)):
         tile = buffers[k % len(buffers)]
         whole = Region(tile, tuple(integer(0) for _ in tile.shape), tile.shape, into.span)
-        chunks.append(replace(into, regions=(_columns(source, column, width), whole)))
-        stored = replace(out, regions=(whole, _columns(destination, column, width)))
-        chunks.append(with_attr(stored, "parts", parts) if parts > 1 else stored)
+        chunks.append(replace(into, source=_columns(source, column, width), destination=whole))
+        stored = replace(out, source=whole, destination=_columns(destination, column, width))
+        chunks.append(replace(stored, parts=parts) if parts > 1 else stored)
     return tuple(chunks)
 
 

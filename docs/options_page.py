@@ -1,0 +1,60 @@
+"""docs/options.md: every option of a compilation, from the fields of `CompileOptions`."""
+
+from __future__ import annotations
+
+from tilec.support.option_fields import Option, said, without, word_for
+from tilec.support.options import DECIDED, MAY_DECIDE, OPTIONS, CompileOptions
+
+INTRODUCTION = """# Options
+
+*Made by `python docs/generate.py` from the fields of `CompileOptions` in `tilec/support/options.py`; edit them there,
+not here.*
+
+What a compilation can be asked to do, on the command line of every command that compiles a kernel, and from Python as
+`switches={"field": value}` of `tilec.compile`. What a search may turn is an option of a space
+([tuning.md](tuning.md)) under its name without dashes. A command's own options are in its `--help`.
+
+"""
+
+
+def options() -> str:
+    return INTRODUCTION + "\n".join(_entry(field, stated) for field, stated in OPTIONS.items())
+
+
+def _entry(field: str, stated: Option) -> str:
+    usual = getattr(CompileOptions(), field)
+    lines = [f"## {stated.switch}", "", _spelled(stated, usual), ""]
+    lines += [stated.help.format(decides="; ".join(of.decides for of in DECIDED.values())), ""]
+    lines += ["| | |", "| --- | --- |", f"| field | `{field}` |", f"| default | {_default(stated, usual)} |"]
+    if stated.decides:
+        lines.append(f"| from -O{MAY_DECIDE} on | {stated.decides}; not with `{without(stated)}` |")
+    if stated.tuned:
+        lines.append(f"| a search may turn it | {_tuned(stated, usual)} |")
+    if stated.former:
+        lines.append(f"| once spelled | {', '.join(f'`{old}`' for old in stated.former)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _spelled(stated: Option, usual: object) -> str:
+    if isinstance(usual, bool):
+        return f"`{stated.switch}`" + (f", `{stated.off}`" if usual else "")
+    value = f"[{'|'.join(stated.words)}]" if stated.is_closed else (stated.metavar or "N")
+    return ", ".join(f"`{one} {value}`" for one in (stated.switch, *stated.short))
+
+
+def _default(stated: Option, usual: object) -> str:
+    if stated.usual:
+        return stated.usual
+    if isinstance(usual, bool):
+        return "yes" if usual else "no"
+    return "none" if usual in (None, ()) and word_for(stated, usual) is None else word_for(stated, usual) or said(usual)
+
+
+def _tuned(stated: Option, usual: object) -> str:
+    words = ["true", "false"] if isinstance(usual, bool) else list(stated.words)
+    if stated.bounds is not None:
+        least, most = stated.bounds
+        words.append(f"{least} to {most}")
+    elif not stated.is_closed and not isinstance(usual, bool):
+        words.append(f"any {stated.metavar}")
+    return ", ".join(words)

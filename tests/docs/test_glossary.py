@@ -1,0 +1,57 @@
+"""The glossary's terms have a sentence and a source and are in use; what was said in their place is not, in prose."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fenced import BLOCK, ROOT, pages
+
+GLOSSARY = "docs/glossary.md"
+ENTRY = re.compile(r"^\* \*\*(?P<term>[^*]+)\*\* – (?P<sentence>.+?[.:)]) \*(?P<source>.+)\.\*$")
+INSTEAD = {
+    r"trips?(?! counts?\b)": "iteration",
+    r"residence": "occupancy",
+    r"handed[ -]out": "cluster launch control",
+    r"overlays?": "reuse",
+    r"own cop(?:y|ies)": "privatise",
+    r"teams?": "role",
+    r"inflight": "scoreboard",
+    r"wholes": "if-conversion",
+    r"steering": "control slice",
+    r"unmasked": "mask elimination",
+    r"never[ -]set": "uninitialised read",
+}
+"""Home-made words that prose has no other use for, and the field's."""
+
+
+def entries() -> list[str]:
+    return [line for line in (ROOT / GLOSSARY).read_text(encoding="utf-8").splitlines() if line.startswith("*")]
+
+
+def prose(page: str) -> str:
+    """Without fenced blocks, code and the rows of tables, which show what commands print."""
+    text = re.sub(r"`[^`\n]+`", "", BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8")))
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("|"))
+
+
+def test_each_term_has_a_sentence_and_a_source() -> None:
+    assert [line for line in entries() if not ENTRY.match(line)] == []
+    terms = [found["term"] for line in entries() if (found := ENTRY.match(line))]
+    assert len(terms) > 40 and len(set(terms)) == len(terms)
+
+
+def test_each_term_is_in_use() -> None:
+    """On another page, or in the compiler's own text."""
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in pages() if page != GLOSSARY]
+    texts += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "tilec").rglob("*.py"))]
+    together = re.sub(r"[\s_-]+", " ", "\n".join(texts)).lower()
+    terms = [found["term"].lower().replace("-", " ") for line in entries() if (found := ENTRY.match(line))]
+    assert [term for term in terms if re.sub(r"(?:ing|es|s|e)$", "", term) not in together] == []
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page != GLOSSARY])
+def test_prose_uses_the_terms(page: str) -> None:
+    text = prose(page)
+    found = [(m[0], now) for old, now in INSTEAD.items() for m in re.finditer(rf"\b{old}\b", text, re.IGNORECASE)]
+    assert found == []

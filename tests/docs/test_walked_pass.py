@@ -1,0 +1,59 @@
+"""The section on passes of docs/extending.md, done literally: one file and one row are a pass."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fenced import ROOT, blocks
+
+PAGE = "docs/extending.md"
+KERNEL = """import tilelang.language as T
+
+@T.prim_func
+def k(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        tile = T.alloc_fragment((64, 64), "float32")
+        T.copy(A, tile)
+        T.copy(tile, tile)
+        T.copy(tile, B)
+"""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The compiler, with what the section adds to it."""
+    shutil.copytree(ROOT / "tilec", tmp_path / "tilec", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("grammar", "targets", "cmake"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    (block,) = (block for block in blocks(PAGE) if block.title == "drop_copies.py")
+    (tmp_path / "tilec/driver/drop_copies.py").write_text(block.text, encoding="utf-8")
+    (row,) = re.findall(r"`(Pass\(.*?\),)`", (ROOT / PAGE).read_text(encoding="utf-8"))
+    table = tmp_path / "tilec/driver/pipeline.py"
+    text = table.read_text(encoding="utf-8")
+    before = next(line for line in text.splitlines() if 'Pass("fold-constants"' in line)
+    text = text.replace(before, f"{before}\n    {row}")
+    table.write_text(
+        text.replace("from tilec.driver import ", "from tilec.driver import drop_copies, ", 1), encoding="utf-8"
+    )
+    (tmp_path / "k.tl").write_text(KERNEL, encoding="utf-8")
+    return tmp_path
+
+
+def tilec(copy: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(copy), "TILEC_CACHE_DIR": str(copy / "cache")}
+    command = [sys.executable, "-m", "tilec", *arguments]
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def test_one_file_and_one_row_are_a_pass(copy: Path) -> None:
+    before, after = (tilec(copy, "k.tl", "--stop-after", name) for name in ("fold-constants", "drop-copies"))
+    assert len(before.splitlines()) == len(after.splitlines()) + 1
+    assert "drop-copies" in tilec(copy, "k.tl", "--print-pipeline")
+    assert "drop-copies" in tilec(copy, "k.tl", "--time", "-o", "k.cubin")

@@ -1,0 +1,134 @@
+"""Layouts that break a promise are found out, whichever pass might have made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tilec.driver import build
+from tilec.driver.verifiers import verified
+from tilec.ir.layout import Axis, Fragment, SharedLayout
+from tilec.ir.tile import Binary, Placement, Var, integer
+from tilec.ir.types import INT32
+from tilec.ir.verify_layout import layout_violations
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+
+TEXT = """
+import tilelang.language as T
+
+@T.prim_func
+def kernel(A: T.Tensor((128, 64), "float16"), B: T.Tensor((64, 128), "float16"), C: T.Tensor((128, 128), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        A_s = T.alloc_shared((128, 64), "float16")
+        B_s = T.alloc_shared((64, 128), "float16")
+        C_f = T.alloc_fragment((128, 128), "float32")
+        row = T.alloc_fragment((128,), "float32")
+        T.copy(A, A_s)
+        T.copy(B, B_s)
+        T.clear(C_f)
+        T.gemm(A_s, B_s, C_f)
+        T.reduce_max(C_f, row, dim=1)
+        for i, j in T.Parallel(128, 128):
+            C_f[i, j] = C_f[i, j] - row[i]
+        T.copy(C_f, C)
+"""
+
+
+@pytest.fixture
+def laid() -> Laid:
+    return build.laid(SourceFile("kernel.tl", TEXT), CompileOptions(target="sm_90a"))[0]
+
+
+def said(laid: Laid) -> str:
+    return "\n".join(layout_violations(laid.kernel, laid.fragments, laid.shared, laid.nest_layout))
+
+
+def test_what_passes_choose_keeps_the_promises(laid: Laid) -> None:
+    assert said(laid) == ""
+    assert list(verified("layout", laid)) == []
+
+
+def _turned(layout: Fragment) -> Fragment:
+    """Its threads in another order."""
+    return replace(layout, threads=(*layout.threads[1:], layout.threads[0]))
+
+
+FRAGMENTS: dict[str, tuple[str, Callable[[Fragment], Fragment], str]] = {
+    "another shape": ("C_f", lambda f: replace(f, shape=(128, 64)), "its layout (128, 64)"),
+    "fewer threads": ("C_f", lambda f: replace(f, threads=f.threads[1:]), "there are 128"),
+    "elements without a register": ("C_f", lambda f: replace(f, registers=f.registers[:-1]), "have a place"),
+    "two places for one element": (
+        "C_f",
+        lambda f: replace(f, registers=(*f.registers, Axis(2, 1, 1))),
+        "an element of dimension 1 has two places",
+    ),
+    "two registers for one element": (
+        "row",
+        lambda f: replace(f, registers=(*f.registers, Axis(2, -1, 0))),
+        "several registers for one element",
+    ),
+    "rows of other threads": ("row", _turned, "row is used where another thread has it"),
+    "a dimension that is not there": ("row", lambda f: replace(f, registers=(Axis(2, 4, 1),)), "does not move along"),
+}
+
+
+@pytest.mark.parametrize("fault", FRAGMENTS)
+def test_registers(fault: str, laid: Laid) -> None:
+    name, planted, expected = FRAGMENTS[fault]
+    fragments = {**laid.fragments, name: planted(laid.fragments[name])}
+    found = "\n".join(layout_violations(laid.kernel, fragments, laid.shared, laid.nest_layout))
+    assert expected in found
+
+
+SHARED: dict[str, tuple[Callable[[SharedLayout], SharedLayout], str]] = {
+    "another shape": (lambda s: replace(s, shape=(64, 64)), "its layout 2 bytes × (64, 64)"),
+    "smaller elements": (lambda s: replace(s, element_bytes=1), "its layout 1 bytes"),
+    "panels that do not divide a row": (lambda s: replace(s, panel=48), "panels of 48"),
+    "no such swizzle": (lambda s: replace(s, swizzle=48), "swizzled by 48 bytes"),
+    "rows of odd chunks": (lambda s: replace(s, panel=4, swizzle=32), "leaves rows of 8"),
+    "no copy": (lambda s: replace(s, copies=0), "has 0 copies"),
+}
+
+
+@pytest.mark.parametrize("fault", SHARED)
+def test_shared_memory(fault: str, laid: Laid) -> None:
+    planted, expected = SHARED[fault]
+    assert expected in said(replace(laid, shared={**laid.shared, "A_s": planted(laid.shared["A_s"])}))
+
+
+def test_placements(laid: Laid) -> None:
+    i, j = Var("i", INT32), Var("j", INT32)
+    rows = Binary("add", Binary("mul", i, integer(64), INT32), j, INT32)
+
+    def found(place: Binary, size: int) -> str:
+        given = SharedLayout((128, 64), 2, 64, placement=Placement((128, 64), (i, j), place, size))
+        return said(replace(laid, shared={**laid.shared, "A_s": given}))
+
+    assert found(rows, 128 * 64) == ""
+    assert "two elements share a place" in found(rows, 128 * 64 - 1)
+    assert "two elements share a place" in found(Binary("floordiv", rows, integer(2), INT32), 128 * 64)
+
+
+def test_tiles_without_a_layout(laid: Laid) -> None:
+    without = {name: layout for name, layout in laid.shared.items() if name != "B_s"}
+    assert "B_s has no place in shared memory" in said(replace(laid, shared=without))
+    fragments = {name: layout for name, layout in laid.fragments.items() if name != "row"}
+    found = layout_violations(laid.kernel, fragments, laid.shared, laid.nest_layout)
+    assert "row has no registers" in next(found)
+
+
+def test_nests(laid: Laid) -> None:
+    """Iterations left out, and iterations run by threads that have other elements."""
+    whole = laid.fragments["C_f"]
+
+    def found(swept: Fragment) -> str:
+        return "\n".join(layout_violations(laid.kernel, laid.fragments, laid.shared, lambda _: swept))
+
+    assert found(whole) == ""
+    assert "have a place" in found(replace(whole, registers=whole.registers[:-1]))
+    assert "is swept as" in found(replace(whole, shape=(64, 128)))
+    assert "is used where another thread has it" in found(_turned(whole))

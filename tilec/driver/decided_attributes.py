@@ -1,0 +1,67 @@
+"""Operations for which something has been decided hold what the fields of their classes allow, of which passes set some
+(`BY_PASSES`); and but for those they are still what a kernel may say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from tilec.ir import operations
+from tilec.ir.operation_fields import BY_PASSES
+from tilec.ir.tile import Kernel, Region, Stmt, TileOp, walk, with_bodies
+from tilec.ir.types import FLOAT4_E2M1, UINT8
+from tilec.ops.form import show_violations
+from tilec.ops.gemm import Gemm
+from tilec.ops.sync import WaitCopies
+from tilec.support import schema
+
+
+def violations(kernel: Kernel) -> Iterator[str]:
+    """What is wrong with the operations of a kernel for which something has been decided."""
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, TileOp) and stmt.in_text:
+            try:
+                operations.check_attributes(replace(stmt, **_said(stmt)))
+            except schema.SchemaError as error:
+                yield f"line {stmt.span.line}: {error}"
+    yield from show_violations(replace(kernel, body=tuple(map(_as_formed, kernel.body))))
+
+
+_ELEMENTS = {"a_type": 0, "b_type": 1}
+"""The attributes that say of which type the elements of a region are, whatever holds them."""
+
+
+def _said(op: TileOp) -> dict[str, Any]:
+    """What a kernel would say in the place of what has been decided otherwise."""
+    said: dict[str, Any] = {}
+    if op.announces is False:
+        said["announces"] = True  # who says so is decided: the kernel announces the bytes itself
+    if isinstance(op, Gemm) and op.via == "tcgen05" and op.clear_when is not None and op.leader is None:
+        said["leader"] = 0  # of a sum that passes put in tensor memory it is the producer's only thread
+    if isinstance(op, WaitCopies) and op.pending is None:
+        said["pending"] = 0  # what a `sync` list asks for
+    return said
+
+
+def _as_formed(stmt: Stmt) -> Stmt:
+    """The statement as a kernel would say it."""
+    if not isinstance(stmt, TileOp):
+        return with_bodies(stmt, _as_formed)
+    decided = {f.name: f.default for f in fields(stmt) if f.metadata == BY_PASSES}
+    plain = replace(stmt, **{**decided, "versions": (), **_said(stmt)})
+    regions = list(plain.regions)
+    for name, place in _ELEMENTS.items():
+        if getattr(plain, name, None) == "e2m1":
+            regions[place] = _of_halves(regions[place])
+    return plain.with_regions(tuple(regions))
+
+
+def _of_halves(region: Region) -> Region:
+    """A region of bytes, each of them two elements of four bits."""
+    buffer = region.buffer
+    if buffer.dtype != UINT8 or not isinstance(last := buffer.extents[-1], int):
+        return region
+    whole = replace(buffer, dtype=FLOAT4_E2M1, extents=(*buffer.extents[:-1], 2 * last))
+    return replace(region, buffer=whole, extent=(*region.extent[:-1], 2 * region.extent[-1]))

@@ -1,0 +1,1 @@
+"""Of what the assembler says."""

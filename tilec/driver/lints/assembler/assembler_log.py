@@ -1,0 +1,74 @@
+"""register-spill, wgmma-serialised, inserted-wait, setmaxnreg-ignored: what the assembler did, in its own log.
+
+`.loc` lines lead from a PTX line back to its source line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tilec.driver.lints.registry import ASSEMBLER, lint
+from tilec.driver.work import File
+from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.source import NOWHERE, SourceFile, Span
+
+if TYPE_CHECKING:
+    from tilec.ptx.assemble import Remark, RemarkKind
+
+_TITLES: dict[RemarkKind, str] = {
+    "register-spill": "registers spill to local memory",
+    "wgmma-serialised": "the assembler serialises the wgmma instructions",
+    "inserted-wait": "the assembler injects waits between wgmma instructions",
+    "setmaxnreg-ignored": "the assembler ignores setmaxnreg",
+    "assembler-warning": "the assembler warns",
+}
+_HELP: dict[RemarkKind, str] = {
+    "register-spill": "use a smaller tile, or more threads to share it",
+    "wgmma-serialised": "touch accumulators and operand registers only after the loop, or use a smaller tile",
+    "inserted-wait": "keep what touches the accumulator out of the loop, or let it stand right behind the product",
+    "setmaxnreg-ignored": "use more threads, or --pipeline-strategy unspecialize",
+}
+
+_MOST_NOTES = 3
+
+
+@lint(ASSEMBLER, "register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored")
+def remarks(file: File) -> Iterator[Diagnostic]:
+    yield from warnings(file.cubin.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span)
+
+
+def warnings(remarks: Iterable[Remark], ptx: str, source: SourceFile, kernel: Span) -> list[Diagnostic]:
+    """One warning per kind and source line. A remark that names no PTX line is about the kernel as a whole."""
+    lines = ptx.split("\n")
+    names = ("", *source.imported)  # as `.file` counts them
+    grouped: dict[tuple[RemarkKind, Span], list[Remark]] = {}
+    for remark in remarks:
+        place = source_line(lines, remark.ptx_line) if remark.ptx_line is not None else None
+        file, line = place or (1, kernel.line)
+        span = source.whole_line(line, names[file - 1]) or NOWHERE
+        grouped.setdefault((remark.kind, span), []).append(remark)
+    return [_warning(kind, span, group, lines) for (kind, span), group in grouped.items()]
+
+
+def source_line(ptx: list[str], line: int) -> tuple[int, int] | None:
+    """File and line of the last `.loc` above a line of PTX; None where the entry begins without one."""
+    for text in reversed(ptx[: min(line, len(ptx))]):
+        words = text.split()
+        if words[:1] == [".loc"]:
+            return (int(words[1]), int(words[2])) if int(words[2]) else None
+        if text.startswith(".visible .entry"):
+            return None
+    return None
+
+
+def _warning(kind: RemarkKind, span: Span, group: list[Remark], ptx: list[str]) -> Diagnostic:
+    notes = []
+    for remark in group[:_MOST_NOTES]:
+        notes.append(remark.text if remark.code in ("spill", "warning") else f"{remark.code}: {remark.text}")
+        if remark.ptx_line is not None and 0 < remark.ptx_line <= len(ptx):
+            notes.append(f"PTX line {remark.ptx_line}: {ptx[remark.ptx_line - 1].strip()}")
+    if len(group) > _MOST_NOTES:
+        notes.append(f"and {len(group) - _MOST_NOTES} more of the kind")
+    primary = None if span == NOWHERE else Label(span)
+    return Diagnostic(kind, _TITLES[kind], primary, (), tuple(notes), _HELP.get(kind), "warning")

@@ -1,0 +1,1 @@
+"""Of a kernel with its layouts."""

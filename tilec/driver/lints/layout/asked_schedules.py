@@ -1,0 +1,23 @@
+"""schedule-not-used: schedules that a person gave to loops that are to run serially."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.driver.lints.registry import LAYOUT, warns
+from tilec.driver.work import Work
+from tilec.ir.tile import For, walk
+from tilec.support.diagnostics import Diagnostic, warning
+
+
+@warns(LAYOUT)
+def unused(work: Work) -> Iterator[Diagnostic]:
+    for loop in walk(work.source_kernel.body) if work.laid.form == "serial" else ():
+        if isinstance(loop, For) and loop.stage is not None:
+            yield warning(
+                "schedule-not-used",
+                "stage= and order= change nothing here",
+                loop.span,
+                "loops run serially at this optimisation level or with this strategy",
+                help="compile with -O2 or -O3, and without --pipeline-strategy none",
+            )

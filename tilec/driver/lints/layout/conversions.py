@@ -1,0 +1,24 @@
+"""layout-conversion: a fragment goes through shared memory, since statements need it in different registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.driver.lints.registry import LAYOUT, lint
+from tilec.driver.work import Work
+from tilec.support.diagnostics import Diagnostic, Label
+
+
+@lint(LAYOUT, "layout-conversion")
+def conversions(work: Work) -> Iterator[Diagnostic]:
+    """Every place where a fragment changes its layout; in the order in which they were found."""
+    for made in work.laid.conversions:
+        origin = () if made.origin == made.span else (Label(made.origin, "its layout comes from here"),)
+        yield Diagnostic(
+            "layout-conversion",
+            f"{made.buffer.name} goes through shared memory, since this needs it in other registers",
+            Label(made.span, f"{made.bytes:,} bytes are written and read again each time"),
+            origin,
+            help="use fragments of one layout together, or keep what all threads need in a shared tile",
+            severity="warning",
+        )

@@ -1,0 +1,28 @@
+"""copy-not-asynchronous: a T.async_copy that no asynchronous mechanism can carry out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.driver.lints.registry import LAYOUT, warns
+from tilec.driver.work import Work
+from tilec.ir.tile import TileOp, walk
+from tilec.passes.analysis.ordering import is_asynchronous_copy
+from tilec.support.diagnostics import Diagnostic, warning
+
+
+@warns(LAYOUT)
+def copies(work: Work) -> Iterator[Diagnostic]:
+    for stmt in (stmt for laid in work.laid.kernels for stmt in walk(laid.kernel.body)):
+        if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.via == "registers":
+            source, tile = stmt.regions
+            why = "its rows are not aligned to 4 bytes"
+            if source.buffer.dtype != tile.buffer.dtype:
+                why = f"it converts {source.buffer.dtype} to {tile.buffer.dtype}"
+            yield warning(
+                "copy-not-asynchronous",
+                "this T.async_copy is not asynchronous",
+                stmt.span,
+                why,
+                help="copy rows of whole words to a shared tile of the tensor's dtype, or write T.copy",
+            )

@@ -1,0 +1,40 @@
+"""hint-not-used: neighbours that were to go to one thread, by `coalesced_width=` or T.vectorized, and do not.
+
+Where the layout that a nest has to keep gives them to several threads, memory is reached element by element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tilec.driver.lints.registry import LAYOUT, warns
+from tilec.driver.work import Work
+from tilec.ir.tile import Parallel, walk
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.vector_widths import streams
+from tilec.support.diagnostics import Diagnostic, warning
+
+
+@warns(LAYOUT)
+def widths(work: Work) -> Iterator[Diagnostic]:
+    for laid in work.laid.kernels:
+        yield from _not_kept(laid)
+
+
+def _not_kept(laid: Laid) -> Iterator[Diagnostic]:
+    for nest in walk(laid.kernel.body):
+        if not isinstance(nest, Parallel) or nest.width is None or nest.is_per_thread or not streams(nest):
+            continue
+        layout = laid.nest_layout(nest)
+        first = next((axis for axis in layout.registers if axis.size > 1), None)
+        run = first.size if first is not None and (first.dim, first.stride) == (len(nest.extents) - 1, 1) else 1
+        if run % nest.width:
+            given = "loop_layout" if nest.layout is not None else "a fragment's layout"
+            yield warning(
+                "hint-not-used",
+                f"neighbours that are to go {nest.width} to a thread do not",
+                nest.span,
+                f"{given} gives a thread {math.gcd(run, nest.width)} at a time",
+                help="let each thread have neighbours in that layout, or ask for no width",
+            )

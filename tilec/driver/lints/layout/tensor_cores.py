@@ -1,0 +1,50 @@
+"""tensor-memory-exhausted: accumulators need more columns of tensor memory than an SM has.
+mma-sync-fallback: a product that tcgen05.mma could do goes by mma.sync, for what stands around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.driver.lints.registry import LAYOUT, lint
+from tilec.driver.work import Work
+from tilec.passes.layout.tensor_memory import columns, crowded_out
+from tilec.passes.layout.tensor_products import left_to_threads
+from tilec.support.diagnostics import Diagnostic, Label
+
+
+@lint(LAYOUT, "tensor-memory-exhausted")
+def tensor_memory(work: Work) -> Iterator[Diagnostic]:
+    """Sums that stay in registers since an SM has no columns left for them."""
+    laid, target = work.laid, work.target
+    left = crowded_out(laid.kernel) if target.has("tcgen05") and laid.form == "warp_specialised" else ()
+    if not left:
+        return
+    there = [b for b in laid.kernel.buffers if b.scope == "tmem"]
+    total, limit = sum(map(columns, (*there, *left))), target.limit("tmem_columns")
+    yield Diagnostic(
+        "tensor-memory-exhausted",
+        f"the accumulators need {total} columns of tensor memory, an SM of {target.name} has {limit}",
+        Label(left[0].span, f"{left[0].name} needs {columns(left[0])}, and stays in registers"),
+        tuple(Label(b.span, f"{columns(b)} are taken here") for b in there),
+        help="use a smaller tile, or split the kernel",
+        severity="warning",
+    )
+
+
+@lint(LAYOUT, "mma-sync-fallback")
+def products(work: Work) -> Iterator[Diagnostic]:
+    """Products that go by mma.sync though the machine could do them by itself, unless that was asked for."""
+    laid, target, options = work.laid, work.target, work.options
+    if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in laid.kernel.asks:
+        return
+    crowded = {tile.span for tile in crowded_out(laid.kernel)}  # about which there is another warning
+    for left in left_to_threads(laid, target):
+        if left.is_able and left.op.regions[2].buffer.span not in crowded:
+            yield Diagnostic(
+                "mma-sync-fallback",
+                "this product goes by mma.sync, not by tcgen05.mma",
+                Label(left.op.span, left.why),
+                help=left.help,
+                severity="warning",
+            )

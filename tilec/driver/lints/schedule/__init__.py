@@ -1,0 +1,1 @@
+"""Of a kernel whose loops are scheduled."""

@@ -1,0 +1,91 @@
+"""bank-conflict: two alias groups reach shared memory at once, each by a pattern that its layout cannot serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tilec.driver.lints.registry import SCHEDULE, lint
+from tilec.driver.work import Planned, Work
+from tilec.ir.tile import Parallel, TileOp, walk
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.atoms import Sweep, conflicts, shared_accesses
+from tilec.passes.layout.lane_addresses import conflicts as conflicts_of_nest
+from tilec.passes.layout.transpose_operands import is_turning
+from tilec.passes.loop.build_problem import LoopProblem
+from tilec.sched.problem import Problem
+from tilec.sched.schedule import Schedule
+from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.source import Span
+
+
+@lint(SCHEDULE, "bank-conflict")
+def bank_conflicts(work: Work) -> Iterator[Diagnostic]:
+    """In each role of its own, for a kernel that has such."""
+    for laid in work.laid.kernels:
+        yield from _met(laid, work.loops)
+
+
+def _met(laid: Laid, loops: Iterable[Planned]) -> Iterator[Diagnostic]:
+    """Pairs of tiles that statements reach at once, both with bank conflicts left: each where these are worst."""
+    slow = _conflicted(laid)
+    together = [(stmt.span, stmt.span) for stmt in walk(laid.kernel.body) if isinstance(stmt, Parallel | TileOp)]
+    together += [pair for planned in loops for pair in _overlapping(planned.loop, planned.solution.schedule)]
+    worst: dict[frozenset[str], tuple[float, Diagnostic]] = {}
+    for first, second in together:
+        for tile, ways in slow.get(first, {}).items():
+            for other, others_ways in slow.get(second, {}).items():
+                pair = frozenset((tile, other))
+                if tile != other and ways + others_ways > worst.get(pair, (0.0,))[0]:
+                    worst[pair] = ways + others_ways, _conflict((tile, first, ways), (other, second, others_ways))
+    yield from (found for _, found in worst.values())
+
+
+def _conflict(one: tuple[str, Span, float], another: tuple[str, Span, float]) -> Diagnostic:
+    """Two tiles that statements reach at the same time, each so many times as long as its bytes need."""
+    (tile, first, ways), (other, second, others_ways) = one, another
+    return Diagnostic(
+        "bank-conflict",
+        f"{tile} and {other} are reached at the same time, on the same banks of shared memory",
+        Label(first, f"{tile} takes {ways:g} times as long as its bytes need"),
+        (Label(second, f"and {other} {others_ways:g} times"),) if first != second else (),
+        (f"{other} takes {others_ways:g} times as long",) if first == second else (),
+        "index one of them along its rows, or make its rows multiples of 32 bytes",
+        "warning",
+    )
+
+
+def _conflicted(laid: Laid) -> dict[Span, dict[str, float]]:
+    """For each statement, by its span, the tiles that it reaches with conflicts, and how many times longer it takes:
+    nests by the addresses of their lanes, others by the pattern in which they reach a tile."""
+    nests = [s for s in walk(laid.kernel.body) if isinstance(s, Parallel)]
+    found = {nest.span: conflicts_of_nest(nest, laid) for nest in nests}
+    inside = {s.span for nest in nests for s in walk(nest.body)}
+    turning = {s.span for s in walk(laid.kernel.body) if is_turning(s)}
+    for access in shared_accesses(laid.kernel, laid.fragments, laid.nest_layout):
+        if access.span in inside or (access.span in turning and isinstance(access.pattern, Sweep)):
+            continue
+        found.setdefault(access.span, {})[access.tile] = conflicts(laid.shared[access.tile], access.pattern)
+    # What has a dot in its name nobody wrote.
+    return {
+        span: {tile: ways for tile, ways in tiles.items() if ways >= 2 and "." not in tile}
+        for span, tiles in found.items()
+    }
+
+
+def _overlapping(loop: LoopProblem, schedule: Schedule) -> Iterator[tuple[Span, Span]]:
+    """Statements that hold a port of shared memory in the same rows of the reservation table."""
+    held = [_shared_rows(loop.problem, schedule, op) for op in range(len(loop.statements))]
+    for i, rows in enumerate(held):
+        for j in range(i):
+            if any(a < d and c < b for a, b in rows for c, d in held[j]):
+                yield loop.statements[j].span, loop.statements[i].span
+
+
+def _shared_rows(problem: Problem, schedule: Schedule, op: int) -> list[tuple[int, int]]:
+    rows = []
+    for use in problem.ops[op].uses:
+        if problem.slots[use.slot].name.startswith("tp_smem") and use.cycles:
+            first = (schedule.start[op] + use.offset) % schedule.ii
+            end = first + min(use.cycles, schedule.ii)
+            rows += [(first, min(end, schedule.ii)), (0, end - schedule.ii)]
+    return [(first, end) for first, end in rows if end > first]

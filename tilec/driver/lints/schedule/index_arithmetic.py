@@ -1,0 +1,86 @@
+"""address-latency: address arithmetic makes the compute side look long, and so hides that loads need more stages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from tilec.driver.lints.registry import SCHEDULE, lint
+from tilec.driver.work import Work
+from tilec.ir.tile import Binary, Const, Expr, Load, Parallel, Stmt, Store, TileOp, walk, walk_expr
+from tilec.passes.analysis.rings import is_load
+from tilec.passes.analysis.usage import expressions
+from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.loop.build_problem import LoopProblem
+from tilec.passes.loop.nest_price import is_of_each
+from tilec.passes.loop.statement_price import is_asynchronous
+from tilec.support.diagnostics import Diagnostic, Label
+from tilec.target.table import Target
+
+# Instructions of an integer operation, as compilers expand it: a multiplication by a reciprocal, a whole division.
+_BY_CONSTANT, _BY_VALUE = 6, 20
+
+
+@lint(SCHEDULE, "address-latency")
+def addresses(work: Work) -> Iterator[Diagnostic]:
+    """Of each loop by itself."""
+    for planned in work.loops:
+        yield from _inflating(planned.loop, work.laid, work.target)
+
+
+def _inflating(loop: LoopProblem, laid: Laid, target: Target) -> Iterator[Diagnostic]:
+    """Statements whose index arithmetic alone lowers the stages that the roofline asks for, ⌈memory / compute⌉."""
+    ops = list(zip(loop.statements, loop.problem.ops, strict=True))
+    memory = max((op.latency for stmt, op in ops if _loads(stmt)), default=0)
+    compute = sum(op.issue if not is_asynchronous(stmt) else _busiest(op.uses) for stmt, op in ops if not _loads(stmt))
+    for stmt, op in ops:
+        if not isinstance(stmt, Parallel):
+            continue
+        work = sum(_instructions(index, stmt) for s in walk(stmt.body) for index in _indices(s))
+        elements, threads = math.prod(stmt.extents), laid.kernel.threads
+        spent = target.price("elementwise", ops=work, elements=elements, threads=threads).issue if work else 0
+        # The schedule prices an operation as one instruction: what a division takes more comes on top.
+        inflated = max(compute - op.issue, 0) + max(op.issue, spent)
+        # Without the arithmetic on indices the work remains, if only that of the loads and stores.
+        honest = max(inflated - spent, op.issue, 1)
+        if math.ceil(memory / max(inflated, 1)) < math.ceil(memory / honest) and 2 * spent >= op.issue:
+            yield Diagnostic(
+                "address-latency",
+                "computing addresses takes longer than the work on what they point to",
+                Label(stmt.span, f"{spent} cycles of index arithmetic in each iteration"),
+                notes=(
+                    f"with it, {math.ceil(memory / max(inflated, 1))} stages look enough to hide {memory} cycles of "
+                    f"loading; without, {math.ceil(memory / honest)}",
+                ),
+                help="compute the index once outside the loop, or divide by powers of two",
+                severity="warning",
+            )
+
+
+def _loads(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and is_load(stmt)
+
+
+def _busiest(uses: Iterable[object]) -> int:
+    return max((getattr(use, "cycles", 0) for use in uses), default=0)
+
+
+def _indices(stmt: Stmt) -> Iterator[Expr]:
+    if isinstance(stmt, Store):
+        yield from stmt.indices
+    for expr in expressions(stmt):
+        for part in walk_expr(expr):
+            if isinstance(part, Load):
+                yield from part.indices
+
+
+def _instructions(index: Expr, nest: Parallel) -> int:
+    """Only divisions that each element has of its own count: what adds and scales is folded into the address of the
+    access, and what a row or column has in common is computed once."""
+    found = 0
+    for part in walk_expr(index):
+        if isinstance(part, Binary) and part.op in ("floordiv", "floormod") and is_of_each(part, nest):
+            by = part.b.value if isinstance(part.b, Const) else None
+            is_power = isinstance(by, int) and by > 0 and by & (by - 1) == 0
+            found += 0 if is_power else _BY_VALUE if by is None else _BY_CONSTANT
+    return found

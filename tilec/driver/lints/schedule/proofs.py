@@ -1,0 +1,18 @@
+"""schedule-not-proven: the solver ended with a schedule that may not be the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.driver.lints.registry import SCHEDULE, warns
+from tilec.driver.work import Work
+from tilec.support.diagnostics import Diagnostic, Label
+
+
+@warns(SCHEDULE)
+def not_proven(work: Work) -> Iterator[Diagnostic]:
+    for planned in work.loops:
+        if planned.solution.warning is not None:
+            label = Label(planned.loop.loop.span)
+            helped = "search longer, with a larger --search-budget" if planned.solution.is_cut else None
+            yield Diagnostic("schedule-not-proven", planned.solution.warning, label, help=helped, severity="warning")

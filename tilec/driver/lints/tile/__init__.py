@@ -1,0 +1,1 @@
+"""Of tile IR, as it was written."""

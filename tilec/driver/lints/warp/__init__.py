@@ -1,0 +1,1 @@
+"""Of a warp program with its waits and barriers."""

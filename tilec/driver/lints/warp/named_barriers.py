@@ -1,0 +1,89 @@
+"""barriers-exhausted: more named barriers than the machine has, or more meetings at them than may be carried from one
+iteration to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.driver.lints.registry import WARP, lint
+from tilec.driver.work import Work
+from tilec.ir import warp
+from tilec.support.diagnostics import Diagnostic, Label
+
+
+@lint(WARP, "barriers-exhausted")
+def barriers(work: Work) -> Iterator[Diagnostic]:
+    """Named barriers of the whole block, and those that stand in a loop and are so carried across its iterations (not
+    those of turns: a warpgroup has one each, whatever it carries); and how often an iteration of a pipelined loop meets
+    at one, since all hand-overs of a role share its barrier."""
+    program, target = work.program, work.target
+    met = [(op, inside) for role in program.roles for op, inside in _barriers(role.body, False)]
+    turns = {number for role in program.roles for number in role.turn_barriers}
+    carried = {op.id for op, inside in met if inside}
+    for what, ids, limit in (
+        ("uses", turns | {op.id for op, _ in met}, target.limit("named_barriers")),
+        ("carries across iterations", carried, target.limit("named_barriers_carried")),
+    ):
+        if len(ids) > limit:
+            where = next((op.span for op, _ in met if op.id == max(ids) and op.span.line), work.source_kernel.span)
+            yield Diagnostic(
+                "barriers-exhausted",
+                f"the kernel {what} {len(ids)} named barriers, {target.name} allows {limit}",
+                Label(where, "the last of them"),
+                help="let hand-overs that fall together share a barrier, or split the loop",
+                severity="warning",
+            )
+    limit = target.limit("named_barriers_carried")
+    # Only of innermost loops: what others hand over is nothing beside the loops in them.
+    steady = (loop for role in program.roles for loop in _steady(role.body) if not any(_loops(loop.body)))
+    for loop in steady:
+        stops = [op.span for op, _ in _barriers(loop.body, True)]
+        if len(stops) > limit >= len({op.id for op, inside in met if inside}):
+            lines = sorted({stop.line for stop in stops if stop.line})
+            yield Diagnostic(
+                "barriers-exhausted",
+                f"each iteration stops at a barrier {len(stops)} times, {target.name} carries {limit} to the next",
+                Label(loop.span, f"all its warps wait for one another before lines {', '.join(map(str, lines))}"),
+                help="hand tiles over together: fill all of them, then read; or keep values in fragments",
+                severity="warning",
+            )
+
+
+def _steady(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
+    """The steady states of pipelined loops."""
+    for op in body:
+        match op:
+            case warp.Loop() | warp.Pipeline():
+                if isinstance(op, warp.Loop) and op.part == "steady":
+                    yield op
+                yield from _steady(op.body)
+            case warp.Branch():
+                yield from _steady((*op.then, *op.orelse))
+            case _:
+                pass
+
+
+def _loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop | warp.Pipeline]:
+    """The outermost loops."""
+    for op in body:
+        match op:
+            case warp.Loop() | warp.Pipeline():
+                yield op
+            case warp.Branch():
+                yield from _loops((*op.then, *op.orelse))
+            case _:
+                pass
+
+
+def _barriers(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[warp.BarSync, bool]]:
+    for op in body:
+        match op:
+            case warp.BarSync():
+                yield op, inside
+            case warp.Loop() | warp.Pipeline():
+                yield from _barriers(op.body, True)
+            case warp.Branch():
+                yield from _barriers((*op.then, *op.orelse), inside)
+            case _:
+                pass

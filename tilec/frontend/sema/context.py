@@ -1,0 +1,228 @@
+"""What is known of the file or kernel that is being read, and which function reads what.
+
+Every reader is a plain function that takes the `Context` and a node of the syntax tree. Readers call each other through
+its `Dispatch`, never by import: an expression may hold a call of a macro, whose statements hold expressions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilec.frontend.sema.budget import Budget
+from tilec.frontend.sema.hints import Hints
+from tilec.frontend.sema.if_conversion import ConvertedIf
+from tilec.frontend.sema.linear_resources import Ledger
+from tilec.frontend.sema.listed_statements import Named
+from tilec.frontend.sema.pipeline_records import Pipelines
+from tilec.frontend.sema.recover import poison
+from tilec.frontend.sema.scope import Scope
+from tilec.frontend.syntax import ast
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.tile import ALONE, Buffer, Cluster, Expr, Extent, Load, Stmt, Var, integer
+from tilec.ops.reducer import Reducer
+from tilec.ops.values import Value
+from tilec.passes.analysis.unique_names import UniqueNames
+from tilec.support import records
+from tilec.support.diagnostics import CompileError, Mistakes, Warn, unheard
+from tilec.support.source import Span
+
+ReadsExpression = Callable[["Context", Any], Value]
+ReadsStatement = Callable[["Context", Any], None]
+ReadsValue = Callable[["Context", str, ast.Call], Value]
+"""Given the dotted name that is called, too."""
+ReadsAction = Callable[["Context", str, ast.Call], object]
+
+
+@records.dataclass(frozen=True, slots=True)
+class Dispatch:
+    """`expressions` and `statements` by the type of the node; `values` and `actions` by the dotted name of the language
+    that is called: for its value, or as a statement of its own. `otherwise` reads a call of any other name. Where there
+    are no `statements` all is evaluated at compile time."""
+
+    expressions: Mapping[type[ast.Expr], ReadsExpression]
+    values: Mapping[str, ReadsValue]
+    otherwise: ReadsValue
+    statements: Mapping[type[ast.Stmt], ReadsStatement]
+    actions: Mapping[str, ReadsAction]
+
+
+@records.dataclass(frozen=True, slots=True)
+class Generator:
+    """What T.rng_init made: `words` are key, sequence and position of each thread, and whether `spare` holds a normal
+    number: they are made two at a time."""
+
+    words: Buffer
+    spare: Buffer
+
+    def word(self, number: int) -> Expr:
+        return Load(self.words, (integer(number),))
+
+
+@dataclass(slots=True)
+class Context:
+    """One for the top of a file and one for each kernel. Where a field says nothing else, it is about the kernel."""
+
+    scope: Scope
+    """Of the statement that is being read."""
+    dispatch: Dispatch
+    warn: Warn = unheard
+    mistakes: Mistakes = field(default_factory=Mistakes)
+    """Those found on the way."""
+    schedule_mistakes: Mistakes = field(default_factory=Mistakes)
+    """What is wrong with how loops are to be scheduled, without which the kernel is whole."""
+    budget: Budget = field(default_factory=Budget)
+    calls: list[Span] = field(default_factory=list)
+    """Those of the macros that are being run, the innermost last."""
+
+    # ---- the machine -------------------------------------------------------------------------------------------------
+
+    multiprocessors: Callable[[], int] = lambda: 1
+    """How many the GPU has."""
+    default_cluster: tuple[int, int, int] = (1, 1, 1)
+    """That of kernels that do not say."""
+
+    # ---- the launch --------------------------------------------------------------------------------------------------
+
+    is_launched: bool = False
+    """Whether this is inside `with T.Kernel`."""
+    thread_extents: tuple[int, int, int] = (1, 1, 1)
+    """The threads of a block along x, y and z, if `has_threads`, or else of no meaning."""
+    has_threads: bool = False
+    blocks: tuple[tuple[Var, Extent], ...] = ()
+    """The block's indices, and the grid."""
+    cluster: Cluster = ALONE
+
+    # ---- what is made ------------------------------------------------------------------------------------------------
+
+    unique: UniqueNames = field(default_factory=UniqueNames)
+    buffers: list[Buffer] = field(default_factory=list)
+    out: list[Stmt] = field(default_factory=list)
+    """Where the next statement goes."""
+    names: list[Named] = field(default_factory=list)
+    """Those that were given a value and made no statement."""
+    converted_ifs: list[ConvertedIf] = field(default_factory=list)
+    """The `if`s on which threads do not agree."""
+    hints: Hints = field(default_factory=Hints)
+    """What annotations said of tiles."""
+
+    # ---- what names stand for ----------------------------------------------------------------------------------------
+
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The smallest and largest value of variables, by name."""
+    mutable: set[str] = field(default_factory=set)
+    """The buffers that T.alloc_var made: of one element, of which every thread has a copy."""
+    differing: set[Span] = field(default_factory=set)
+    """The places of such variables which threads set differently."""
+    varying: set[Var] = field(default_factory=set)
+    """The binds on whose value threads do not agree."""
+    views: dict[str, Buffer] = field(default_factory=dict)
+    """The buffers that stand for others (T.reshape), by name."""
+    vectors: set[str] = field(default_factory=set)
+    """The arrays that hold vectors which were read."""
+    scalars: set[Var] = field(default_factory=set)
+    """The kernel's own parameters."""
+    pointers: dict[Var, Buffer | None] = field(default_factory=dict)
+    """Parameters that are addresses, with the tensors there."""
+    reducers: dict[str, Reducer] = field(default_factory=dict)
+    """Those that add up what threads contribute."""
+    generator: Generator | None = None
+    pipelines: Pipelines = field(default_factory=Pipelines)
+    ledger: Ledger = field(init=False)
+    """What must be given back exactly once, the stages of `pipelines`."""
+
+    # ---- around the statement that is being read ---------------------------------------------------------------------
+
+    loops: list[str] = field(default_factory=list)
+    """By what they run over, the innermost last."""
+    withs: int = 0
+    """How many `with`s stand around it in the innermost loop."""
+    is_parallel: bool = False
+    """Whether this is inside T.Parallel or T.vectorized: there, fragments may be indexed."""
+    guards: int = 0
+    """Conditions that need not hold: under one, an index out of range proves nothing."""
+    is_held: bool = False
+    """Whether what variables hold is read before the statement, not in it."""
+    masks: list[Expr] = field(default_factory=list)
+    """What holds in those threads that run this."""
+    role: range | None = None
+    """The warpgroups that run this, if not all of the block do."""
+    has_explicit_roles: bool = False
+    """Whether the kernel orders threads by barriers of its own."""
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.mistakes)
+
+    @property
+    def threads(self) -> int:
+        """Of those that run a statement here."""
+        return math.prod(self.thread_extents) if self.role is None else WARPGROUP_THREADS * len(self.role)
+
+    @property
+    def nest_name(self) -> str:
+        """What the kernel calls the nest that is being read: T.Parallel or T.vectorized."""
+        return self.loops[-1]
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    def value(self, node: ast.Expr) -> Value:
+        """What an expression means: a Python value where all is known, a typed expression elsewhere."""
+        self.budget.expression(node.span)
+        return self.dispatch.expressions[type(node)](self, node)
+
+    def block(self, statements: tuple[ast.Stmt, ...]) -> None:
+        """Statements become those of the kernel. Behind one that is wrong reading goes on."""
+        for statement in statements:
+            if self.budget.is_spent:
+                return
+            try:
+                self.budget.statement(statement.span)
+                self.dispatch.statements[type(statement)](self, statement)
+            except CompileError as error:
+                for call in reversed(self.calls):
+                    error = error.called_from(call)
+                self.mistakes.add(error)
+                poison(self.scope, statement)
+
+    # ---- regions -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def held(self, is_held: bool = True) -> Iterator[None]:
+        """Inside, variables are read at once: what follows may set them before the value is used."""
+        outer, self.is_held = self.is_held, is_held
+        try:
+            yield
+        finally:
+            self.is_held = outer
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Inside, an index out of range proves nothing: the code may not run."""
+        self.guards += 1
+        try:
+            yield
+        finally:
+            self.guards -= 1
+
+    @contextmanager
+    def region(self, name: str, is_loop: bool) -> Iterator[list[Stmt]]:
+        """Statements inside go to a list of their own, and names bound inside end with it."""
+        outer_scope, outer_out = self.scope, self.out
+        self.scope, self.out = Scope(outer_scope, name, is_loop), []
+        try:
+            yield self.out
+            self.scope.close()
+        finally:
+            self.scope, self.out = outer_scope, outer_out
+
+    @contextmanager
+    def reading_in(self, scope: Scope) -> Iterator[None]:
+        """Inside, names are those of another scope."""
+        outer, self.scope = self.scope, scope
+        try:
+            yield
+        finally:
+            self.scope = outer

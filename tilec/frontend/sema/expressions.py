@@ -1,0 +1,306 @@
+"""Expressions of the syntax tree: Python values where all is known, typed expressions elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from tilec.frontend.sema import evaluate, layout_maps, per_thread, pipelines, tile_scheduler
+from tilec.frontend.sema.calls import call
+from tilec.frontend.sema.context import Context, ReadsExpression
+from tilec.frontend.sema.functions import bind_target
+from tilec.frontend.sema.scope import Scope
+from tilec.frontend.sema.vocabulary import DIALECT
+from tilec.frontend.syntax import ast
+from tilec.ir.tile import Bind, Buffer, Load, LoopLayout, Var, integer
+from tilec.ir.types import BY_NAME
+from tilec.ops import arithmetic, python
+from tilec.ops.signature import Argument, as_expr, vector_type
+from tilec.ops.values import (
+    Dictionary,
+    Entry,
+    Function,
+    Handle,
+    Member,
+    Method,
+    Namespace,
+    Pipeline,
+    Policy,
+    Reference,
+    Stage,
+    StageTile,
+    TileScheduler,
+    Value,
+    VectorType,
+    WarpPolicy,
+    describe,
+)
+from tilec.ops.views import DATA
+from tilec.support.diagnostics import fail
+from tilec.support.source import Span
+
+
+def _literal(context: Context, node: ast.Number | ast.String) -> Value:
+    return node.value
+
+
+def _constant(context: Context, node: ast.Constant) -> Value:
+    if node.name == "...":
+        fail("unsupported-syntax", "`...` is no value", node.span)
+    return {"True": True, "False": False, "None": None}[node.name]
+
+
+def _name(context: Context, node: ast.Name) -> Value:
+    return _variable(context, context.scope.read(node.id, node.span), node.span)
+
+
+def _variable(context: Context, value: Value, span: Span) -> Value:
+    """What it holds at this point of the program: read where the statement runs, or before it, `held`."""
+    pipelines.read(context, value, span)
+    if not (isinstance(value, Buffer) and value.name in context.mutable):
+        return value.access if isinstance(value, Reference) else value
+    held = Load(value, (integer(0),))
+    if context.is_parallel or not context.is_held:
+        return held
+    if value.scope == "local":
+        return per_thread.frozen(context, held, span)
+    now = Var(context.unique.take(f"{value.name}_now"), value.dtype)
+    context.out.append(Bind(now, held, span))
+    return now
+
+
+def _joined(context: Context, node: ast.JoinedString) -> Value:
+    return python.joined([_text(context, p) for p in node.parts], node.span)
+
+
+def _text(context: Context, part: ast.String | ast.Formatted) -> str:
+    """One part of an f-string."""
+    if isinstance(part, ast.String):
+        return part.value
+    return python.formatted(evaluate.operand(context, part.value), part.conversion, part.spec)
+
+
+def _tuple(context: Context, node: ast.Tuple | ast.List) -> Value:
+    return _looked_at(context, tuple(pipelines.kept(a) for a in evaluate.listed(context, node.items)), node.span)
+
+
+def _dict(context: Context, node: ast.Dict) -> Value:
+    pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
+    entries = ((context.value(k), pipelines.kept(evaluate.argument(context, v)), span) for k, v, span in pairs)
+    return _looked_at(context, Dictionary(tuple(Entry(*entry) for entry in entries)), node.span)
+
+
+def _comprehension(context: Context, node: ast.Comprehension) -> Value:
+    context.budget.comprehension(node.span)
+    with context.reading_in(Scope(context.scope, "the comprehension", is_function=True)):
+        entries = list(_runs(context, node, node.clauses))
+    made = python.dictionary(entries) if node.kind == "dict" else tuple(e.value for e in entries)
+    return _looked_at(context, made, node.span)
+
+
+def _runs(context: Context, node: ast.Comprehension, clauses: tuple[ast.Clause, ...]) -> Iterator[Entry]:
+    """What the clauses run over, as entries; those of a list have no key."""
+    if not clauses:
+        key = pipelines.kept(evaluate.argument(context, node.element))
+        yield Entry(None, key, node.span) if node.value is None else Entry(key, context.value(node.value), node.span)
+        return
+    first, *rest = clauses
+    given = evaluate.operand(context, first.iterable)
+    for item in python.items(given.value, given.span):
+        context.budget.step(first.span)
+        bind_target(context.scope, first.target, Argument(item, given.span))
+        if all(evaluate.decided(context, c) for c in first.conditions):
+            yield from _runs(context, node, tuple(rest))
+
+
+def _lambda(context: Context, node: ast.Lambda) -> Value:
+    return Function(node, context.scope)
+
+
+def _grown(context: Context, value: Value, span: Span) -> Value:
+    """What has just been made of other values."""
+    context.budget.grow(value, span)
+    return value
+
+
+def _looked_at(context: Context, value: Value, span: Span) -> Value:
+    """What has just been made, which had a look at all of it."""
+    context.budget.look(value, span)
+    return value
+
+
+# ---- names with dots -------------------------------------------------------------------------------------------------
+
+
+def _attribute(context: Context, node: ast.Attribute) -> Value:
+    owner = context.value(node.value)
+    if isinstance(owner, Member):
+        return _member(owner.path, node)
+    if isinstance(owner, Namespace):
+        value: Value = owner.scope.attribute(owner.path, node.name, node.span)
+        return value
+    if isinstance(owner, TileScheduler):
+        return tile_scheduler.attribute(owner, node)
+    if isinstance(owner, Pipeline | Handle | Stage | StageTile):
+        return pipelines.attribute(context, owner, node)
+    if node.name in python.methods(owner):
+        return Method(owner, node.name)
+    if isinstance(owner, Function):
+        fail("foreign-call", f"{describe(owner)} has no `{node.name}`", node.span, "what a program does with it")
+    if isinstance(owner, Buffer) and node.name in ("pipeline", DATA):
+        return Method(owner, node.name)
+    if isinstance(owner, LoopLayout) and node.name in layout_maps.METHODS:
+        return Method(owner, node.name)
+    if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
+        fail(
+            "unknown-attribute",
+            f"there is no attribute `{node.name}` here",
+            node.span,
+            f"of {describe(owner)}",
+            help=f"write {owner.name}.shape[0] or {owner.name}.dtype" if isinstance(owner, Buffer) else None,
+        )
+    if owner.lanes > 1:
+        return owner.extents[:-1] if node.name == "shape" else VectorType(owner.dtype, owner.lanes)
+    return owner.extents if node.name == "shape" else owner.dtype
+
+
+def _member(owner: str, node: ast.Attribute) -> Value:
+    path = f"{owner}.{node.name}"
+    if owner == "tilelang" and node.name == "language":
+        return Member("T")
+    if path in python.MATH_CONSTANTS:
+        return float(python.MATH_CONSTANTS[path])
+    if owner == "T" and node.name in BY_NAME:
+        return BY_NAME[node.name]
+    if owner == "T" and (vector := vector_type(node.name)) is not None:
+        return vector
+    if path == DIALECT:
+        return "cuda"
+    if owner == "T.GemmWarpPolicy":
+        if node.name not in Policy:
+            fail(
+                "unknown-attribute",
+                f"there is no warp policy `{node.name}`",
+                node.span,
+                f"known: {', '.join(Policy)}",
+            )
+        return WarpPolicy(Policy[node.name])
+    return Member(path)
+
+
+# ---- operators -------------------------------------------------------------------------------------------------------
+
+
+def _unary(context: Context, node: ast.Unary) -> Value:
+    operand = evaluate.operand(context, node.operand)
+    made: Value
+    match node.op:
+        case "-":
+            made = arithmetic.negate(operand)
+        case "+":
+            made = operand.value if isinstance(operand.value, int | float) else as_expr(operand)
+        case "~":
+            made = arithmetic.invert(operand)
+        case "not":
+            made = arithmetic.logical_not(operand)
+        case _:
+            assert_never(node.op)
+    return _grown(context, made, node.span)
+
+
+def _binary(context: Context, node: ast.Binary) -> Value:
+    operands = evaluate.operand(context, node.left), evaluate.operand(context, node.right)
+    return _looked_at(context, _grown(context, arithmetic.binary(node.op, *operands, node.span), node.span), node.span)
+
+
+def _compare(context: Context, node: ast.Compare) -> Value:
+    result: Value = True
+    left = evaluate.operand(context, node.first)
+    for op, right_node in zip(node.ops, node.rest, strict=True):
+        right = evaluate.operand(context, right_node)
+        link = _link(context, op, left, right)
+        result = arithmetic.logical("and", result, link)
+        left = right
+    return _grown(context, result, node.span)
+
+
+def _link(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
+    """One comparison of a chain."""
+    for side in (left, right):
+        if not isinstance(side.value, range):
+            context.budget.look(side.value, side.span)
+    if op == "in" or op == "not in":
+        return python.contains(right, left) == (op == "in")
+    if op == "is" or op == "is not":
+        same = type(left.value) is type(right.value) and left.value == right.value
+        return same == (op == "is")
+    return arithmetic.binary(op, left, right, left.span.to(right.span))
+
+
+def _boolean(context: Context, node: ast.Boolean) -> Value:
+    left = arithmetic.condition(evaluate.operand(context, node.left))
+    if isinstance(left, bool) and left == (node.op == "or"):
+        # As in Python, the other side is not even looked at.
+        return left
+    with context.guarded():
+        right = arithmetic.condition(evaluate.operand(context, node.right))
+    return _grown(context, arithmetic.logical(node.op, left, right), node.span)
+
+
+def _conditional(context: Context, node: ast.Conditional) -> Value:
+    test = evaluate.operand(context, node.condition)
+    decided = arithmetic.condition(test)
+    if isinstance(decided, bool):
+        return _grown(context, context.value(node.then if decided else node.orelse), node.span)
+    with context.guarded():
+        then, orelse = evaluate.operand(context, node.then), evaluate.operand(context, node.orelse)
+    return _grown(context, arithmetic.select(test, then, orelse, node.span), node.span)
+
+
+# ---- subscripts ------------------------------------------------------------------------------------------------------
+
+
+def _subscript(context: Context, node: ast.Subscript) -> Value:
+    owner = context.value(node.value)
+    if isinstance(owner, StageTile):
+        return pipelines.part(context, owner, node)
+    if isinstance(owner, Stage):
+        owner = pipelines.tiles(context, owner, node.span)
+    if isinstance(owner, tuple | str | range | Dictionary):
+        return _item(context, owner, node)
+    if not isinstance(owner, Buffer):
+        fail("not-a-buffer", "this cannot be indexed", node.value.span, f"this is {describe(owner)}")
+    return evaluate.access(context, owner, node)
+
+
+def _item(context: Context, owner: tuple[Value, ...] | str | range | Dictionary, node: ast.Subscript) -> Value:
+    if len(node.indices) != 1:
+        fail("wrong-argument", "a tuple is indexed by one number known at compile time", node.span)
+    (index,) = node.indices
+    if not isinstance(index, ast.Slice):
+        return python.subscript(owner, context.value(index), node.span)
+    lower, upper, step = (None if b is None else context.value(b) for b in (index.lower, index.upper, index.step))
+    return python.part(owner, (lower, upper, step), node.span)
+
+
+EXPRESSIONS: dict[type[ast.Expr], ReadsExpression] = {
+    ast.Number: _literal,
+    ast.String: _literal,
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.JoinedString: _joined,
+    ast.Tuple: _tuple,
+    ast.List: _tuple,
+    ast.Dict: _dict,
+    ast.Comprehension: _comprehension,
+    ast.Lambda: _lambda,
+    ast.Attribute: _attribute,
+    ast.Subscript: _subscript,
+    ast.Unary: _unary,
+    ast.Binary: _binary,
+    ast.Compare: _compare,
+    ast.Boolean: _boolean,
+    ast.Conditional: _conditional,
+    ast.Call: call,
+}
+"""Of every kind of expression, what reads it."""

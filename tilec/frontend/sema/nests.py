@@ -1,0 +1,176 @@
+"""T.Parallel and T.vectorized: nests of loops directly inside each other, whose iterations may all run at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilec.frontend.sema import evaluate, jumps, per_thread, thread_loops
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.loops import NESTS, nest_header, target_names
+from tilec.frontend.syntax import ast
+from tilec.ir.tile import Binary, Bind, Expr, For, If, Load, LoopLayout, Parallel, Var, integer, walk_expr
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.atomic import merged
+from tilec.ops.signature import bind
+from tilec.ops.values import show_shape
+from tilec.passes.analysis.copy_nests import as_copy
+from tilec.passes.analysis.gathers import gathered
+from tilec.support.diagnostics import Label, fail, warning
+from tilec.support.source import Span
+
+_AT_ONCE = 256  # two for each thread of most blocks
+
+
+def parallel(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    if context.is_parallel:
+        fail(
+            "loop-in-parallel",
+            f"{path} inside {context.nest_name}",
+            iterable.span,
+            help="write one loop: `for i, j in T.Parallel(m, n):`",
+        )
+    nest = _nest(context, node, iterable, path)
+    steps = {
+        place: _Step(Var(context.unique.take(f"{nest.names[place].id}.first")), size, _fixed(context, stop, node.span))
+        for place, (_, stop) in enumerate(nest.bounds)
+        if not isinstance(stop, int) and (size := nest.at_once(place))
+    }
+    if not steps:
+        _iterations(context, node, iterable, path, nest, steps)
+        return
+    with context.region("the loop", is_loop=True) as out, context.guarded():
+        _iterations(context, node, iterable, path, nest, steps)
+    body = tuple(out)
+    for step in reversed(steps.values()) if body else ():
+        body = (For("serial", step.var, integer(0), step.stop, step.size, body, span=node.span),)
+    context.out += body
+
+
+def _fixed(context: Context, stop: Expr, span: Span) -> Expr:
+    """The bound of a loop, which what it was read from may be written in."""
+    if not any(isinstance(e, Load) for e in walk_expr(stop)):
+        return stop
+    var = Var(context.unique.take("stop"))
+    context.out.append(Bind(var, stop, span))
+    return var
+
+
+def _iterations(
+    context: Context, node: ast.For, iterable: ast.Call, path: str, nest: _Nest, steps: dict[int, _Step]
+) -> None:
+    """A nest, or a step of it: those iterations of an extent known at run time only that begin at the step's."""
+    variables = tuple(Var(context.unique.take(name.id)) for name in nest.names)
+    extents: list[int] = []
+    exists: Expr | None = None  # what is so for those iterations of the step that there are
+    with context.region("the loop", is_loop=True) as out:
+        for place, (name, var, (start, stop)) in enumerate(zip(nest.names, variables, nest.bounds, strict=True)):
+            value: Expr = var if start == 0 else Binary("add", var, integer(start), INT32)
+            extent = stop - start if isinstance(stop, int) else steps[place].size
+            if place in steps:
+                value = Binary("add", var, steps[place].var, INT32)
+                if extent > 1:
+                    exists = Binary("lt", value, steps[place].stop, BOOL)
+            context.scope.bind(name.id, value, name.span)
+            context.ranges[var.name] = (0, extent - 1)
+            extents.append(extent)
+        context.is_parallel = True
+        try:
+            with jumps.loop(context, path, iterable.span):
+                context.block(jumps.without_jumps(context, nest.body))
+        finally:
+            context.is_parallel = False
+    if not out:
+        return
+    if nest.layout is not None and nest.layout.shape != tuple(extents):
+        fail(
+            "loop-layout",
+            f"a layout of {show_shape(nest.layout.shape)} for a nest of {show_shape(tuple(extents))}",
+            nest.layout.span,
+            f"{len(nest.layout.shape)} inputs",
+            secondary=(Label(iterable.span, f"{len(extents)} loops with all that are directly inside"),),
+            help="the layout of a nest has one input per loop, with the loop's extent",
+        )
+    body = tuple(out) if exists is None else (If(exists, tuple(out), (), node.span),)
+    if nest.layout is None:
+        extents[-1], body = merged(variables, tuple(extents), body)
+    made = Parallel(variables, tuple(extents), body, node.span, nest.width, nest.layout)
+    copy = as_copy(made, parts=True) if nest.asynchronous is not None else None
+    if nest.asynchronous is not None and copy is None:
+        reason = gathered(made)
+        if isinstance(reason, str):
+            way_out = "asynchronous are nests that only fill a shared tile from a tensor, as S[i, j] = A[a + i, b + j]"
+            title = "this nest cannot be an asynchronous copy"
+            context.warn(warning("hint-not-used", title, nest.asynchronous, reason, help=way_out))
+        else:
+            made = replace(made, asynchronous=True)
+    if copy is not None:
+        per_thread.together(context, copy.span, "T.Parallel")
+        context.out.append(copy)
+    else:
+        thread_loops.nest(context, made, path)
+
+
+def _nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> _Nest:
+    """Loops directly inside each other are one nest; a T.vectorized at the end may have binds before it."""
+    with context.held():
+        call = bind(NESTS[path], *evaluate.arguments(context, iterable), iterable.span)
+    head = nest_header(call, context.warn)
+    names = target_names(node.target, len(head.bounds))
+    nest = _Nest(names, head.bounds, node.body, head.width, head.asynchronous, head.layout)
+    *before, last = node.body
+    if not isinstance(last, ast.For) or not isinstance(last.iterable, ast.Call):
+        return nest
+    inner = evaluate.callee(context, last.iterable)
+    binds = all(isinstance(s, ast.Assign | ast.AnnotatedAssign) and _names_only(s) for s in before)
+    if inner not in NESTS or (before and (inner == "T.Parallel" or not binds)):
+        return nest
+    # The inner extents may not depend on the outer variables, so they are evaluated out here.
+    more = _nest(context, last, last.iterable, inner)
+    for key in ("coalesced_width", "loop_layout", "prefer_async"):
+        given = next((k for k in last.iterable.keywords if k.name == key), None)
+        if given is not None and path != "T.vectorized":
+            fail(
+                "wrong-argument",
+                f"`{key}` belongs to the outermost loop of a nest",
+                given.span,
+                secondary=(Label(iterable.span, "the outermost loop"),),
+                help="one loop decides for all that are directly inside it: move it there",
+            )
+    return _Nest(
+        names + more.names, head.bounds + more.bounds, (*before, *more.body), head.width or more.width,
+        head.asynchronous, head.layout,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """Variables, first and last value + 1 of each, and innermost body of elementwise loops; `asynchronous` is where
+    that is asked for."""
+
+    names: tuple[ast.Name, ...]
+    bounds: tuple[tuple[int, int | Expr], ...]
+    body: tuple[ast.Stmt, ...]
+    width: int | None
+    asynchronous: Span | None
+    layout: LoopLayout | None
+
+    def at_once(self, place: int) -> int:
+        """How many iterations of a loop make a step where their number is not known: in the last loop, some for each
+        thread."""
+        if place < len(self.bounds) - 1:
+            return 1
+        return max(_AT_ONCE // (self.width or 1), 1) * (self.width or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The steps of a nest along an extent known at run time only, `size` iterations each; `var` is the first."""
+
+    var: Var
+    size: int
+    stop: Expr
+
+
+def _names_only(node: ast.Assign | ast.AnnotatedAssign) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else (node.target,)
+    return all(isinstance(t, ast.Name) for t in targets)

@@ -1,0 +1,233 @@
+"""Operations on tiles and elements, as the statements that they make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.frontend.sema import evaluate, explicit_roles as roles, per_thread, pipelines
+from tilec.frontend.sema.bounds import check_access, check_box, check_loads
+from tilec.frontend.sema.calls import unknown
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.stores import place, put
+from tilec.frontend.syntax import ast
+from tilec.ir.affine import add
+from tilec.ir.tile import Buffer, Expr, Load, Region, Store, TileOp, Var, integer
+from tilec.ops import registry
+from tilec.ops.barriers import TAKING_BARRIERS
+from tilec.ops.device_assert import DeviceAssert
+from tilec.ops.dp4a import dp4a
+from tilec.ops.reducer import contribution, update
+from tilec.ops.signature import Argument, Call, as_expr, bind, ignored
+from tilec.ops.values import Access, Value
+from tilec.passes.analysis.usage import expressions
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+_OWN = ("T.fill", "T.clear", "T.copy")
+"""The operations on tiles that a thread can do on an array of its own."""
+_ON_TENSOR_MEMORY = (
+    "T.tcgen05_gemm", "T.copy", "T.tcgen05_gemm_blockscaled", "T.tcgen05_cp_warpx4", "T.gemm", "T.clear", "T.fill",
+)  # fmt: skip
+"""Those that tiles in tensor memory can be given to."""
+
+
+def spelling_of(path: str | None) -> registry.Spelling | None:
+    """The operation of this name."""
+    return registry.spelling(path.removeprefix("T.")) if path is not None and path.startswith("T.") else None
+
+
+def operation(context: Context, spelling: registry.Spelling, path: str, node: ast.Call) -> None:
+    """The statements of an operation of `ops.registry`."""
+    arguments = evaluate.arguments(context, node)
+    if context.is_parallel and spelling.element is not None:
+        stores, _ = _checked(context, spelling.element(bind(spelling.signature, *arguments, node.span)), node.span)
+        context.out += stores
+        return
+    if path == "T.copy" and _copy_element(context, arguments, node.span):
+        return
+    if spelling.element is not None and _is_of_elements(arguments):
+        stores, given = _checked(context, spelling.element(bind(spelling.signature, *arguments, node.span)), node.span)
+        if any(per_thread.is_own(context, store) for store in stores):
+            _previous(context, stores, given, node.span)
+            return
+    if context.is_parallel:
+        fail(
+            "tile-op-in-parallel",
+            f"{path} works on whole tiles and cannot stand inside {context.nest_name}",
+            node.span,
+            help="move it out of the loop, or write the elements out",
+        )
+    pipelines.with_barrier(path, arguments)
+    call = bind(spelling.signature, *arguments, node.span)
+    _check_tile(spelling.signature.name, arguments, node.span)
+    op = spelling.check(call)
+    for region in op.regions if not context.guards else ():
+        if region.buffer.scope != "global":
+            check_box(region, context.ranges)
+    for found in ignored(call, spelling.signature):
+        context.warn(found)
+    if any(region.buffer.scope == "local" for region in op.regions):
+        _own_tile(context, op)
+        return
+    if isinstance(op, DeviceAssert):
+        context.out.append(per_thread.asserted(context, op))
+        return
+    op = roles.met(context, pipelines.on_stages(context, op, arguments))
+    own = roles.by_threads(context, op)
+    if own is None:
+        per_thread.together(context, node.span, path)
+    for expr in expressions(op):
+        per_thread.alike(context, expr, node.span, f"where {path} is done")
+        check_loads(context, expr, node.span)
+    context.out.append(own or op)
+
+
+def element_value(context: Context, path: str, node: ast.Call) -> Value:
+    """The value of an operation on single elements that gives one; any other name has no value."""
+    spelling = spelling_of(path)
+    if spelling is None or spelling.element is None:
+        return unknown(context, path, node)
+    call = bind(spelling.signature, *evaluate.arguments(context, node), node.span)
+    stores, given = _checked(context, spelling.element(call), node.span)
+    if context.is_parallel:
+        context.out += stores
+        if given is not None:
+            return given
+        if "return_prev" in (p.name for p in spelling.signature.parameters):
+            fail("not-a-value", f"{path} gives no value", node.span, help="pass return_prev=True")
+    elif given is not None and any(per_thread.is_own(context, store) for store in stores):
+        return _previous(context, stores, given, node.span)
+    return unknown(context, path, node)
+
+
+def dot(context: Context, call: Call) -> None:
+    """T.dp4a, as the store that it makes."""
+    store = dp4a(call)
+    check_access(context, Access(store.buffer, store.indices), call.span, "written")
+    check_loads(context, store.value, call.span)
+    place(context, (store,), per_thread.is_own(context, store), call.span)
+
+
+def contribute(context: Context, call: Call) -> None:
+    """T.reducer_update, as an atomic store to the parts."""
+    access, value = update(call)
+    reducer = context.reducers.get(access.buffer.name)
+    if reducer is None:
+        call.refuse("target", "an element of what T.alloc_reducer made")
+        return
+    if not context.is_parallel:
+        fail(
+            "fragment-index",
+            f"{call.name} stands outside T.Parallel",
+            call.span,
+            "its threads share the additions out",
+            help="write `for i in T.Parallel(n):` around it",
+        )
+    check_access(context, access, call.span, "written")
+    store = contribution(reducer, access, value, call)
+    check_loads(context, store.value, call.span)
+    context.out.append(store)
+
+
+def _copy_element(context: Context, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> bool:
+    """`T.copy(A[i], B[j])` with neither side a box is a store of one element."""
+    values = [a.value for a in arguments[0]]
+    if arguments[1] or len(values) != 2:
+        return False
+    source, destination = values
+    if not isinstance(source, Access) or not isinstance(destination, Access):
+        return False
+    if source.has_extent or destination.has_extent:
+        return False
+    check_access(context, source, arguments[0][0].span, "read")
+    check_access(context, destination, arguments[0][1].span, "written")
+    put(context, destination, Argument(as_expr(arguments[0][0]), span), span)
+    return True
+
+
+def _checked(context: Context, made: tuple[Store, ...], span: Span) -> tuple[tuple[Store, ...], Var | None]:
+    """The stores of an operation on single elements, and the variable that gets what was there before."""
+    given: Var | None = None
+    stores: list[Store] = []
+    for store in made:
+        if store.previous is not None:
+            given = Var(context.unique.take("previous"), store.previous.dtype)
+            store = replace(store, previous=given)
+        check_access(context, Access(store.buffer, store.indices), span, "written")
+        for expr in (*store.indices, store.value):
+            check_loads(context, expr, span)
+        stores.append(store)
+    return tuple(stores), given
+
+
+def _is_of_elements(arguments: tuple[list[Argument], dict[str, Argument]]) -> bool:
+    """Whether an operation is given single elements, of which each thread may have one of its own."""
+    parts = [a.value for a in (*arguments[0], *arguments[1].values())]
+    if not parts or not isinstance(parts[0], Access):
+        return False
+    return not any(isinstance(v, Buffer) or (isinstance(v, Access) and v.has_extent) for v in parts)
+
+
+def _previous(context: Context, stores: tuple[Store, ...], given: Var | None, span: Span) -> Value:
+    """What the threads get back, kept where the statements after this one find it."""
+    if given is None:
+        per_thread.each_thread(context, stores, span)
+        return None
+    held = per_thread.local(context, "previous", (1,), given.dtype, span)
+    per_thread.each_thread(context, (*stores, Store(held, (integer(0),), given, span)), span)
+    return Load(held, (integer(0),))
+
+
+def _check_tile(name: str, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> None:
+    """Of an array of which every thread has its own only some operations make sense; of barriers, those of theirs
+    do, which look for themselves."""
+    for argument in (*arguments[0], *arguments[1].values()):
+        value = argument.value.buffer if isinstance(argument.value, Access) else argument.value
+        if isinstance(value, Buffer) and value.scope == "barrier" and name not in TAKING_BARRIERS:
+            fail(
+                "wrong-scope",
+                f"{name} of a barrier",
+                argument.span,
+                f"{value.name} holds no values",
+                secondary=(Label(value.span, "from here"),),
+                help="write T.barrier_arrive or T.barrier_wait",
+            )
+        if isinstance(value, Buffer) and value.scope == "tmem" and name not in _ON_TENSOR_MEMORY:
+            fail(
+                "wrong-scope",
+                f"{name} of a tile in tensor memory",
+                argument.span,
+                f"{value.name} is written by T.gemm or T.tcgen05_gemm, and read by T.copy to a fragment",
+                secondary=(Label(value.span, "from here"),),
+                help="T.copy it to a fragment first",
+            )
+        if isinstance(value, Buffer) and value.scope == "local" and name not in _OWN:
+            fail(
+                "thread-dependent",
+                f"{name} works on tiles of the whole block",
+                argument.span,
+                f"{value.name} is an array of each thread",
+                secondary=(Label(value.span, "from here"),),
+                help="allocate it with T.alloc_fragment",
+            )
+
+
+def _own_tile(context: Context, op: TileOp) -> None:
+    """T.fill or T.copy of an array of which every thread has its own: element by element."""
+    *sources, destination = op.regions
+    variables = tuple(Var(context.unique.take("element")) for _ in destination.shape)
+    loads = tuple(Load(source.buffer, _element(source, variables)) for source in sources)
+    store = op.element(_element(destination, variables), loads)
+    per_thread.each_thread(context, (store,), op.span, variables, destination.shape)
+
+
+def _element(region: Region, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
+    """The element of a box at these places along its dimensions, those of extent 1 skipped."""
+    if all(extent == 1 for extent in region.extent):
+        return region.start
+    walked = iter(variables)
+    moving = (
+        add(start, next(walked)) if extent != 1 else start
+        for start, extent in zip(region.start, region.extent, strict=True)
+    )
+    return tuple(moving)

@@ -1,0 +1,51 @@
+"""What a variable or an element gets."""
+
+from __future__ import annotations
+
+from tilec.frontend.sema import per_thread
+from tilec.frontend.sema.context import Context
+from tilec.ir.tile import Buffer, Parallel, Stmt, Store, Var, integer
+from tilec.ops.signature import Argument, as_expr
+from tilec.ops.values import EXPR_TYPES, Access
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+
+def set_variable(context: Context, buffer: Buffer, argument: Argument, span: Span) -> None:
+    """Every thread sets its copy: all alike, or each its own."""
+    value = as_expr(argument, buffer.dtype)
+    if buffer.scope == "local":
+        put(context, Access(buffer, (integer(0),)), Argument(value, argument.span), span)
+        return
+    if context.masks or per_thread.is_varying(context, value):
+        context.differing.add(buffer.span)
+        return
+    if context.is_parallel:
+        fail(
+            "wrong-scope",
+            f"{buffer.name} is set inside {context.nest_name}",
+            span,
+            "each element of the loop would set it",
+            secondary=(Label(buffer.span, "one for the whole block"),),
+            help="use a fragment, and T.reduce_sum or its like",
+        )
+    each = Var(context.unique.take(f"{buffer.name}_copy"))
+    context.out.append(Parallel((each,), (1,), (Store(buffer, (each,), value, span),), span))
+
+
+def put(context: Context, access: Access, argument: Argument, span: Span) -> None:
+    """An element gets a value."""
+    indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
+    store = Store(access.buffer, indices, as_expr(argument, access.buffer.dtype), span)
+    place(context, (store,), per_thread.is_own(context, store), span)
+
+
+def place(context: Context, statements: tuple[Stmt, ...], is_own: bool, span: Span) -> None:
+    """Statements on elements: inside T.Parallel by whoever has the element, elsewhere by each thread where they are its
+    own, or else by one of them."""
+    if context.is_parallel:
+        context.out += statements
+    elif is_own:
+        per_thread.each_thread(context, statements, span)
+    else:
+        context.out.append(Parallel((Var(context.unique.take("once")),), (1,), statements, span))

@@ -1,0 +1,158 @@
+"""Values that ask which thread or block this is, and what threads find out together."""
+
+from __future__ import annotations
+
+import math
+
+from tilec.frontend.sema import per_thread
+from tilec.frontend.sema.context import Context
+from tilec.ir.groups import WARP_THREADS, WARPGROUP_WARPS
+from tilec.ir.tile import ONCE, RANK, THREAD, Binary, Bind, Expr, Var, integer
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.signature import Argument, Call
+from tilec.ops.values import Value
+from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.support.diagnostics import fail
+from tilec.support.source import Span
+
+
+def with_others(context: Context, call: Call) -> Expr:
+    """The value of a call of `ops.warp_functions`, computed here and once, by all threads."""
+    function = WARP_FUNCTIONS[call.name]
+    if context.is_parallel and (function.is_block_wide or context.guards):
+        fail(
+            "thread-dependent",
+            f"{call.name} stands under a condition inside T.Parallel" if context.guards else
+            f"{call.name} stands inside T.Parallel or T.vectorized",
+            call.span,
+            "all threads that have elements do it together",
+            help="write it outside, or in T.serial",
+        )  # fmt: skip
+    if context.is_parallel:
+        var = Var(context.unique.take(f"{ONCE}_{call.name.removeprefix('T.')}"), function.build(call, None).dtype)
+        context.out.append(Bind(var, function.build(call, None), call.span))
+        return var
+    if function.is_block_wide:
+        per_thread.together(context, call.span, call.name)
+        if context.role is not None:
+            fail(
+                "thread-dependent",
+                f"{call.name} stands under T.ws",
+                call.span,
+                "all threads of the block do it together",
+                help="move it out of the block, or use its like for a warp",
+            )
+    running: Expr | None = None
+    for mask in context.masks:
+        running = mask if running is None else Binary("and", running, mask, BOOL)
+    value = function.build(call, running)
+    return per_thread.named(context, call.name.removeprefix("T."), value, call.span)
+
+
+def check_launched(context: Context, span: Span) -> None:
+    """Refuse what asks for the threads before there are any."""
+    if not context.is_launched:
+        fail(
+            "misplaced-statement",
+            "this belongs inside `with T.Kernel(…):`",
+            span,
+            "T.Kernel says how many threads and blocks there are",
+        )
+
+
+def place(context: Context, call: Call) -> Value:
+    """The value of a name of `ops.threads`."""
+    check_launched(context, call.span)
+    name = call.name.removeprefix("T.")
+    match name:
+        case "get_thread_binding":
+            return thread_index(context, _dimension(call, 3))
+        case "get_thread_bindings":
+            return tuple(thread_index(context, d) for d in range(3))
+        case "get_thread_extent":
+            return context.thread_extents[_dimension(call, 3)]
+        case "get_thread_extents":
+            return context.thread_extents
+        case "get_block_binding":
+            return context.blocks[_dimension(call, len(context.blocks))][0]
+        case "get_block_bindings":
+            return tuple(var for var, _ in context.blocks)
+        case "get_block_extent":
+            return context.blocks[_dimension(call, len(context.blocks))][1]
+        case "get_block_extents":
+            return tuple(extent for _, extent in context.blocks)
+        case "block_rank_in_cluster":
+            context.ranges[RANK.name] = (0, context.cluster.blocks - 1)
+            return RANK if context.cluster.blocks > 1 else 0
+        case "get_cluster_block_nums":
+            return context.cluster.blocks
+        case "get_lane_idx":
+            return _digit(THREAD, _warp_size(call))
+        case "get_warp_idx" | "get_warp_idx_sync":
+            return _quotient(THREAD, _warp_size(call))
+        case "get_warp_group_idx":
+            warps = call["warps_per_group"].value
+            if warps is not None and (not isinstance(warps, int) or warps < 1):
+                call.refuse("warps_per_group", "a number of warps")
+            assert warps is None or isinstance(warps, int)
+            return _quotient(THREAD, _warp_size(call) * (warps or WARPGROUP_WARPS))
+        case "shuffle_elect":
+            extent = call.integer("thread_extent")
+            if extent < 0 or extent % WARP_THREADS:
+                call.refuse("thread_extent", "a number of threads in whole warps, or 0")
+            return Binary("eq", _digit(THREAD, extent) if extent else THREAD, integer(0), BOOL)
+        case _:
+            return _bound_index(context, call)
+
+
+def thread_index(context: Context, dim: int) -> Value:
+    """The thread's digit along x, y or z, of which x moves fastest."""
+    below, extent = math.prod(context.thread_extents[:dim]), context.thread_extents[dim]
+    if extent == 1:
+        return 0
+    is_last = below * extent == math.prod(context.thread_extents)
+    whole = _quotient(THREAD, below) if below > 1 else THREAD
+    return whole if is_last else _digit(whole, extent)
+
+
+def _dimension(call: Call, count: int) -> int:
+    dim = call.integer("dim")
+    if not 0 <= dim < count:
+        call.refuse("dim", f"0 to {count - 1}" if count > 1 else "0")
+    return dim
+
+
+def _warp_size(call: Call) -> int:
+    if call["warp_size"].value not in (None, WARP_THREADS):
+        call.refuse("warp_size", f"{WARP_THREADS}")
+    return WARP_THREADS
+
+
+def _bound_index(context: Context, call: Call) -> Value:
+    """T.thread_binding(n, thread="threadIdx.x"), or with a start, which is 0."""
+    given = [call["start"], call["stop"], call["thread"]]
+    if isinstance(given[1].value, str):  # T.thread_binding(n, "threadIdx.x")
+        given = [given[0], Argument(None, call.span), given[1]]
+    axes = {f"threadIdx.{axis}": d for d, axis in enumerate("xyz")}
+    thread = given[2].value
+    if not isinstance(thread, str) or thread not in axes:
+        call.refuse("thread", '"threadIdx.x", "threadIdx.y" or "threadIdx.z"')
+    dim = axes[str(thread)]
+    start, stop = (0, given[0]) if given[1].value is None else (given[0].value, given[1])
+    if start != 0 or stop.value != context.thread_extents[dim]:
+        fail(
+            "wrong-argument",
+            f"T.thread_binding runs over all threads along {str(thread)[-1]}",
+            stop.span,
+            f"T.Kernel has {context.thread_extents[dim]}",
+            help=f"write T.get_thread_binding({dim})",
+        )
+    return thread_index(context, dim)
+
+
+def _quotient(value: Expr, divisor: int) -> Expr:
+    return Binary("floordiv", value, integer(divisor), INT32)
+
+
+def _digit(value: Expr, extent: int) -> Expr:
+    return Binary("floormod", value, integer(extent), INT32)

@@ -1,0 +1,135 @@
+"""What the fields of an operation's class say: which of them are regions, and what the others are by default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from tilec.support.diagnostics import InternalError
+from tilec.support.records import dataclass
+
+REQUIRED = object()
+"""In the place of the default of a field that has none."""
+BY_PASSES = {"by": "passes"}
+"""The metadata of a field that no kernel says: what passes find out and note there."""
+_OF_EACH = ("span", "versions")
+"""Fields of every operation, which are neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Marks a field as a region, and says where that may lie: `Annotated[Region, In(("shared", "fragment"))]`."""
+
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A field that is a region, or None where `optional`; with `many`, all regions that are left."""
+
+    name: str
+    scopes: tuple[str, ...]
+    optional: bool
+    many: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """`attributes` are sorted, each with its default, or `REQUIRED`; `expressions` are those of them that may hold one;
+    `read` gives an operation's regions."""
+
+    operands: tuple[Operand, ...]
+    attributes: tuple[tuple[str, Any], ...]
+    expressions: tuple[str, ...]
+    read: Callable[[Any], tuple[Any, ...]]
+
+    def bind(self, regions: tuple[Any, ...]) -> dict[str, Any]:
+        """Regions by their fields."""
+        made: dict[str, Any] = {}
+        for place, operand in enumerate(self.operands):
+            if operand.many:
+                made[operand.name] = regions[place:]
+            elif place < len(regions) or operand.optional:
+                made[operand.name] = regions[place] if place < len(regions) else None
+        if len(self.read_names(made)) != len(regions):
+            raise InternalError(f"{len(regions)} regions for the fields {', '.join(o.name for o in self.operands)}")
+        return made
+
+    def read_names(self, made: dict[str, Any]) -> list[Any]:
+        """The regions of these fields, in order."""
+        found: list[Any] = []
+        for operand in self.operands:
+            value: Any = made.get(operand.name)
+            found += value if operand.many else () if value is None else (value,)
+        return found
+
+
+_SHAPES: dict[object, Shape] = {}
+
+
+def shape_of(operation: type) -> Shape:
+    """What the fields of the class say."""
+    found = _SHAPES.get(operation)
+    if found is None:
+        found = _SHAPES[operation] = _shape(operation)
+    return found
+
+
+def _shape(operation: Any) -> Shape:
+    hints = get_type_hints(operation, include_extras=True)
+    operands: list[Operand] = []
+    attributes: list[tuple[str, Any]] = []
+    for f in fields(operation):
+        if (operand := _operand(f.name, hints[f.name])) is not None:
+            operands.append(operand)
+        elif f.name not in _OF_EACH:
+            attributes.append((f.name, REQUIRED if f.default is MISSING else f.default))
+    attributes.sort(key=lambda item: item[0])
+    expressions = tuple(key for key, _ in attributes if any(map(is_dataclass, _parts(hints[key]))))
+    return Shape(tuple(operands), tuple(attributes), expressions, _reader(operands))
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    """The types that a type is made of."""
+    if get_origin(hint) is Annotated:
+        yield from _parts(get_args(hint)[0])
+    elif get_origin(hint) in (Union, UnionType):
+        for part in get_args(hint):
+            yield from _parts(part)
+    else:
+        yield hint
+
+
+def _operand(name: str, hint: Any) -> Operand | None:
+    is_union = get_origin(hint) in (Union, UnionType)
+    optional = is_union and NoneType in get_args(hint)
+    kind = next(a for a in get_args(hint) if a is not NoneType) if is_union else hint
+    many = get_origin(kind) is tuple
+    member = get_args(kind)[0] if many else kind
+    if get_origin(member) is not Annotated:
+        return None
+    places = [place for place in member.__metadata__ if isinstance(place, In)]
+    return Operand(name, places[0].scopes, optional, many) if places else None
+
+
+def _reader(operands: list[Operand]) -> Callable[[Any], tuple[Any, ...]]:
+    names = [operand.name for operand in operands]
+    if not operands:
+        return lambda op: ()
+    if len(names) == 1 and operands[0].many:
+        return attrgetter(*names)
+    if not any(operand.optional or operand.many for operand in operands):
+        read = attrgetter(*names)
+        return read if len(names) > 1 else lambda op: (read(op),)
+
+    def gathered(op: Any) -> tuple[Any, ...]:
+        found: list[Any] = []
+        for operand in operands:
+            value = getattr(op, operand.name)
+            found += value if operand.many else () if value is None else (value,)
+        return tuple(found)
+
+    return gathered

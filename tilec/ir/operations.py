@@ -1,0 +1,83 @@
+"""The operations of tile IR by their names, and how one is made of what its text says.
+
+Their classes stand in `ops`, which registers them here: neither text nor parser knows any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+from tilec.ir.operation_fields import BY_PASSES, REQUIRED, shape_of
+from tilec.ir.text import show_region
+from tilec.ir.tile import Attr, Region, TileOp
+from tilec.support import schema
+from tilec.support.source import Span
+
+_CLASSES: dict[str, type[TileOp]] = {}
+
+
+def add_operation(operation: type[TileOp]) -> None:
+    """Make a class known under its name."""
+    assert _CLASSES.setdefault(operation.name, operation) is operation, f"two operations are called {operation.name}"
+
+
+def make(name: str, regions: tuple[Region, ...], attributes: Mapping[str, Attr], span: Span) -> TileOp:
+    """The operation of this name. Raises `SchemaError` where its class has other fields, or fields of other types."""
+    if name not in _CLASSES:
+        raise schema.SchemaError(f"there is no operation '{name}'")
+    operation = _CLASSES[name]
+    wanted = shape_of(operation)
+    count_regions(operation, len(regions))
+    defaults = dict(wanted.attributes)
+    for key in attributes:
+        if key not in defaults:
+            raise schema.SchemaError(f"{name}: '{key}' is not known here")
+    for key, default in wanted.attributes:
+        if default is REQUIRED and key not in attributes:
+            raise schema.SchemaError(f"{name}: '{key}' is missing")
+    made: Any = operation
+    result: TileOp = made(**wanted.bind(regions), **attributes, span=span)
+    check(result)
+    return result
+
+
+def check(op: TileOp) -> None:
+    """Raises `SchemaError` where a field holds what its type does not allow."""
+    count_regions(type(op), len(op.regions))
+    check_scopes(op)
+    check_attributes(op)
+
+
+def count_regions(operation: type[TileOp], found: int) -> None:
+    """Raises `SchemaError` where the class does not take so many."""
+    operands = shape_of(operation).operands
+    fewest = sum(not operand.optional and not operand.many for operand in operands)
+    most = "more" if any(operand.many for operand in operands) else str(len(operands))
+    if found < fewest or (most != "more" and found > len(operands)):
+        count = most if most == str(fewest) else f"{fewest} or {most}"
+        raise schema.SchemaError(f"{operation.name} has {found} regions, expected {count}")
+
+
+def check_scopes(op: TileOp) -> None:
+    """Raises `SchemaError` where a region lies in memory that its field does not allow."""
+    operands = shape_of(type(op)).operands
+    for place, region in enumerate(op.regions):
+        scopes = operands[min(place, len(operands) - 1)].scopes
+        if region.buffer.scope not in scopes:
+            expected = " or ".join(scopes)
+            raise schema.SchemaError(f"{op.name}: {show_region(region)} is {region.buffer.scope}, expected {expected}")
+
+
+def check_attributes(op: TileOp) -> None:
+    """Raises `SchemaError` where an attribute is not what the type of its field allows."""
+    hints = get_type_hints(type(op), include_extras=True)
+    for key, _ in shape_of(type(op)).attributes:
+        schema.read(hints[key], getattr(op, key), f"{op.name}.{key}")
+
+
+def by_passes(op: TileOp) -> str | None:
+    """A field that is set although only passes set it; None where there is none."""
+    own = (f for f in fields(op) if f.metadata == BY_PASSES)
+    return next((f.name for f in own if getattr(op, f.name) != f.default), None)

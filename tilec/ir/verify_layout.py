@@ -1,0 +1,230 @@
+"""What holds of the layouts of a kernel's tiles, checked independently of the passes that choose them.
+
+1. Every tile that a statement touches has a layout, of its own shape and element size, and no other one: registers or
+   shared memory, as its scope says.
+2. Registers of a fragment hold each of its elements in the same number of threads, once in each, and no thread is
+   without its part: the threads of a layout are those of the kernel.
+3. No two elements of a shared tile have a byte in common; all lie within what the tile takes, whole chunks of 16 bytes
+   where they are swizzled, and where a swizzle begins anew each copy may begin.
+4. A nest runs each of its iterations, in so many threads, by all threads of the kernel.
+5. What a nest reads and sets of a fragment by its own variables lies in the registers of the thread that does it.
+
+Layouts are made of digits, each of which moves along one dimension, so that these are questions about one dimension at
+a time; nothing here looks at every element but of a placement that a person gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from itertools import product
+
+from tilec.ir.layout import Axis, Fragment, SharedLayout
+from tilec.ir.placement import places
+from tilec.ir.tile import (
+    THREAD,
+    Binary,
+    Bind,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Print,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    While,
+    walk,
+    walk_expr,
+)
+
+SWIZZLES = (0, 32, 64, 128)
+CHUNK_BYTES = 16
+REGISTERS = ("fragment", "local", "reducer")
+"""The scopes whose elements lie in registers."""
+
+
+def layout_violations(
+    kernel: Kernel,
+    fragments: Mapping[str, Fragment],
+    shared: Mapping[str, SharedLayout],
+    swept: Callable[[Parallel], Fragment],
+) -> Iterator[str]:
+    """Every broken promise, in words. `swept` says which thread runs which iterations of a nest."""
+    for buffer in _touched(kernel):
+        if buffer.scope in REGISTERS:
+            found = fragments.get(buffer.name)
+            if found is None or buffer.name in shared:
+                yield f"{buffer.name} has no registers"
+            else:
+                yield from _fragment(buffer, found, kernel.threads)
+        elif buffer.scope == "shared":
+            place = shared.get(buffer.name)
+            if place is None or buffer.name in fragments:
+                yield f"{buffer.name} has no place in shared memory"
+            else:
+                yield from _shared(buffer, place)
+    for nest in walk(kernel.body):
+        if isinstance(nest, Parallel):
+            for said in _nest(nest, swept(nest), fragments, kernel.threads):
+                yield f"line {nest.span.line}: {said}"
+
+
+def _touched(kernel: Kernel) -> dict[Buffer, None]:
+    """The tiles that statements read and write, in the order of the text."""
+    found: dict[Buffer, None] = {}
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, TileOp):
+            found |= dict.fromkeys(region.buffer for region in stmt.regions)
+        if isinstance(stmt, Store):
+            found[stmt.buffer] = None
+        for load in _loads(stmt):
+            found[load.buffer] = None
+    return found
+
+
+def _loads(stmt: Stmt) -> Iterator[Load]:
+    """What a statement itself reads one element of."""
+    exprs: tuple[Expr, ...]
+    match stmt:
+        case TileOp(regions=regions):
+            exprs = (*(start for region in regions for start in region.start), *stmt.expressions)
+        case Store(indices=indices, value=value):
+            exprs = (*indices, value)
+        case Print(values=values):
+            exprs = values
+        case Bind(value=value):
+            exprs = (value,)
+        case For(start=start, stop=stop):
+            exprs = (start, stop)
+        case If(condition=condition) | While(condition=condition):
+            exprs = (condition,)
+        case _:
+            exprs = ()
+    return (e for x in exprs for e in walk_expr(x) if isinstance(e, Load))
+
+
+# ---- registers -------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _sums(axes: tuple[Axis, ...], dim: int) -> tuple[int, ...]:
+    """What the digits of a dimension come to, in all combinations."""
+    steps = (range(0, a.size * a.stride, a.stride) for a in axes if a.dim == dim and a.size > 1)
+    return tuple(map(sum, product(*steps)))
+
+
+def _fragment(buffer: Buffer, layout: Fragment, threads: int) -> Iterator[str]:
+    if layout.shape != buffer.shape:
+        yield f"{buffer.name} is {buffer.shape}, its layout {layout.shape}"
+    else:
+        yield from (f"{buffer.name}: {said}" for said in _digits(layout, layout.shape, threads))
+
+
+def _digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> Iterator[str]:
+    """Promises 2 and 4."""
+    axes = (*layout.threads, *layout.registers)
+    if any(a.size < 1 or (a.dim >= 0 and a.size > 1 and a.stride < 1) or a.dim >= len(extents) for a in axes):
+        yield "a digit does not move along one of its dimensions"
+        return
+    if layout.thread_count != threads:
+        yield f"its layout is for {layout.thread_count} threads, there are {threads}"
+    if any(a.dim < 0 and a.size > 1 for a in layout.registers):
+        yield "a thread has several registers for one element"
+    for dim, extent in enumerate(extents):
+        found = _sums(axes, dim)
+        if len(set(found)) < len(found):
+            yield f"an element of dimension {dim} has two places"
+        if not set(range(extent)) <= set(found):
+            yield f"not all {extent} of dimension {dim} have a place"
+
+
+# ---- shared memory ---------------------------------------------------------------------------------------------------
+
+
+def _shared(buffer: Buffer, layout: SharedLayout) -> Iterator[str]:
+    name = buffer.name
+    if layout.shape != buffer.shape or layout.element_bytes * 8 != max(buffer.dtype.bits, 8):
+        yield f"{name} is {buffer.dtype}{list(buffer.shape)}, its layout {layout.element_bytes} bytes × {layout.shape}"
+        return
+    if layout.copies < 1 or layout.swizzle not in SWIZZLES:
+        yield f"{name} has {layout.copies} copies, swizzled by {layout.swizzle} bytes"
+    elements = layout.rows * layout.shape[-1]
+    if layout.placement is not None:
+        given = layout.placement
+        found = places(given)
+        if given.shape != layout.shape or layout.swizzle or layout.panel != layout.shape[-1]:
+            yield f"{name} is placed, and swizzled or cut into panels too"
+        elif len(set(found)) < len(found) or min(found) < 0 or max(found) >= given.size:
+            yield f"{name}: two elements share a place, or one lies outside {given.size} places"
+        return
+    if layout.panel < 1 or layout.shape[-1] % layout.panel:
+        yield f"{name}: rows of {layout.shape[-1]} elements are not made of panels of {layout.panel}"
+    elif layout.copy_bytes < elements * layout.element_bytes:
+        yield f"{name}: {elements} elements do not fit {layout.copy_bytes} bytes"
+    elif layout.swizzle and (layout.row_bytes % CHUNK_BYTES or layout.panel_bytes % layout.swizzle):
+        yield f"{name}: a swizzle of {layout.swizzle} bytes leaves rows of {layout.row_bytes}"
+    elif layout.copies > 1 and layout.swizzle and layout.copy_bytes % (8 * layout.swizzle):
+        yield f"{name}: a copy begins where the swizzle of the one before it goes on"
+
+
+# ---- nests -----------------------------------------------------------------------------------------------------------
+
+
+def _nest(nest: Parallel, layout: Fragment, fragments: Mapping[str, Fragment], threads: int) -> Iterator[str]:
+    extents = (threads, *nest.extents[1:]) if nest.is_per_thread else nest.extents
+    if layout.shape != extents:
+        yield f"a nest over {extents} is swept as {layout.shape}"
+        return
+    yield from (f"the nest: {said}" for said in _digits(layout, extents, threads))
+    seen: set[tuple[Buffer, tuple[Expr, ...]]] = set()
+    for stmt in walk(nest.body):
+        uses = [(load.buffer, load.indices) for load in _loads(stmt)]
+        if isinstance(stmt, Store) and stmt.atomic is None:
+            uses.append((stmt.buffer, stmt.indices))
+        for buffer, indices in uses:
+            if buffer.scope == "fragment" and buffer.name in fragments and (buffer, indices) not in seen:
+                seen.add((buffer, indices))
+                yield from _own(buffer, indices, nest, layout, fragments[buffer.name])
+
+
+def _own(buffer: Buffer, indices: tuple[Expr, ...], nest: Parallel, layout: Fragment, held: Fragment) -> Iterator[str]:
+    """Promise 5, of one use. An index that is more than a variable, or the number of its group, says nothing."""
+    for dim, index in enumerate(indices):
+        match index:
+            case Var():
+                var, by = index, 1
+            case Binary(op="floordiv", a=Var() as var, b=Const(value=number)):
+                by = int(number)
+            case _:
+                return
+        if var not in nest.vars or var == THREAD:
+            return
+        along = nest.vars.index(var)
+        needed, mine = _sums(layout.registers, along), frozenset(_sums(held.registers, dim))
+        pairs = {
+            (there[along], here[dim])
+            for there, here in zip(_offsets(layout.threads, layout), _offsets(held.threads, held), strict=False)
+        }
+        last = nest.extents[along]
+        if any((at + step) // by - here not in mine for at, here in pairs for step in needed if at + step < last):
+            yield f"{buffer.name} is used where another thread has it"
+            return
+
+
+@lru_cache(maxsize=256)
+def _offsets(axes: tuple[Axis, ...], layout: Fragment) -> tuple[tuple[int, ...], ...]:
+    """What the digits of each thread add to each coordinate, in the threads' order."""
+    found: list[tuple[int, ...]] = [(0,) * len(layout.shape)]
+    for axis in axes:
+        found = [
+            tuple(c + digit * axis.stride if d == axis.dim else c for d, c in enumerate(one))
+            for digit in range(axis.size)
+            for one in found
+        ]
+    return tuple(found)

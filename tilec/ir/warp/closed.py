@@ -1,0 +1,128 @@
+"""The closed set of warp operations.
+
+Who asks something of each of them matches over it and ends in `assert_never`: the type checker then names every place
+where a new operation has no answer yet, and at run time one that is not in the set is refused rather than guessed at.
+"""
+
+from __future__ import annotations
+
+from typing import cast, get_args
+
+from tilec.ir.warp.operations import (
+    Branch,
+    Break,
+    CpAsync,
+    Elementwise,
+    Forever,
+    Let,
+    LoadMatrix,
+    Loop,
+    Mma,
+    Operation,
+    Pipeline,
+    Reduce,
+    StoreMatrix,
+    TensorCopy,
+    TensorLoad,
+    TensorMma,
+    TensorStore,
+    TmaLoad,
+    TmaStore,
+    Trap,
+    Wgmma,
+)
+from tilec.ir.warp.waits import (
+    Advance,
+    Arrive,
+    Await,
+    BarrierWait,
+    BarSync,
+    BulkWait,
+    ClusterArrive,
+    ClusterWait,
+    CopiesArrive,
+    CpAsyncCommit,
+    CpAsyncWait,
+    ExpectBytes,
+    GridControl,
+    GridSync,
+    NamedBarrier,
+    ProxyFence,
+    RingAcquire,
+    RingDrain,
+    RingFill,
+    RingRelease,
+    RingWait,
+    SetRegisters,
+    TensorArrive,
+    TensorFence,
+    TensorWait,
+    TryCancel,
+    TurnPass,
+    TurnWait,
+    WarpgroupSync,
+    WgmmaWait,
+)
+from tilec.support.diagnostics import InternalError
+
+AnyOperation = (
+    Advance
+    | Arrive
+    | Await
+    | BarSync
+    | BarrierWait
+    | Branch
+    | Break
+    | BulkWait
+    | ClusterArrive
+    | ClusterWait
+    | CopiesArrive
+    | CpAsync
+    | CpAsyncCommit
+    | CpAsyncWait
+    | Elementwise
+    | ExpectBytes
+    | Forever
+    | GridControl
+    | GridSync
+    | Let
+    | LoadMatrix
+    | Loop
+    | Mma
+    | NamedBarrier
+    | Pipeline
+    | ProxyFence
+    | Reduce
+    | RingAcquire
+    | RingDrain
+    | RingFill
+    | RingRelease
+    | RingWait
+    | SetRegisters
+    | StoreMatrix
+    | TensorArrive
+    | TensorCopy
+    | TensorLoad
+    | TensorMma
+    | TensorStore
+    | TmaLoad
+    | TmaStore
+    | Trap
+    | TryCancel
+    | TurnPass
+    | TurnWait
+    | WarpgroupSync
+    | Wgmma
+    | WgmmaWait
+    | TensorFence
+    | TensorWait
+)
+
+_KNOWN = frozenset(get_args(AnyOperation))
+
+
+def known(op: Operation) -> AnyOperation:
+    """The operation as one of the set. Raises `InternalError` for any other."""
+    if type(op) not in _KNOWN:
+        raise InternalError(f"what {type(op).__name__} touches is not said")
+    return cast(AnyOperation, op)

@@ -1,0 +1,219 @@
+"""What holds of a warp program from the moment that it is made, before any wait is placed in it: that all it speaks of
+is there. What its control flow does is for `ir.warp_verify`.
+
+1. Roles partition the threads of the block, as in promise 1 there; what all do in common, all threads do.
+2. A ring has versions, as many as each of its tiles; a tile is in one ring at most. What one role hands to another by a
+   ring's barriers is filled, awaited and released by somebody.
+3. A cursor walks through one ring, in one role, unless the kernel itself says which version it means.
+4. What an operation touches is a tensor of the kernel, a tile in shared or tensor memory, or a fragment of the program;
+   its tensor maps and barriers are the program's, and the thread that acts for others is one of the role.
+5. Loops go forwards; a pipeline has one steady state, over its own variable, and each of its guards stands in it.
+6. A variable is used only where it is declared: as a parameter or block index, by a loop around, or by a `Let` before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args
+
+from tilec.ir import warp
+from tilec.ir.tile import Bind, Buffer, Expr, If, Parallel, Print, Stmt, Store, Var, walk_expr
+from tilec.ir.warp import Cursor, Operation, Program, Role
+from tilec.ir.warp_effects import name_of, own_effects
+from tilec.ir.warp_structure import partition
+
+OF_THE_MACHINE = "%"
+"""How names begin that stand for what every thread knows of itself."""
+
+
+def declaration_violations(program: Program) -> Iterator[str]:
+    """Every broken promise, in words."""
+    yield from partition(program)
+    if program.common is not None and program.common.threads != program.threads:
+        yield f"all {program.threads} threads begin together, {program.common.threads} of them in common"
+    yield from _rings(program)
+    yield from _cursors(program)
+    known = _known(program)
+    for role in _roles(program):
+        for op in warp.walk(role.body):
+            for said in (*_operands(op, role, program, known), *_structure(op)):
+                yield f"role {role.name}, line {op.span.line}: {name_of(op)} {said}"
+        visible = {p.name for p in program.params if isinstance(p, Var)} | {v.name for v in program.block_vars}
+        yield from (f"role {role.name}, {said}" for said in _Scopes().body(role.body, visible))
+
+
+def _roles(program: Program) -> tuple[Role, ...]:
+    return program.roles if program.common is None else (program.common, *program.roles)
+
+
+# ---- rings and cursors -----------------------------------------------------------------------------------------------
+
+
+def _rings(program: Program) -> Iterator[str]:
+    names = [ring.name for ring in program.rings]
+    yield from (f"two rings are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
+    depths = {t.buffer.name: t.depth for t in program.shared} | {t.buffer.name: t.depth for t in program.tensor}
+    ringed: dict[str, str] = {}
+    for ring in program.rings:
+        if ring.depth < 1:
+            yield f"ring {ring.name} has {ring.depth} versions"
+        for name in ring.buffers:
+            if name not in depths:
+                yield f"ring {ring.name} has versions of {name}, which is no tile of the program"
+            elif depths[name] != ring.depth:
+                yield f"{name} has {depths[name]} versions, its ring {ring.name} {ring.depth}"
+            if ringed.setdefault(name, ring.name) != ring.name:
+                yield f"{name} is in two rings, {ringed[name]} and {ring.name}"
+    every = [op for role in _roles(program) for op in warp.walk(role.body)]
+    for ring in program.rings:
+        done = {type(op) for op in every if isinstance(op, _RING_OPERATIONS) and op.cursor.ring == ring.name}
+        if done and not ring.has_barriers:
+            yield f"ring {ring.name} has no barriers, and is handed on"
+        for needed in (warp.RingAcquire, warp.RingWait, warp.RingRelease):
+            if done and needed not in done:
+                yield f"ring {ring.name} is handed on without {needed.__name__}"
+
+
+_RING_OPERATIONS = (warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain)
+
+
+def _cursors(program: Program) -> Iterator[str]:
+    rings = {ring.name for ring in program.rings}
+    found: dict[str, tuple[Cursor, Role]] = {}
+    for role in _roles(program):
+        for op in warp.walk(role.body):
+            own = (op.cursor,) if isinstance(op, (*_RING_OPERATIONS, warp.Advance)) else ()
+            for cursor in (*op.cursors, *own):
+                if cursor.ring not in rings:
+                    yield f"cursor {cursor.name} is one of {cursor.ring}, which is no ring"
+                first, by = found.setdefault(cursor.name, (cursor, role))
+                if first.ring != cursor.ring or (first.index is None) != (cursor.index is None):
+                    yield f"two cursors are called {cursor.name}"
+                elif cursor.index is None and by is not role:
+                    yield f"roles {by.name} and {role.name} move one cursor, {cursor.name}"
+
+
+# ---- operands --------------------------------------------------------------------------------------------------------
+
+
+def _known(program: Program) -> frozenset[str]:
+    """The names of all that has elements; of a barrier its phase."""
+    found = [p.name for p in program.params if isinstance(p, Buffer)]
+    found += [tile.buffer.name for tile in program.shared]
+    found += [tile.buffer.name for tile in program.tensor]
+    found += [buffer.name for buffer, _ in program.fragments]
+    return frozenset((*found, *(barriers.name for barriers in program.barriers)))
+
+
+def _operands(op: Operation, role: Role, program: Program, known: frozenset[str]) -> Iterator[str]:
+    reads, writes, _, _ = own_effects(op)
+    for name in sorted((reads | writes | set(warp.scalar_reads(op))) - known):
+        yield f"touches {name}, which is not there"
+    tensor_map = getattr(op, "map", None)
+    if tensor_map is not None and tensor_map not in program.maps:
+        yield f"goes by {tensor_map.name}, which is no tensor map of the program"
+    barrier = getattr(op, "barrier", None)
+    if barrier is not None and barrier.name not in {barriers.name for barriers in program.barriers}:
+        yield f"signals {barrier.name}, which is no barrier of the program"
+    leader = getattr(op, "leader", None)
+    if leader is not None and not 0 <= leader < role.threads:
+        yield f"is by thread {leader} of {role.threads}"
+
+
+def _structure(op: Operation) -> Iterator[str]:
+    match op:
+        case warp.Loop(step=step, following=None) if step < 1:
+            yield f"has step {step}"
+        case warp.Pipeline(var=var, stages=stages, body=body):
+            steady = [inner for inner in body if isinstance(inner, warp.Loop) and inner.part == "steady"]
+            if len(steady) != 1 or steady[0].var != var:
+                yield f"over {var.name} has {len(steady)} steady states of its own"
+            for inner in body:
+                if isinstance(inner, warp.Branch) and inner.part == "guard" and not 0 <= inner.least <= stages + 1:
+                    yield f"of {stages} stages has a guard for {inner.least} trips"
+        case _:
+            return
+
+
+# ---- variables -------------------------------------------------------------------------------------------------------
+
+_EXPRESSIONS = get_args(Expr)
+
+
+class _Scopes:
+    """Variables that are used where nothing declares them."""
+
+    def body(self, body: tuple[Operation, ...], around: set[str]) -> Iterator[str]:
+        visible = set(around)
+        for op in body:
+            for name in sorted(_used(op) - visible):
+                yield f"line {op.span.line}: {name_of(op)} uses {name}, which is not declared there"
+            match op:
+                case warp.Let(var=var):
+                    visible.add(var.name)
+                case warp.Loop(var=var):
+                    for inner in op.bodies:
+                        yield from self.body(inner, visible | {var.name})
+                case warp.Pipeline(var=var, body=inner):
+                    yield from self.body(inner, visible | {var.name})
+                case _:
+                    for inner in warp.nested(op):
+                        yield from self.body(inner, visible)
+
+
+_SAY_NOTHING = ("var", "layout", "moment", "span")
+"""Fields whose variables are not read."""
+
+
+def _used(op: Operation) -> set[str]:
+    """The variables that an operation reads, but for those that it declares for itself and those of the machine."""
+    own: set[str] = set()
+    if isinstance(op, warp.Loop):
+        own.add(op.var.name)
+    if isinstance(op, warp.Let):
+        return _free(op.value)
+    if isinstance(op, warp.CpAsync) and isinstance(op.source, warp.Gather):
+        own |= {var.name for var in op.source.variables}
+    nested = warp.nested(op)
+    found: set[str] = set()
+    for part in fields(op):
+        value = getattr(op, part.name)
+        if part.name not in _SAY_NOTHING and not any(value is inner for inner in nested):
+            found |= _free(value)
+    return found - own
+
+
+def _free(value: Any) -> set[str]:
+    """The variables in whatever an operation consists of."""
+    if isinstance(value, _EXPRESSIONS):
+        found = {e.name for e in walk_expr(value) if isinstance(e, Var)}
+        return {name for name in found if not name.startswith(OF_THE_MACHINE)}
+    if isinstance(value, Parallel):
+        return _free_in_nest(value.body) - {var.name for var in value.vars}
+    if isinstance(value, Buffer | warp.TensorMap | warp.Following | warp.Phase):
+        return set()
+    if isinstance(value, tuple):
+        return set().union(*map(_free, value))
+    parts = fields(value) if is_dataclass(value) else ()
+    return set().union(*(_free(getattr(value, part.name)) for part in parts))
+
+
+def _free_in_nest(body: tuple[Stmt, ...]) -> set[str]:
+    found: set[str] = set()
+    own: set[str] = set()
+    for stmt in body:
+        match stmt:
+            case Store(indices=indices, value=value):
+                found |= _free((*indices, value)) - own
+                own |= {stmt.previous.name} if stmt.previous else set()
+            case Bind(var=var, value=value):
+                found |= _free(value) - own
+                own.add(var.name)
+            case Print(values=values):
+                found |= _free(values) - own
+            case If(condition=condition, then=then, orelse=orelse):
+                found |= (_free(condition) | _free_in_nest(then) | _free_in_nest(orelse)) - own
+            case _:
+                pass
+    return found

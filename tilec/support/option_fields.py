@@ -1,0 +1,175 @@
+"""What a field of `CompileOptions` says of itself beside its default: how people spell it, and what it may be.
+
+The click option with its line of `--help`, the tuner's knob, the checks of values given from Python, the "options" of a
+trace and docs/options.md are all made from this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tilec.support.diagnostics import Diagnostic, fail
+from tilec.support.records import dataclass
+
+AUTO = "auto"
+"""The word for None: the kernel or the compiler says."""
+
+_META = "option"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a field of `CompileOptions` is spelled, and which values it takes.
+
+    switch    the long spelling on the command line; a switch that is on by default has --no-… beside it
+    help      its line in `--help`; {decides} stands for what the compiler decides from -O3 on
+    usual     what `--help` says of the default, where the value alone does not
+    short     other spellings that are as good
+    former    older spellings, and what is written now instead: hidden, taken with a warning that names the new one
+    words     the words that it takes, with the values they stand for
+    bounds    it takes numbers: the least, and the most or None
+    read      makes a value of any other text; raises `CompileError`
+    many      may be given several times
+    metavar   what stands for the value in `--help`
+    tuned     a search may turn it, over `words`, the numbers within `bounds`, on and off, or what a space names
+    decides   what the compiler decides by it from -O3 on; below, it is as if `undecided` were asked for
+    undecided the value by which nothing is decided
+    is_code   code depends on it, so a trace says where it differs from the default
+    """
+
+    switch: str
+    help: str
+    usual: str = ""
+    short: tuple[str, ...] = ()
+    former: Mapping[str, str] = MappingProxyType({})
+    words: Mapping[str, Any] = MappingProxyType({})
+    bounds: tuple[int, int | None] | None = None
+    read: Callable[[str], Any] | None = None
+    many: bool = False
+    metavar: str | None = None
+    tuned: bool = False
+    decides: str = ""
+    undecided: Any = None
+    is_code: bool = True
+
+    @property
+    def off(self) -> str:
+        """The switch that turns it off."""
+        return f"--no-{self.switch.removeprefix('--')}"
+
+    @property
+    def is_closed(self) -> bool:
+        """It takes its words only."""
+        return bool(self.words) and self.bounds is None and self.read is None
+
+    @property
+    def name(self) -> str:
+        """Without its dashes: as in a space of variants, a trace, or a file of `tilec tune`."""
+        return self.switch.removeprefix("--")
+
+
+def option(default: Any, switch: str, help: str, **more: Any) -> Any:
+    """A field of `CompileOptions` with that default, which people spell as `Option` says."""
+    return dataclasses.field(default=default, metadata={_META: Option(switch, help, **more)})
+
+
+def choices(*words: str) -> dict[str, str]:
+    """Words that stand for themselves."""
+    return {word: word for word in words}
+
+
+def options_of(record: type[Any]) -> dict[str, Option]:
+    """The fields of a class that people can spell, in their order."""
+    return {f.name: f.metadata[_META] for f in dataclasses.fields(record) if _META in f.metadata}
+
+
+def value_of(option: Option, default: object, given: object) -> Any:
+    """The field's value for what a person gave: a word, a number, or true or false. Raises `ValueError`, which goes on
+    behind the option's name ("is one of …"), or `CompileError`."""
+    if isinstance(default, bool):
+        if not isinstance(given, bool):
+            raise ValueError("is true or false")
+        return given
+    if str(given) in option.words:
+        return option.words[str(given)]
+    if option.is_closed:
+        raise ValueError(f"is one of {', '.join(option.words)}")
+    if option.bounds is not None:
+        return _number(option, given)
+    return given if option.read is None else option.read(str(given))
+
+
+def _number(option: Option, given: object) -> int:
+    assert option.bounds is not None
+    least, most = option.bounds
+    if isinstance(given, bool) or not isinstance(given, int) or given < least or (most is not None and given > most):
+        within = f"from {least} on" if most is None else f"from {least} to {most}"
+        raise ValueError(f"is {''.join(f'{word}, or ' for word in option.words)}a number {within}")
+    return given
+
+
+def check_value(name: str, option: Option, default: object, value: object) -> None:
+    """Raises `ValueError` where a field has a few values, and this is none of them."""
+    values = (False, True) if isinstance(default, bool) else tuple(option.words.values())
+    if (isinstance(default, bool) or option.is_closed) and value not in values:
+        raise ValueError(f"{name} is {' or '.join(map(repr, values))}, not {value!r}")
+    if option.bounds is not None and value is not None:
+        try:
+            _number(option, value)
+        except ValueError as reason:
+            raise ValueError(f"{name} {reason}, not {value!r}") from None
+
+
+def deprecated(old: str, new: str) -> Diagnostic:
+    """The warning for what is written as in an earlier version."""
+    return Diagnostic("deprecated-spelling", f"{old} is an older spelling", help=f"write {new}", severity="warning")
+
+
+def said(value: object) -> str:
+    """A value as a trace has it."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+
+
+def without(option: Option) -> str:
+    """What is written so that the compiler decides nothing by an option."""
+    if option.undecided is False:
+        return option.off
+    return f"{option.switch} {word_for(option, option.undecided)}"
+
+
+def word_for(option: Option, value: object) -> str | None:
+    """The word that stands for a value."""
+    return next((word for word, of in option.words.items() if of == value), None)
+
+
+# ---- what texts mean -------------------------------------------------------------------------------------------------
+
+
+def parse_cluster(text: str) -> tuple[int, int, int]:
+    """`XxY` or `XxYxZ`, as in 2x1; commas do too."""
+    parts = text.lower().replace(",", "x").split("x")
+    if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and int(part) for part in parts):
+        fail("bad-cluster", f"--cluster {text} is no number of blocks", help="write --cluster 2x1")
+    x, y, z = (*map(int, parts), 1, 1)[:3]
+    return x, y, z
+
+
+def parse_rasterisation(text: str) -> int:
+    """The rows of a panel."""
+    if not (text.isdecimal() and int(text)):
+        fail(
+            "bad-rasterisation",
+            f"--rasterisation {text} is no order of blocks",
+            help="write auto, none, or the rows of a panel, as in --rasterisation 8",
+        )
+    return int(text)
+
+
+def parse_subtile(text: str) -> int:
+    """A number of parts."""
+    if not (text.isdecimal() and int(text)):
+        fail("bad-subtile", f"--subtile {text} is no number of parts", help="write auto, none, or --subtile 2")
+    return int(text)
