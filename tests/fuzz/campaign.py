@@ -39,6 +39,8 @@ from subjects import SUBJECTS, Subject
 
 SECONDS = 20
 """Of the processor's, after which a mutant hangs: others may keep it busy."""
+LEAST = 50
+"""Mutants of each subject that are tried whatever the minutes: some take so long that few would be."""
 ROOT = Path(__file__).parents[2]
 MEMORY = 2 << 30
 """Bytes beyond those that the process had, after which memory runs away."""
@@ -72,9 +74,9 @@ def run(name: str, count: int, first: int = 0, is_loud: bool = False) -> Outcome
     return outcome
 
 
-def run_for(name: str, seconds: float, first: int, folder: Path) -> Outcome:
-    """Mutants from `first` on for so long, also of those that `folder` keeps: all of them lead to lines of their own,
-    and whoever does not any longer is deleted. Each finding is written beside the folder."""
+def run_for(name: str, seconds: float, first: int, folder: Path, least: int = LEAST) -> Outcome:
+    """Mutants from `first` on for so long, and `least` at least, also of those that `folder` keeps: all of them lead to
+    lines of their own, and whoever does not any longer is deleted. Each finding is written beside the folder."""
     subject, outcome, lines = SUBJECTS[name], Outcome(), Lines()
     bases = list(subject.corpus())
     kept = Corpus(folder / name, is_text=isinstance(bases[0], str))
@@ -90,7 +92,7 @@ def run_for(name: str, seconds: float, first: int, folder: Path) -> Outcome:
             else:
                 path.unlink()
         number = first
-        while time.monotonic() < until:
+        while number < first + least or time.monotonic() < until:
             mutant, findings, reached = subject.mutant(bases, f"{name} {number}"), len(outcome.findings), lines.count
             with lines.watched():
                 _try_mutant(subject, mutant, number, outcome)
@@ -163,12 +165,18 @@ def weekly(minutes: float, folder: Path, profile: str) -> int:
     year, week, _ = datetime.date.today().isocalendar()
     first = (year * 100 + week) * 1_000_000
     failed: list[str] = []
+    total = minutes * len(SUBJECTS)
+    print(
+        f"{len(SUBJECTS)} subjects, {minutes:g} minutes and {LEAST} mutants of each at least: about {total:g} minutes, "
+        f"then the properties, {profile}",
+        flush=True,
+    )
     for name in SUBJECTS:
         child = multiprocessing.get_context("spawn").Process(
             target=_report, args=(name, 60 * minutes, first, folder), daemon=True
         )
         child.start()
-        child.join(60 * minutes + 10 * SECONDS + 600)
+        child.join(60 * minutes + LEAST * SECONDS + 600)
         if child.is_alive():
             child.kill()
         if child.exitcode != 0:
@@ -199,7 +207,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--show", action="store_true", help="print the mutants")
-    parser.add_argument("--minutes", type=float, default=10, help="weekly: for each subject")
+    parser.add_argument(
+        "--minutes", type=float, default=10, help="weekly: for each subject, so that all take as many times as long"
+    )
     parser.add_argument("--corpus", type=Path, default=ROOT / ".fuzz", help="weekly: where what is found is kept")
     parser.add_argument("--profile", choices=("thorough", "full"), default="thorough", help="weekly: drawn cases")
     asked = parser.parse_args()

@@ -39,6 +39,11 @@ def test_a_corpus_keeps_what_leads_somewhere_new(tmp_path: Path) -> None:
     assert 2 < len(kept) < outcome.accepted + outcome.refused
     again, first = tmp_path / "manifests" / "again", next(iter(kept.values()))
     again.write_bytes(first + b" " * 10)  # the same once more, only longer
-    run_for("manifests", 0.0, 0, tmp_path)
+    run_for("manifests", 0.0, 0, tmp_path, least=0)
     assert not again.exists()
     assert {path.name for path in (tmp_path / "manifests").iterdir()} <= set(kept)
+
+
+def test_some_mutants_are_tried_whatever_the_time(tmp_path: Path) -> None:
+    outcome = run_for("manifests", 0.0, 0, tmp_path, least=5)
+    assert outcome.accepted + outcome.refused == 5

@@ -78,7 +78,7 @@ def _statements(count: int) -> str:
     )
 
 
-def _nest(depth: int) -> str:
+def _nest(depth: int, inside: tuple[str, ...] = ()) -> str:
     """Loops in loops, each of which does something before the one in it: each is entered in ways of its own."""
     begin = (
         f'{_BEGIN}def kernel(A: T.Tensor((1024, 64), "float32"), B: T.Tensor((1024, 64), "float32")):\n'
@@ -86,10 +86,16 @@ def _nest(depth: int) -> str:
         '        tile = T.alloc_shared((64, 64), "float32")\n'
         '        sums = T.alloc_fragment((64, 64), "float32")\n'
     )
-    lines = ["for k{at} in T.serial(4):", "    T.copy(A[bx * 64, 0], tile)", "    T.copy(tile, sums)"]
+    lines = ["for k{at} in T.serial(4):", "    T.copy(A[bx * 64, 0], tile)", "    T.copy(tile, sums)", *inside]
     loops = (f"{'    ' * (2 + at)}{line.format(at=at)}\n" for at in range(depth) for line in lines)
     return f"{begin}{''.join(loops)}        T.copy(tile, B[bx * 64, 0])\n"
 
+
+PIPELINE = (
+    "    for m{at} in T.Pipelined(bx + 1, num_stages=3):",
+    "        T.copy(A[m{at} * 64, 0], tile)",
+    "        T.copy(tile, sums)",
+)
 
 HEAVY = {
     "elements": (_elementwise(65536, 65536, 128, "A[i, j] + 1.0"), {1}),
@@ -102,7 +108,8 @@ HEAVY = {
     "halves": (_fragment(512, 512, "float16"), {1}),
     "loops": (_loops(48), {0}),
     "nest": (_nest(20), {0}),
-    "statements": (_statements(50), {0}),
+    "pipelines_in_a_nest": (_nest(10, PIPELINE), {0}),
+    "statements": (_statements(40), {0}),
 }
 """The text, and how the compiler may end."""
 

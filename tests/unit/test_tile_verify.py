@@ -30,6 +30,7 @@ BAD = (
     ("bx < 8", "bx < 8, by < 70000", "a grid of (8, 70000) is empty, or larger than", 1),
     ("s: float16[64, 64]", "s: float16[64, 9223372036854775808]", "s has shape (64, 9223372036854775808)", 4),
     ("shared s", "tmem s: float32[64]\n  shared s", "s is in tensor memory and has 1 dimension", 4),
+    ("shared s", "tmem s: float16[64, 64]\n  shared unused", "an element of s, which is in tensor memory", 11),
     ("shared s", "barrier b: int32[2]\n  shared s", "b is int32[2], barriers are a row of uint64", 4),
     ("s[:, :]\n", "s[32:+64, :]\n", "a region of s covers 32:+64 in a dimension of 64", 7),
     ("s[:, :]\n", "s[-1:+64, :]\n", "a region of s covers -1:+64 in a dimension of 64", 7),

@@ -184,6 +184,7 @@ class _Checker:
                 if not in_parallel:
                     yield f"a store to {buffer.name} stands outside Parallel"
                 yield from self._access(buffer, indices)
+                yield from _element(buffer)
                 yield from self.expr(value)
                 if value.dtype != buffer.dtype:
                     yield f"a {value.dtype} is stored to {buffer.name}, which holds {buffer.dtype}"
@@ -277,6 +278,7 @@ class _Checker:
                     yield f"{name} is not visible"
             case Load(buffer=buffer, indices=indices):
                 yield from self._indices(buffer, indices)
+                yield from _element(buffer)
             case Unary(op=op, a=a, dtype=dtype):
                 if a.dtype != dtype or (op == "not") != (dtype == BOOL):
                     yield f"{show_expr(expr)} is {dtype} of {a.dtype}"
@@ -304,6 +306,12 @@ class _Checker:
         for index in indices:
             if index.dtype != INT32:
                 yield f"the index {show_expr(index)} is {index.dtype}"
+
+
+def _element(buffer: Buffer) -> Iterator[str]:
+    """Threads reach what lies in tensor memory by copies of whole rows alone."""
+    if buffer.scope == "tmem":
+        yield f"an element of {buffer.name}, which is in tensor memory"
 
 
 def _binary(expr: Binary) -> Iterator[str]:

@@ -77,6 +77,7 @@ from tilec.ir.warp_structure import (
 )
 
 MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
+ALL_STEPS = 200_000  # those of all scenarios: where there are many, each has its share
 
 
 def program_violations(program: Program) -> Iterator[str]:
@@ -93,13 +94,15 @@ def program_violations(program: Program) -> Iterator[str]:
     yield from early(program)
     overlaps, parts = overlaps_of(program), Parts(program)
     same_for_all_trips: set[tuple[tuple[str, int], ...]] = set()
-    for scenario in scenarios(program):
+    found = list(scenarios(program))
+    steps = min(MAX_STEPS, ALL_STEPS // len(found))
+    for scenario in found:
         known = tuple(scenario.values.items())
         if known in same_for_all_trips and scenario.taken is None:
             continue
-        run = _Run(program, scenario, overlaps, parts)
+        run = _Run(program, scenario, overlaps, parts, steps)
         if any(run.violations()):
-            yield from _Run(program, scenario, overlaps, parts, whole=True).violations()
+            yield from _Run(program, scenario, overlaps, parts, steps, whole=True).violations()
             return
         if not any(execution.asked for execution in run.executions):
             same_for_all_trips.add(known)
@@ -109,13 +112,13 @@ def program_violations(program: Program) -> Iterator[str]:
 
 
 class _Run:
-    """All roles together, each until it must wait. Unless it is the `whole` run, loops are cut where nothing new is
-    expected: what that finds, the whole run has to confirm."""
+    """All roles together, each until it must wait, and for so many `steps` at most. Unless it is the `whole` run, loops
+    are cut where nothing new is expected: what that finds, the whole run has to confirm."""
 
     def __init__(
-        self, program: Program, scenario: Scenario, overlaps: Overlaps, parts: Parts, whole: bool = False
+        self, program: Program, scenario: Scenario, overlaps: Overlaps, parts: Parts, steps: int, whole: bool = False
     ) -> None:
-        self.program, self.parts = program, parts
+        self.program, self.parts, self.steps = program, parts, steps
         self.rings = {r.name: r for r in program.rings}
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
         self.fragments = {b.name for b, _ in program.fragments}
@@ -156,7 +159,7 @@ class _Run:
                         return
                     moved = True
             # Who waits for a role that is followed no further is not at fault, nor is what such a role leaves.
-            was_cut = any(s.executed > MAX_STEPS for s in self.roles)
+            was_cut = any(s.executed > self.steps for s in self.roles)
             if all(s.done for s in self.roles):
                 break
             if not moved:
@@ -174,7 +177,7 @@ class _Run:
         """Run until a wait; one empty string per operation that was executed."""
         while not state.done:
             op = state.waiting or next(state.steps, None)
-            if op is None or state.executed > MAX_STEPS:
+            if op is None or state.executed > self.steps:
                 state.done = True
                 return
             state.waiting = None

@@ -85,14 +85,16 @@ def by_stages(laid: Laid, target: Target, *, must_fit: bool = True) -> tuple[Roo
     x, y, z = (*extents, 1, 1, 1)[:3] if is_known else (1, 1, 1)
     walk = Walk(laid, target, loops)
     blocks = [walk.block(place) for place in places((x, y, z), BLOCKS)]
-    visits = {(id(loop), trips): (loop, trips) for block in blocks for loop, trips in block.loops}
+    visits = {(id(loop), trips): (loop, trips) for block in blocks for loop, trips, _ in block.loops}
     loading = min(sms, max(x * y * z, 1)) if is_known else sms
     nests = {key: nest(walk, *visit, 1, loading) for key, visit in visits.items()}
     tensors = [p for p in kernel.params if isinstance(p, Buffer) and not p.is_dynamic]
     moved = sum(tensor_bytes(tensor) for tensor in tensors) if is_known else 0
 
     def cycles(stages: int, block: Block, neighbours: int) -> int:
-        return block.around + sum(_staged(nests[id(loop), n], loop, stages, neighbours) for loop, n in block.loops)
+        return block.around + sum(
+            times * _staged(nests[id(loop), n], loop, stages, neighbours) for loop, n, times in block.loops
+        )
 
     def predicted(stages: int, together: int) -> Prediction:
         ctas = x * y * z if is_known else sms * together

@@ -10,7 +10,7 @@ from dataclasses import field
 
 from tilec.ir.multicast import number
 from tilec.ir.placement import NotArithmetic, evaluated
-from tilec.ir.tile import Bind, Buffer, Expr, For, If, Stmt, TileOp, Var, While, integer, substitute
+from tilec.ir.tile import Bind, Buffer, Expr, For, If, Stmt, TileOp, Var, While, integer, substitute, walk, walk_expr
 from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.fragment_prefetch import is_between, is_loaded_ahead
@@ -36,13 +36,32 @@ _PATH = ("tp_gnic_rd",)
 
 @dataclasses.dataclass(slots=True)
 class Block:
-    """What one block does: its pipelined loops with their trips, the cycles of all else, the bytes that it asks L2 for,
-    and for how many cycles it holds each slot, divided by the slot's width."""
+    """What one block does, or a loop in it: its pipelined loops with their trips, each with how often it runs; the
+    cycles of all else, the bytes that it asks L2 for, and for how many cycles it holds each slot, divided by the slot's
+    width."""
 
-    loops: list[tuple[For, int]] = field(default_factory=list)
+    visits: dict[tuple[int, int], tuple[For, int, int]] = field(default_factory=dict)
     around: int = 0
     loaded: int = 0
     held: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def loops(self) -> list[tuple[For, int, int]]:
+        """The pipelined loops, their trips, and how often each runs that often."""
+        return list(self.visits.values())
+
+    def visit(self, loop: For, trips: int, times: int = 1) -> None:
+        _, _, before = self.visits.get((id(loop), trips), (loop, trips, 0))
+        self.visits[id(loop), trips] = loop, trips, before + times
+
+    def add(self, other: Block, times: int) -> None:
+        """What the other one does, so often."""
+        for loop, trips, each in other.visits.values():
+            self.visit(loop, trips, each * times)
+        self.around += other.around * times
+        self.loaded += other.loaded * times
+        for slot, cycles in other.held.items():
+            self.held[slot] = self.held.get(slot, 0) + cycles * times
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +76,15 @@ class Price:
 
 
 class Walk:
-    """A block's way through a kernel. Of the loops in `whole` it counts the trips, and looks at one."""
+    """A block's way through a kernel. Of the loops in `whole` it counts the trips, and looks at one. What any other one
+    does is found once for the values that decide it, so that loops in loops take no longer than they are long."""
 
     def __init__(self, laid: Laid, target: Target, whole: Iterable[For]) -> None:
         self.laid, self.target = laid, target
         self.whole = {id(loop) for loop in whole}
         self.prices: dict[int, Price] = {}
+        self.deciding: dict[int, frozenset[Var]] = {}
+        self.outcomes: dict[object, Block] = {}
 
     def block(self, place: Sequence[int]) -> Block:
         """Roles that the kernel itself makes run beside each other: it takes as long as the longest."""
@@ -70,7 +92,7 @@ class Walk:
             roles = [Walk(part.laid, self.target, ()).block(place) for part in self.laid.parts]
             slots = dict.fromkeys(slot for role in roles for slot in role.held)
             held = {slot: sum(role.held.get(slot, 0) for role in roles) for slot in slots}
-            return Block([], max(role.around for role in roles), sum(role.loaded for role in roles), held)
+            return Block({}, max(role.around for role in roles), sum(role.loaded for role in roles), held)
         kernel = self.laid.kernel
         found = Block()
         self.body(kernel.body, dict(zip(kernel.block_vars, place, strict=False)), found)
@@ -84,12 +106,11 @@ class Walk:
                         values[var] = known
                 case For() if id(stmt) in self.whole:
                     trips = len(_range(stmt, values))
-                    found.loops.append((stmt, trips))
+                    found.visit(stmt, trips)
                     for inner in stmt.body:
                         self.count(self.price(inner, stmt), trips, found)
-                case For(var=var, body=inside):
-                    for at in _range(stmt, values):
-                        self.body(inside, {**values, var: at}, found)
+                case For():
+                    found.add(self.loop(stmt, values), 1)
                 case If(condition=condition, then=then, orelse=orelse):
                     is_true = _value(condition, values)
                     self.body(then if is_true is None or is_true else orelse, dict(values), found)
@@ -99,6 +120,37 @@ class Walk:
                     price = self.price(stmt)
                     found.around += price.cycles
                     self.count(price, 1, found)
+
+    def loop(self, loop: For, values: Mapping[Var, int]) -> Block:
+        """What a loop does that is not in `whole`."""
+        deciding = self.decided_by(loop)
+        known = id(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
+        if known not in self.outcomes:
+            found, trips = Block(), _range(loop, values)
+            # Where no trip differs from another one, the first stands for all.
+            for at in trips if loop.var in deciding else trips[:1]:
+                self.body(loop.body, {**values, loop.var: at}, found)
+            self.outcomes[known] = Block()
+            self.outcomes[known].add(found, 1 if loop.var in deciding else len(trips))
+        return self.outcomes[known]
+
+    def decided_by(self, loop: For) -> frozenset[Var]:
+        """The variables on which it depends how often what is in it runs."""
+        if id(loop) not in self.deciding:
+            deciding: list[Expr] = []
+            for stmt in walk((loop,)):
+                match stmt:
+                    case For(start=start, stop=stop):
+                        deciding += (start, stop)
+                    case If(condition=condition):
+                        deciding.append(condition)
+                    case Bind(value=value):
+                        deciding.append(value)
+                    case _:
+                        pass
+            found = frozenset(e for expr in deciding for e in walk_expr(expr) if isinstance(e, Var))
+            self.deciding[id(loop)] = found
+        return self.deciding[id(loop)]
 
     def count(self, price: Price, times: int, found: Block) -> None:
         found.loaded += times * price.loaded

@@ -132,11 +132,15 @@ def report(
         return nests[id(loop), trips]
 
     def by_levels(block: Block, neighbours: int) -> int:
-        return block.around + sum(nest_cycles(nest_of(*visit), neighbours) for visit in block.loops)
+        return block.around + sum(
+            times * nest_cycles(nest_of(loop, trips), neighbours) for loop, trips, times in block.loops
+        )
 
     def by_schedule(block: Block, neighbours: int) -> int:
-        costs = [schedule_cost(by_loop[id(loop)], trips) for loop, trips in block.loops]
-        return block.around + cta_cycles(costs, neighbours)
+        return block.around + sum(
+            times * cta_cycles([schedule_cost(by_loop[id(loop)], trips)], neighbours)
+            for loop, trips, times in block.loops
+        )
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
     tensors = [p for p in kernel.params if isinstance(p, Buffer) and not p.is_dynamic]
@@ -146,7 +150,7 @@ def report(
     full = -(-min(ctas, sms * together) // sms)
     loops = []
     for loop in inner:
-        trips = max((n for block in blocks for other, n in block.loops if other is loop), default=0)
+        trips = max((n for block in blocks for other, n, _ in block.loops if other is loop), default=0)
         one = nest_of(loop, trips)
         times = pipeline_times(one.levels, one.use, full, one.own)
         known = by_loop.get(id(loop))

@@ -56,6 +56,7 @@ from tilec.ops.refused import is_refused, refused
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.substitution import substitute_stmt
 from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.passes.layout.tensor_memory import refuse_tensor_copy
 from tilec.support.diagnostics import AT_ONCE, CompileError, InternalError, Label, Mistakes, fail
 from tilec.support.source import Span
 
@@ -450,6 +451,8 @@ def _copy(op: Copy) -> Stmt:
     )
     if alike and all(_in_bytes(r) is not None for r in op.regions) and _rows_agree(source, destination):
         return _rewritten(op, lambda region: _in_bytes(region) or region)
+    if "tmem" in (source.buffer.scope, destination.buffer.scope):  # whose elements no nest reaches
+        refuse_tensor_copy(op)
     extents = destination.shape
     variables = tuple(Var(f"{destination.buffer.name}.{d}") for d in range(len(extents)))
     value: Expr = Load(source.buffer, element(source, variables, extents))

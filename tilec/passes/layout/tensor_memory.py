@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import NoReturn
 
 from tilec.ir import warp
 from tilec.ir.affine import affine
@@ -256,6 +257,14 @@ def copied_layout(op: Copy, threads: int) -> Fragment | None:
     return tensor_accumulator((rows, width), threads, max(factor_run(tile), 2) if op.factor is not None else 2)
 
 
+def refuse_tensor_copy(op: Copy) -> NoReturn:
+    refuse_scopes(
+        op,
+        "tensor memory is copied to and from a fragment of the same shape and type, in all rows",
+        help="T.copy it to such a fragment, and that on to where it is wanted",
+    )
+
+
 def check_tensor_copy(op: Copy, threads: int) -> None:
     """What a kernel copies between tensor memory and registers is all rows of a tile, and columns from one on by which
     a block of columns can start; and a fragment, of whole warpgroups, as a whole."""
@@ -265,11 +274,7 @@ def check_tensor_copy(op: Copy, threads: int) -> None:
     fits = fragment.scope == "fragment" and registers.is_whole and part.extent == fragment.extents and is_block
     fits &= len(fragment.extents) == 2
     if not fits or fragment.dtype != tile.dtype:
-        refuse_scopes(
-            op,
-            "tensor memory is copied to and from a fragment of the same shape and type, in all rows",
-            help="T.copy it to such a fragment, and that on to where it is wanted",
-        )
+        refuse_tensor_copy(op)
     rows, width = fragment.shape
     if copied_layout(op, threads) is None:
         fail(
