@@ -110,7 +110,7 @@ def test_a_bug_leaves_what_is_to_be_seen_of_it(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(driver, "_code", broken)
+    monkeypatch.setattr("tilec.passes.lower.expand.expand", broken)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     assert tilec(VECTOR_ADD, "--target", "sm_80,sm_90a", "-o", "a b", "-j", jobs) == 3
@@ -120,7 +120,7 @@ def test_a_bug_leaves_what_is_to_be_seen_of_it(
     assert f"  tilec {VECTOR_ADD} --target sm_80,sm_90a -o 'a b'" in said, "as a shell takes it"
     folder = next(found for found in tmp_path.glob("tilec-bug-*") if str(found) in said)  # each process may have one
     assert "ZeroDivisionError: oh" in (folder / "traceback.txt").read_text()
-    assert (folder / "02-tile.tile").read_text().startswith("kernel vector_add")
+    assert (folder / "05-fold-constants.tile").read_text().startswith("kernel vector_add")
 
 
 def test_no_memory_is_no_bug(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

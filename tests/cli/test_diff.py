@@ -233,7 +233,7 @@ LOOP: tuple[str | int, ...] = ("tilec", "loops", 0)
         (without("tilec"), "compared: 'tilec' is missing"),
         (put(2, "tilec", "schema"), "schema is 2, this version reads 1"),
         (put([], "tilec"), "tilec: expected an object or table, found []"),
-        (put(7, "tilec", "target"), "tilec.target.table: expected a string, found 7"),
+        (put(7, "tilec", "target"), "tilec.target: expected a string, found 7"),
         (put({"M": 1}, "tilec", "constants"), "tilec.constants.M: expected a string, found 1"),
         (put("many", "tilec", "threads"), "tilec.threads: expected a whole number, found 'many'"),
         (put(3, "tilec", "tiles"), "tilec.tiles: expected an array, found 3"),
