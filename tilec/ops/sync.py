@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeGuard
 from tilec.ir import warp
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.tile import Buffer, Region, Stmt, TileOp, integer
-from tilec.ops.form import Shared, Whole, Yes
+from tilec.ops.form import Anywhere, Whole, Yes
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.meet import Meet
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
@@ -31,7 +31,7 @@ class BlockBarrier(TileOp):
     name = "barrier"
     by_warpgroups = True
     reaches_regions = False
-    awaited: tuple[Shared, ...] = ()
+    awaited: tuple[Anywhere, ...] = ()
     id: Annotated[int, schema.Range(0, 15)] | None = field(default=None, kw_only=True)
     threads: Annotated[int, schema.Range(1, 1024)] | None = field(default=None, kw_only=True)
 
@@ -62,13 +62,13 @@ class CommitCopies(TileOp):
 @dataclass(frozen=True, slots=True)
 class WaitCopies(TileOp):
     """Until at most `pending` groups are under way, which is so once the tiles are there that it waits for. `meet`
-    marks one that a `sync` list asks for: of all threads, for what they all do."""
+    marks one that a `sync` list asks for: of all threads, for all that a statement writes, wherever it lies."""
 
     name = "wait"
     by_warpgroups = True
     is_collective = False
     reaches_regions = False
-    awaited: tuple[Shared, ...] = ()
+    awaited: tuple[Anywhere, ...] = ()
     pending: Whole | None = field(default=None, kw_only=True)
     meet: Yes | None = field(default=None, kw_only=True, metadata=BY_PASSES)
 
