@@ -35,7 +35,7 @@ gc.set_threshold(200_000, 20, 100)
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Whatever a test compiles, each pass's value is verified thoroughly.
-os.environ["TILEC_VERIFY"] = "1"
+os.environ.setdefault("TILEC_VERIFY", "1")
 
 # `--hypothesis-profile=thorough` draws more, and `full` ten times as many; what is drawn without either is the same in
 # every run.

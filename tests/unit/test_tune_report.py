@@ -105,3 +105,13 @@ def test_what_a_block_does_around_its_loops_counts_once_a_tile_like_they() -> No
     found = reported(GEMM, "sm_90a", M=4096, N=4096, K=512)
     assert found.ctas == 132
     assert "the loop at line 25" in found.bound
+
+
+@pytest.mark.parametrize("entry", ["three_roles", "in_branches"])
+def test_of_a_kernel_whose_roles_wait_at_barriers(entry: str) -> None:
+    """Of a barrier a nest has the address: nothing is loaded."""
+    path = Path(__file__).parents[1] / "kernels" / "pipeline_objects.tl"
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    options = CompileOptions(target="sm_90a", entry=entry)
+    (report,) = driver.reports(driver.build_all(source, options, driver.Observer()))
+    assert report.by_levels.cycles > 0

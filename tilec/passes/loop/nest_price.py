@@ -19,6 +19,9 @@ TRANSCENDENTAL = frozenset({
     "sin", "cos", "tan", "atan", "erf", "pow", "fmod",
 })  # fmt: skip
 
+_LOADED = ("global", "shared")
+"""Where an element is loaded from: of a barrier it is the address alone."""
+
 SUBNORMAL_EXP2 = 3
 """What ex2.approx without .ftz takes besides: a comparison, and a product before and behind (as the assembler makes
 it)."""
@@ -34,7 +37,7 @@ def nest_demands(nest: Parallel, layout: Fragment, threads: int, fast_math: bool
         for expr in expressions(stmt):
             for e in _each_element(expr, nest, fast_math):
                 match e:
-                    case Load(buffer=buffer) if not buffer.in_registers:
+                    case Load(buffer=buffer) if buffer.scope in _LOADED:
                         loaded = _distinct(e, nest, layout) * threads if in_registers else elements
                         size = min(loaded, elements) * buffer.dtype.bytes
                         found.append(demand(f"ld.{buffer.scope}", bytes=size, threads=threads))
