@@ -67,6 +67,7 @@ class WaitCopies(TileOp):
     name = "wait"
     by_warpgroups = True
     is_collective = False
+    fragments_lie = "its own way"  # whichever that is: it only waits
     reaches_regions = False
     awaited: tuple[Anywhere, ...] = ()
     pending: Whole | None = field(default=None, kw_only=True)
