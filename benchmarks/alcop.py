@@ -91,7 +91,7 @@ def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Sh
     laid = laid_of(row, tile, target)
     kernel, blocks = laid.kernel, Walk(laid, target, innermost(laid))
     block = blocks.block((0, 0, 0))
-    ((loop, trips),) = block.loops
+    ((loop, trips, _),) = block.loops
     ctas = math.prod(int(extent) for extent in kernel.grid if isinstance(extent, int))
     levels = nest(blocks, loop, trips, 1, min(target.limit("sms"), ctas))
     loaded = {s.regions[1].buffer.name for s in loop.body if getattr(s, "name", "") in ("copy", "im2col")

@@ -30,6 +30,7 @@ class BlockBarrier(TileOp):
 
     name = "barrier"
     by_warpgroups = True
+    fragments_lie = "its own way"  # whichever that is: it only waits
     reaches_regions = False
     awaited: tuple[Anywhere, ...] = ()
     id: Annotated[int, schema.Range(0, 15)] | None = field(default=None, kw_only=True)
