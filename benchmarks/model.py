@@ -73,7 +73,7 @@ def of_kernel(kernel: gpu_cases.Kernel) -> tuple[int, int]:
     )
 
     def cycles(block: Block, neighbours: int) -> int:
-        loops = [schedule_cost(decided[id(loop)], trips) for loop, trips in block.loops]
+        loops = [schedule_cost(decided[id(loop)], trips) for loop, trips, times in block.loops for _ in range(times)]
         return cta_cycles(loops, neighbours) + block.around
 
     predicted = predict_blocks([partial(cycles, block) for block in blocks], launch, machine(target))
