@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from tilec.driver.front import apart
@@ -62,8 +63,6 @@ def linked(file: File, observer: Observer) -> File:
 
 def each(file: File, observer: Observer, *, behind: str | None = None, last: str | None = None) -> File:
     """The file with each of its kernels advanced."""
-    from dataclasses import replace
-
     seen = _observers(file, observer)
     kernels = (advance(k, s, behind=behind, last=last) for k, s in zip(file.kernels, seen, strict=True))
     return replace(file, kernels=tuple(kernels))
@@ -102,37 +101,30 @@ def _why_off(row: KernelPass, work: Work) -> str | None:
 def _stepped(work: Work, observer: Observer, number: int, row: KernelPass, form: Stage) -> Work:
     is_unwanted = isinstance(row, Pass) and row.is_only_shown and not observer.wants(row.gives, row.name)
     is_on = not is_unwanted and _why_off(row, work) is None
-    before = work
     if is_on:
         observer.begins(row.name)
         work = row.run(work, explored) if isinstance(row, Choice) else row.run(work, observer)
     is_given = row.gives is not None and not is_unwanted and not work.is_checked_only
     if is_on or is_given:
         stage = row.gives or form
-        everything = _verifies_everything(work)
-        has_changed = everything and _has_changed(stage, before, work)
-        # Of these forms everything has been verified behind the pass that made it.
-        is_known = everything and not has_changed and stage in ("layout", "warp")
-        is_verified = has_changed or (row.gives is not None and not is_known)
-        broken = (
-            violations(stage, work, is_complete=row.gives is not None, everything=everything) if is_verified else ()
-        )
+        work, broken = _verified(work, stage, row.gives is not None)
         observer.saw(number, row.name, row.gives, SUFFIX[stage], partial(text_of, stage, work), broken)
     return work
+
+
+def _verified(work: Work, stage: Stage, is_complete: bool) -> tuple[Work, Iterable[str]]:
+    """What is wrong with the kernel in this form, unless that has been asked of the same value."""
+    everything = _verifies_everything(work)
+    known = stage, is_complete and stage == "tile", value_of(stage, work)
+    if not (is_complete or everything) or known == work.verified:
+        return work, ()
+    return replace(work, verified=known), violations(stage, work, is_complete=is_complete, everything=everything)
 
 
 def _verifies_everything(work: Work) -> bool:
     """Whether each pass's value is verified thoroughly: as asked, and at a level that makes no code, which is there for
     it."""
     return work.options.verify or verifies_everything() or work.options.opt_level == 0
-
-
-def _has_changed(stage: Stage, before: Work, work: Work) -> bool:
-    """Whether a pass has made another value of the form that the kernel has behind it."""
-    is_new = (before.layouts is None) != (work.layouts is None) or (before.warp_program is None) != (
-        work.warp_program is None
-    )
-    return is_new or value_of(stage, before) != value_of(stage, work)
 
 
 def _through_file(file: File, observer: Observer, *, is_front: bool) -> File:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from tilec.support.diagnostics import AT_ONCE, InternalError, Mistakes
-from tilec.support.options import CompileOptions
+from tilec.support.options import CompileOptions, Stage
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
 
@@ -40,7 +40,8 @@ class Work:
     """One kernel. `source_kernel` is what its text says, with constants folded, and `kernel` the same as passes have
     rewritten it. `laid` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and after they
     are scheduled. `explored` are the loops of `laid` that a choice has scheduled already. `mistakes` collects what is
-    wrong, where all of it is wanted; `is_checked_only` says that nothing else is."""
+    wrong, where all of it is wanted; `is_checked_only` says that nothing else is. `verified` is what has been
+    verified last: the form, whether it was complete, and the value."""
 
     source: SourceFile
     options: CompileOptions
@@ -59,6 +60,7 @@ class Work:
     trace: str = ""
     warp_program: Program | None = None
     ptx_module: Module | None = None
+    verified: tuple[Stage, bool, object] | None = None
 
     @property
     def laid(self) -> Laid:
