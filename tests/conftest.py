@@ -49,6 +49,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the golden files with what the code makes now")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Workers that are done take tests from others: the dearest modules come last, and one worker would be left with
+    them."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _once_in_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What a test has solved or assembled, no other test of the run does again, in whichever process; unless a test
