@@ -12,7 +12,7 @@ from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
 from tilec.driver.stages import SUFFIX, text_of, value_of, violations
 from tilec.driver.work import File, Work
 from tilec.support.diagnostics import CompileError, InternalError, Mistakes, fail
-from tilec.support.options import LAST_STAGE, CompileOptions, Stage, verifies_everything
+from tilec.support.options import LAST_STAGE, CompileOptions, Stage, verification
 from tilec.support.source import SourceFile
 
 KernelPass = Pass | Choice
@@ -113,18 +113,16 @@ def _stepped(work: Work, observer: Observer, number: int, row: KernelPass, form:
 
 
 def _verified(work: Work, stage: Stage, is_complete: bool) -> tuple[Work, Iterable[str]]:
-    """What is wrong with the kernel in this form, unless that has been asked of the same value."""
-    everything = _verifies_everything(work)
+    """What is wrong with the kernel in this form, unless that has been asked of the same value. Behind every pass it is
+    asked as `options.verification` has it, and at a level that makes no code, which is there for it."""
+    asked = "all" if work.options.verify else verification()
+    everything = bool(asked) or work.options.opt_level == 0
+    if not is_complete and (not everything or (stage == "warp" and asked != "all")):
+        return work, ()
     known = stage, is_complete and stage == "tile", value_of(stage, work)
-    if not (is_complete or everything) or known == work.verified:
+    if known == work.verified:
         return work, ()
     return replace(work, verified=known), violations(stage, work, is_complete=is_complete, everything=everything)
-
-
-def _verifies_everything(work: Work) -> bool:
-    """Whether each pass's value is verified thoroughly: as asked, and at a level that makes no code, which is there for
-    it."""
-    return work.options.verify or verifies_everything() or work.options.opt_level == 0
 
 
 def _through_file(file: File, observer: Observer, *, is_front: bool) -> File:

@@ -485,9 +485,10 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
     return str(Path(base) / "tilec")
 
 
-def verifies_everything(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether every compilation is to verify all that it makes: where $TILEC_VERIFY is 1, as in tests."""
-    return environment.get("TILEC_VERIFY") == "1"
+def verification(environment: Mapping[str, str] = os.environ) -> str:
+    """What every compilation is to verify behind each pass: $TILEC_VERIFY is "all" for everything, "1" for all but warp
+    programs that are not complete yet, which takes as long as a build; "" for what is complete alone."""
+    return environment.get("TILEC_VERIFY", "")
 
 
 def switches(environment: Mapping[str, str] = os.environ) -> Switches:
