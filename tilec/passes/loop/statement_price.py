@@ -9,13 +9,13 @@ another statement, which issues as much later as the dependence between the two 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
 from tilec.ir import tile
 from tilec.ops import registry
-from tilec.ops.lowering import Context, Demand, demand
+from tilec.ops.lowering import Context, Demand, demand, loaded, stored
 from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
 from tilec.passes.analysis.trip_count import static_trips
 from tilec.passes.analysis.usage import expressions
@@ -179,7 +179,7 @@ def _replayed(stmt: tile.Stmt, laid: Laid, replays: Sequence[tile.Bind]) -> Iter
     used = [value for var, value in values.items() if var in named]
     loads = dict.fromkeys(load for value in used for load in _loads(value))
     if loads:
-        yield _Part(tuple(_access("ld", load.buffer, laid) for load in loads), 1, max(map(_chain, used)))
+        yield _Part(tuple(d for load in loads for d in _access(loaded, load.buffer, laid)), 1, max(map(_chain, used)))
 
 
 def _before(stmt: tile.Stmt, laid: Laid, times: int, is_nested: bool) -> _Part | None:
@@ -190,19 +190,21 @@ def _before(stmt: tile.Stmt, laid: Laid, times: int, is_nested: bool) -> _Part |
     elif not isinstance(stmt, tile.If | tile.For | tile.While | tile.Bind | tile.Store):
         return None
     loads = dict.fromkeys(load for e in exprs for load in _loads(e))
-    asked = [_access("ld", load.buffer, laid) for load in loads]
+    asked = [d for load in loads for d in _access(loaded, load.buffer, laid)]
     if not asked:
         return None
-    if isinstance(stmt, tile.Store) and stmt.buffer.scope in _IN_MEMORY:
-        asked.append(_access("st", stmt.buffer, laid))
+    if isinstance(stmt, tile.Store):
+        asked += _access(stored, stmt.buffer, laid)
     is_left = _only_fills(stmt) and not is_nested
     return _Part(tuple(asked), times, 0 if is_left else max(map(_chain, exprs)))
 
 
-def _access(kind: str, buffer: tile.Buffer, laid: Laid) -> Demand:
-    """Each thread loads or stores one element."""
+def _access(
+    asks: Callable[[tile.Buffer, int, int], tuple[Demand, ...]], buffer: tile.Buffer, laid: Laid
+) -> tuple[Demand, ...]:
+    """Each thread loads or stores one element, as `asks` says."""
     threads = laid.kernel.threads
-    return demand(f"{kind}.{buffer.scope}", bytes=threads * buffer.dtype.bytes, threads=threads)
+    return asks(buffer, threads * buffer.dtype.bytes, threads)
 
 
 def _nothing(laid: Laid) -> tuple[Demand, ...]:
