@@ -9,36 +9,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.barriers import ExpectTx
 from tilec.ops.block_scaled import ScaleCopy, ScaledGemm
 from tilec.ops.cluster_launch import TryCancel
 from tilec.ops.copy import Copy
 from tilec.ops.four_rows import Gather4
 from tilec.ops.gemm import Gemm
-from tilec.ops.refused import is_refused
 from tilec.ops.warpgroups import SetRegisters, WaitWgmma
 from tilec.passes.analysis.named_versions import on_versions, versioned
 from tilec.passes.analysis.substitution import renamed
 from tilec.passes.analysis.unique_names import with_unique_names
 from tilec.passes.explicit_roles.expected_bytes import with_announced
-from tilec.passes.explicit_roles.pipeline_counts import check_counts
-from tilec.passes.explicit_roles.protocol import Role, check_protocol
-from tilec.passes.explicit_roles.role_pairs import check_pairs, counted_elsewhere
-from tilec.passes.explicit_roles.role_races import check_races
+from tilec.passes.explicit_roles.role_pairs import counted_elsewhere
 from tilec.passes.explicit_roles.split_roles import Part, parts
 from tilec.passes.layout.assign_layouts import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.layout.block_scales import why_not_scaled
 from tilec.passes.layout.legalise import no_barrier
 from tilec.passes.layout.select_mechanisms import select
 from tilec.passes.layout.tensor_maps import why_not_tma
-from tilec.passes.layout.tensor_memory import check_columns, factors, why_no_tensor_product
+from tilec.passes.layout.tensor_memory import factors, why_no_tensor_product
 from tilec.passes.memory.prefetch import fetched
 from tilec.passes.memory.staged_stores import chunked
 from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
 from tilec.support.options import NO_SWITCHES, Strategy, Switches
 from tilec.support.records import dataclass
-from tilec.support.source import Span
 from tilec.target.table import Target
 
 
@@ -57,11 +51,6 @@ def laid_out(
         return chunked(fetched(assign(selected, mistakes), target), target)
     versions = versioned(kernel)
     barriers, multiplied = _Barriers(_announced(kernel), counted_elsewhere(kernel)), factors(kernel)
-    known = mistakes.met
-    if not known:  # where something is wrong already, a product may be missing for that
-        with mistakes.caught():
-            check_pairs(kernel)
-    are_pairs_right = mistakes.met == known
     taken: set[str] = {b.name for b in kernel.buffers}
     laid: list[Laid] = []
     bodies = [
@@ -78,19 +67,6 @@ def laid_out(
     made = tuple(
         LaidPart(part.name, part.first_thread // 32, one, part.is_common) for part, one in zip(found, laid, strict=True)
     )
-    if target.has("tcgen05"):
-        with mistakes.caught():
-            check_columns(kernel, target)
-    with mistakes.caught():
-        _check_registers(kernel, made, target)
-    with mistakes.caught():
-        if are_pairs_right and not any(
-            map(is_refused, tile.walk(kernel.body))
-        ):  # what is missing may have been an arrival
-            roles = [Role(part.name, part.laid.kernel, part.is_common) for part in made]
-            check_counts(kernel, roles)
-            check_protocol(kernel, roles)
-            check_races(kernel, roles)
     body = tuple(on_versions(stmt, versions) for stmt in kernel.body)
     used = dict.fromkeys(b for one in laid for b in one.kernel.buffers)
     allocated = dict.fromkeys(b for b in kernel.buffers if b.scope == "barrier")  # even if no role has anything to do
@@ -231,35 +207,3 @@ def _with_own_names(laid: Laid, given: set[str], taken: set[str], part: Part) ->
     buffers = tuple(replace(b, name=own.get(b.name, b.name)) for b in laid.kernel.buffers)
     fragments = {own.get(name, name): layout for name, layout in laid.fragments.items()}
     return replace(laid, kernel=replace(laid.kernel, body=body, buffers=buffers), fragments=fragments)
-
-
-# ---- registers -------------------------------------------------------------------------------------------------------
-
-
-def _check_registers(kernel: tile.Kernel, made: tuple[LaidPart, ...], target: Target) -> None:
-    """Who asks for more registers waits until others have given up as many: for ever, if all together are too many."""
-    at_first = target.limit("registers_per_sm") // kernel.threads // 8 * 8
-    asked: dict[str, tuple[int, Span]] = {}
-    total = 0
-    for part in made:
-        counts = [s for s in tile.walk(part.laid.kernel.body) if isinstance(s, SetRegisters)]
-        most = max(counts, key=lambda op: op.count, default=None)
-        if not part.is_common:
-            total += part.laid.kernel.threads * (at_first if most is None else most.count)
-        if most is not None:
-            asked[part.name] = most.count, most.span
-    limit = target.limit("registers_per_sm")
-    if asked and total > limit:
-        name, (count, span) = max(asked.items(), key=lambda item: item[1][0])
-        others = tuple(Label(where, f"{n} for {other}") for other, (n, where) in asked.items() if other != name)
-        fail(
-            "too-many-registers",
-            f"the roles ask for {total:,} registers, {target.name} has {limit:,}",
-            span,
-            f"{count} for each thread of {name}",
-            secondary=others,
-            notes=(
-                f"without T.set_max_nreg a thread of this block has {at_first}; a warpgroup has {WARPGROUP_THREADS}",
-            ),
-            help="ask for fewer here, or let other roles give up more",
-        )
