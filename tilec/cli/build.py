@@ -27,6 +27,7 @@ from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
     from tilec.driver.batch import Job, Made
+    from tilec.ir.tile import Kernel
 
 Kind = str
 """What can be written: the text of a stage, what a pass makes, or what is made of cubins."""
@@ -270,7 +271,7 @@ def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[st
         with reported(None):
             asked = compile_options({**given, "target": target})
             machine, sources = load(target, asked.calibration), [_kernel_file(path) for path in paths]
-        found = []
+        found: list[Kernel] = []
         for source in sources:
             with reported(source):
                 found += check_all(source, asked, Observer())

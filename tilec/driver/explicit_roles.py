@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.driver.work import Work
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
 
 _OF_BARRIERS = ("bad-cta-pair", "unbalanced-acquires", "missing-arrival", "barrier-deadlock", "transaction-bytes")
 """Mistakes of which one may follow from another: the first is said."""
+
+
+def split_roles(work: Work, observer: Observer) -> Work:
+    """What each role runs is a block of its own."""
+    from tilec.passes.explicit_roles.split_roles import split
+
+    return replace(work, kernel=split(work.kernel))
 
 
 def check_role_pairs(work: Work, observer: Observer) -> Work:

@@ -89,6 +89,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Choice("eliminate-masks", planning.eliminate_masks, ("mask",), ("--no-split-loops",)),
     Pass("sums-in-fragments", planning.sums_in_fragments, checks=True),
     Pass("subtile-as-asked", planning.subtile_as_asked, decides=("subtile",), checks=True),
+    Pass("split-roles", explicit_roles.split_roles, of=with_roles, checks=True),
     Pass("check-role-pairs", explicit_roles.check_role_pairs, of=with_roles, checks=True),
     Pass("assign-layouts", planning.assign_layouts, shows="layout", checks=True),
     Pass("check-role-resources", explicit_roles.check_role_resources, of=with_roles, checks=True),

@@ -21,7 +21,7 @@ from tilec.passes.analysis.substitution import renamed
 from tilec.passes.analysis.unique_names import with_unique_names
 from tilec.passes.explicit_roles.expected_bytes import with_announced
 from tilec.passes.explicit_roles.role_pairs import counted_elsewhere
-from tilec.passes.explicit_roles.split_roles import Part, parts
+from tilec.passes.explicit_roles.split_roles import Part, roles_of
 from tilec.passes.layout.assign_layouts import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.layout.block_scales import why_not_scaled
 from tilec.passes.layout.legalise import no_barrier
@@ -45,7 +45,7 @@ def laid_out(
     tma_loads: bool = True,
 ) -> Laid:
     """The kernel with mechanisms and layouts. `tma_loads` as in `layout.select_mechanisms`."""
-    found = parts(kernel)
+    found = roles_of(kernel)
     if not found:
         selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
         return chunked(fetched(assign(selected, mistakes), target), target)
