@@ -42,8 +42,9 @@ arithmetic.
     that makes its roles at all of them.
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`explicit_roles.protocol` runs them on the
-same machine, `ir.barrier_machine`, which says why not here; the emulator finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's
-comparison with numpy finds that), and what blocks do to one another's global memory."""
+same machine, `ir.barrier_machine`, which says why not here; the emulator finds what that cannot know); that a cursor
+points at the iteration that the schedule means (the emulator's comparison with numpy finds that), and what blocks do to
+one another's global memory."""
 
 from __future__ import annotations
 
