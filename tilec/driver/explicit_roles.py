@@ -34,14 +34,35 @@ def check_role_pairs(work: Work, observer: Observer) -> Work:
     return work
 
 
-def check_role_resources(work: Work, observer: Observer) -> Work:
-    """The machine has the tensor memory and the registers that the roles ask for."""
-    from tilec.passes.explicit_roles.role_registers import check_registers
+def check_tensor_memory(work: Work, observer: Observer) -> Work:
+    """The machine has the tensor memory that the roles ask for."""
     from tilec.passes.layout.tensor_memory import check_columns
 
     if work.target.has("tcgen05"):
         with work.mistakes.caught():
             check_columns(work.kernel, work.target)
+    return work
+
+
+def role_mechanisms(work: Work, observer: Observer) -> Work:
+    """What only roles do has its mechanism, on the versions of tiles that it names."""
+    from tilec.passes.explicit_roles.role_mechanisms import with_means
+
+    kernel, versions = with_means(work.kernel, work.target)
+    return replace(work, kernel=kernel, versions=versions)
+
+
+def expected_bytes(work: Work, observer: Observer) -> Work:
+    """The bytes that are announced to stages of pipelines are those that TMA brings."""
+    from tilec.passes.explicit_roles.expected_bytes import announced
+
+    return replace(work, kernel=announced(work.kernel, work.target))
+
+
+def check_role_registers(work: Work, observer: Observer) -> Work:
+    """The machine has the registers that the roles ask for."""
+    from tilec.passes.explicit_roles.role_registers import check_registers
+
     with work.mistakes.caught():
         check_registers(work.kernel, work.laid.parts, work.target)
     return work

@@ -1,18 +1,15 @@
 """Mechanisms and layouts for a kernel, also for one that shares its work out by hand.
 
-Each role of such a kernel (`explicit_roles.split_roles`) is treated as a kernel of its own, except that all of them
-choose the layouts of shared tiles together."""
+Each role of such a kernel (`explicit_roles.split_roles`), in which what only roles do has its mechanism
+(`explicit_roles.role_mechanisms`), is treated as a kernel of its own, except that all of them choose the layouts of
+shared tiles together."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.passes.analysis.named_versions import on_versions, versioned
 from tilec.passes.analysis.substitution import renamed
-from tilec.passes.analysis.unique_names import with_unique_names
-from tilec.passes.explicit_roles.expected_bytes import with_announced
-from tilec.passes.explicit_roles.role_mechanisms import OwnMeans, by_own_means
 from tilec.passes.explicit_roles.split_roles import Part, roles_of
 from tilec.passes.layout.assign_layouts import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.layout.select_mechanisms import select
@@ -30,38 +27,35 @@ def laid_out(
     switches: Switches = NO_SWITCHES,
     mistakes: Mistakes = AT_ONCE,
     tma_loads: bool = True,
+    versions: tuple[tuple[str, int], ...] = (),
 ) -> Laid:
-    """The kernel with mechanisms and layouts. `tma_loads` as in `layout.select_mechanisms`."""
+    """The kernel with mechanisms and layouts. `tma_loads` as in `layout.select_mechanisms`; `versions`: how many there
+    are of tiles of which the kernel itself names them."""
     found = roles_of(kernel)
     if not found:
         selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
         return chunked(fetched(assign(selected, mistakes), target), target)
-    versions = versioned(kernel)
-    means = OwnMeans.of(kernel)
     taken: set[str] = {b.name for b in kernel.buffers}
     laid: list[Laid] = []
-    bodies = [tuple(by_own_means(on_versions(s, versions), means, target) for s in part.kernel.body) for part in found]
-    for part, body in zip(found, with_announced(bodies, target), strict=True):
-        buffers = tuple(versions.get(b, b) for b in part.kernel.buffers)
-        apart = replace(part.kernel, body=body, buffers=buffers)
-        selected = select(apart, target, "none", switches, mistakes, tma_loads=False)
-        laid.append(_with_own_names(in_registers(selected, mistakes), {b.name for b in buffers}, taken, part))
+    for part in found:
+        selected = select(part.kernel, target, "none", switches, mistakes, tma_loads=False)
+        laid.append(_with_own_names(in_registers(selected, mistakes), _names(part.kernel), taken, part))
     shared = shared_layouts(laid, selected, mistakes)
     laid = [replace(one, shared={n: s for n, s in shared.items() if n in _names(one.kernel)}) for one in laid]
     made = tuple(
         LaidPart(part.name, part.first_thread // 32, one, part.is_common) for part, one in zip(found, laid, strict=True)
     )
-    body = tuple(on_versions(stmt, versions) for stmt in kernel.body)
     used = dict.fromkeys(b for one in laid for b in one.kernel.buffers)
+    names = {buffer.name for buffer in used}
     allocated = dict.fromkeys(b for b in kernel.buffers if b.scope == "barrier")  # even if no role has anything to do
     return Laid(
-        with_unique_names(replace(kernel, body=body, buffers=(*(used | allocated),))),
+        replace(kernel, buffers=(*(used | allocated),)),
         "serial",
         {name: layout for one in laid for name, layout in one.fragments.items()},
         shared,
         tuple(made for one in laid for made in one.conversions),
         made,
-        tuple((buffer.name, buffer.shape[0]) for buffer, each in versions.items() if each in used),
+        tuple((name, depth) for name, depth in versions if name in names),
     )
 
 

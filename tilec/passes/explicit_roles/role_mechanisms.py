@@ -14,6 +14,8 @@ from tilec.ops.copy import Copy
 from tilec.ops.four_rows import Gather4
 from tilec.ops.gemm import Gemm
 from tilec.ops.warpgroups import SetRegisters, WaitWgmma
+from tilec.passes.analysis.named_versions import on_versions, versioned
+from tilec.passes.analysis.unique_names import with_unique_names
 from tilec.passes.explicit_roles.role_pairs import counted_elsewhere
 from tilec.passes.layout.block_scales import why_not_scaled
 from tilec.passes.layout.legalise import no_barrier
@@ -25,7 +27,7 @@ from tilec.target.table import Target
 
 
 @dataclass(frozen=True, slots=True)
-class OwnMeans:
+class _Means:
     """What decides in a kernel: by name, the barriers to which it announces bytes itself, and those that count them in
     another block; and the tiles in tensor memory that are multiplied."""
 
@@ -34,15 +36,24 @@ class OwnMeans:
     multiplied: frozenset[tile.Buffer]
 
     @classmethod
-    def of(cls, kernel: tile.Kernel) -> OwnMeans:
+    def of(cls, kernel: tile.Kernel) -> _Means:
         return cls(_announced(kernel), counted_elsewhere(kernel), factors(kernel))
 
 
-def by_own_means(stmt: tile.Stmt, means: OwnMeans, target: Target) -> tile.Stmt:
-    """The statement, and what is in it. Errors: `unsupported-operand`."""
+def with_means(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
+    """The kernel with these mechanisms, on one version of each tile of which it names versions, and how many there are
+    of these. Errors: `unsupported-operand`."""
+    versions, means = versioned(kernel), _Means.of(kernel)
+    body = tuple(_by_own_means(on_versions(stmt, versions), means, target) for stmt in kernel.body)
+    buffers = tuple(versions.get(buffer, buffer) for buffer in kernel.buffers)
+    layouts = tuple(pinned for pinned in kernel.layouts if pinned.buffer not in versions)
+    made = with_unique_names(replace(kernel, body=body, buffers=buffers, layouts=layouts))
+    return made, tuple((buffer.name, buffer.shape[0]) for buffer in versions)
 
+
+def _by_own_means(stmt: tile.Stmt, means: _Means, target: Target) -> tile.Stmt:
     def all_of(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(by_own_means(s, means, target) for s in body)
+        return tuple(_by_own_means(s, means, target) for s in body)
 
     match stmt:
         case Copy() if not means.multiplied.isdisjoint(r.buffer for r in stmt.regions):
@@ -57,7 +68,7 @@ def by_own_means(stmt: tile.Stmt, means: OwnMeans, target: Target) -> tile.Stmt:
             return stmt
 
 
-def _by_its_means(op: tile.TileOp, means: OwnMeans, target: Target) -> tile.TileOp:
+def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp:
     """What only a kernel divided by hand has: it goes by the one mechanism that does it, or not at all."""
     if isinstance(op, Copy) and op.signals is not None:
         return _offered(op, means, target)
@@ -115,7 +126,7 @@ def _why_not_signalling(op: tile.TileOp, target: Target) -> str | None:
     return why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
 
 
-def _offered(op: Copy, means: OwnMeans, target: Target) -> tile.TileOp:
+def _offered(op: Copy, means: _Means, target: Target) -> tile.TileOp:
     """A copy into a stage of a pipeline: by TMA, which signals the stage's barrier, or as any other, which is complete
     when the stage is released."""
     plain = replace(op, signals=None, leader=None)
