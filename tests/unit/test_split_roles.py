@@ -14,7 +14,7 @@ from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.verify import verify_tile
 from tilec.ops.barriers import AllocBarrier
-from tilec.passes.explicit_roles.split_roles import is_by_hand, roles_of, split
+from tilec.passes.explicit_roles.split_roles import has_explicit_roles, roles_of, split
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
 
@@ -24,7 +24,7 @@ FILES = ("tests/kernels/roles.tl", "tests/kernels/pipeline_objects.tl", "samples
 
 def kernels(file: str) -> list[Kernel]:
     found = check_all(read_source(str(ROOT / file)), CompileOptions(target="sm_90a"), Observer())
-    return [kernel for kernel in found if is_by_hand(kernel)]
+    return [kernel for kernel in found if has_explicit_roles(kernel)]
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -30,9 +30,9 @@ def every_kernel(kernel: Kernel) -> str | None:
 
 def with_roles(kernel: Kernel) -> str | None:
     """It runs where the kernel itself shares its work out among roles."""
-    from tilec.passes.explicit_roles.split_roles import is_by_hand
+    from tilec.passes.explicit_roles.split_roles import has_explicit_roles
 
-    return None if is_by_hand(kernel) else "no explicit roles"
+    return None if has_explicit_roles(kernel) else "no explicit roles"
 
 
 def only_with(switch: str, is_given: Callable[[CompileOptions], bool]) -> Condition:

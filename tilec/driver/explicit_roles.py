@@ -64,7 +64,7 @@ def check_role_registers(work: Work, observer: Observer) -> Work:
     from tilec.passes.explicit_roles.role_registers import check_registers
 
     with work.mistakes.caught():
-        check_registers(work.kernel, work.laid.parts, work.target)
+        check_registers(work.kernel, work.assignment.roles, work.target)
     return work
 
 
@@ -98,5 +98,5 @@ def _checked(work: Work, check: Callable[[Kernel, Sequence[Role]], None]) -> Wor
     if work.mistakes.has(*_OF_BARRIERS) or any(map(is_refused, walk(work.kernel.body))):
         return work
     with work.mistakes.caught():
-        check(work.kernel, [Role(part.name, part.laid.kernel, part.is_common) for part in work.laid.parts])
+        check(work.kernel, [Role(part.name, part.assignment.kernel, part.is_common) for part in work.assignment.roles])
     return work

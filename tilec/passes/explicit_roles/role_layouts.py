@@ -1,4 +1,4 @@
-"""Mechanisms and layouts for a kernel, also for one that shares its work out by hand.
+"""Mechanisms and layouts for a kernel, also for one that has explicit roles.
 
 Each role of such a kernel (`explicit_roles.split_roles`), in which what only roles do has its mechanism
 (`explicit_roles.role_mechanisms`), is treated as a kernel of its own, except that all of them choose the layouts of
@@ -10,17 +10,17 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.passes.analysis.substitution import renamed
-from tilec.passes.explicit_roles.split_roles import Part, roles_of
-from tilec.passes.layout.assign_layouts import Laid, LaidPart, assign, in_registers, shared_layouts
+from tilec.passes.explicit_roles.split_roles import ExplicitRole, roles_of
+from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment, assign, in_registers, shared_layouts
 from tilec.passes.layout.select_mechanisms import select
-from tilec.passes.memory.prefetch import fetched
+from tilec.passes.memory.prefetch import prefetched
 from tilec.passes.memory.staged_stores import chunked
 from tilec.support.diagnostics import AT_ONCE, Mistakes
 from tilec.support.options import NO_SWITCHES, Strategy, Switches
 from tilec.target.table import Target
 
 
-def laid_out(
+def with_layouts(
     kernel: tile.Kernel,
     target: Target,
     strategy: Strategy,
@@ -28,32 +28,35 @@ def laid_out(
     mistakes: Mistakes = AT_ONCE,
     tma_loads: bool = True,
     versions: tuple[tuple[str, int], ...] = (),
-) -> Laid:
+) -> LayoutAssignment:
     """The kernel with mechanisms and layouts. `tma_loads` as in `layout.select_mechanisms`; `versions`: how many there
     are of tiles of which the kernel itself names them."""
     found = roles_of(kernel)
     if not found:
         selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
-        return chunked(fetched(assign(selected, mistakes), target), target)
+        return chunked(prefetched(assign(selected, mistakes), target), target)
     taken: set[str] = {b.name for b in kernel.buffers}
-    laid: list[Laid] = []
+    assignment: list[LayoutAssignment] = []
     for part in found:
         selected = select(part.kernel, target, "none", switches, mistakes, tma_loads=False)
-        laid.append(_with_own_names(in_registers(selected, mistakes), _names(part.kernel), taken, part))
-    shared = shared_layouts(laid, selected, mistakes)
-    laid = [replace(one, shared={n: s for n, s in shared.items() if n in _names(one.kernel)}) for one in laid]
+        assignment.append(_with_own_names(in_registers(selected, mistakes), _names(part.kernel), taken, part))
+    shared = shared_layouts(assignment, selected, mistakes)
+    assignment = [
+        replace(one, shared={n: s for n, s in shared.items() if n in _names(one.kernel)}) for one in assignment
+    ]
     made = tuple(
-        LaidPart(part.name, part.first_thread // 32, one, part.is_common) for part, one in zip(found, laid, strict=True)
+        RoleAssignment(part.name, part.first_thread // 32, one, part.is_common)
+        for part, one in zip(found, assignment, strict=True)
     )
-    used = dict.fromkeys(b for one in laid for b in one.kernel.buffers)
+    used = dict.fromkeys(b for one in assignment for b in one.kernel.buffers)
     names = {buffer.name for buffer in used}
     allocated = dict.fromkeys(b for b in kernel.buffers if b.scope == "barrier")  # even if no role has anything to do
-    return Laid(
+    return LayoutAssignment(
         replace(kernel, buffers=(*(used | allocated),)),
         "serial",
-        {name: layout for one in laid for name, layout in one.fragments.items()},
+        {name: layout for one in assignment for name, layout in one.fragments.items()},
         shared,
-        tuple(made for one in laid for made in one.conversions),
+        tuple(made for one in assignment for made in one.conversions),
         made,
         tuple((name, depth) for name, depth in versions if name in names),
     )
@@ -63,16 +66,18 @@ def _names(kernel: tile.Kernel) -> set[str]:
     return {b.name for b in kernel.buffers}
 
 
-def _with_own_names(laid: Laid, given: set[str], taken: set[str], part: Part) -> Laid:
+def _with_own_names(
+    assignment: LayoutAssignment, given: set[str], taken: set[str], part: ExplicitRole
+) -> LayoutAssignment:
     """Tiles that the passes have put in are the role's own, even if another role's are called alike."""
     own: dict[str, str] = {}
-    for buffer in laid.kernel.buffers:
+    for buffer in assignment.kernel.buffers:
         if buffer.name not in given:
             own[buffer.name] = f"{buffer.name}.{part.groups.start}" if buffer.name in taken else buffer.name
             taken.add(own[buffer.name])
     if all(old == new for old, new in own.items()):
-        return laid
-    body = tuple(renamed(s, own) for s in laid.kernel.body)
-    buffers = tuple(replace(b, name=own.get(b.name, b.name)) for b in laid.kernel.buffers)
-    fragments = {own.get(name, name): layout for name, layout in laid.fragments.items()}
-    return replace(laid, kernel=replace(laid.kernel, body=body, buffers=buffers), fragments=fragments)
+        return assignment
+    body = tuple(renamed(s, own) for s in assignment.kernel.body)
+    buffers = tuple(replace(b, name=own.get(b.name, b.name)) for b in assignment.kernel.buffers)
+    fragments = {own.get(name, name): layout for name, layout in assignment.fragments.items()}
+    return replace(assignment, kernel=replace(assignment.kernel, body=body, buffers=buffers), fragments=fragments)
