@@ -99,10 +99,11 @@ def overlaps(problem: Problem) -> bool:
     return any(edge.distance < 0 for edge in problem.edges)
 
 
-def trials(problem: Problem, ii: int) -> tuple[Trial, ...]:
-    """What II each arm reaches, from an II on below which there is none, and no further than an eighth above."""
+def trials(problem: Problem, ii: int, budget: Budget | None = None) -> tuple[Trial, ...]:
+    """What II each arm reaches, from an II on below which there is none, and no further than an eighth above, while
+    the budget lasts."""
     names = ARMS if len(problem.ops) <= _MOST_OPS else ("modulo",)
-    found = ((arm, sweep(problem, arm, ii, ii + max(4, ii // 16))) for arm in names)
+    found = ((arm, sweep(problem, arm, ii, ii + max(4, ii // 16), budget)) for arm in names)
     return tuple(Trial(arm, None if reached is None else reached[0]) for arm, reached in found)
 
 

@@ -93,7 +93,9 @@ def _exact(problem: Problem, effort: float, budget: Budget) -> Solution:
     assert not broken, f"the solver's schedule does not hold: {broken[0]}"
     is_large = _ARMS_AND_STEPS * found.work_of_placing > _WORK_FOR_ANSWER
     is_late = budget.seconds_left() <= 0 or (budget.is_spent and is_large)
-    compared = () if is_late else trials(plain, answer.ii)
+    rest = budget.for_answer()
+    compared = () if is_late else trials(plain, answer.ii, rest if budget.is_spent else None)
+    budget.spend(rest.spent)
     return Solution(schedule, proven, tuple(found.attempts), objectives, compared)
 
 
@@ -223,7 +225,9 @@ class _Sweep:
         """The same from the best of all heuristics, unless time is short."""
         found, start = self.reachable(ii, last)
         if self.budget.seconds_left() == inf and _ARMS_AND_STEPS * self.work_of_placing <= _WORK_FOR_ANSWER:
-            other = heuristic(self.guess).schedule
+            rest = self.budget.for_answer()
+            other = heuristic(self.guess, rest).schedule
+            self.budget.spend(rest.spent)
             if ii <= other.ii < found and not any(violations(self.guess, other)):
                 return other.ii, other.start
         return found, start
