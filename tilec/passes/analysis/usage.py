@@ -26,8 +26,12 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ops import registry
+from tilec.support.memo import by_identity
 
 Direction = Literal["in", "out", "inout"]
+
+_KEPT = 1 << 14
+"""Statements whose buffers are remembered: every pass asks for them again, and most statements go through unchanged."""
 
 
 def usage(kernel: Kernel) -> dict[str, Direction]:
@@ -42,11 +46,13 @@ def usage(kernel: Kernel) -> dict[str, Direction]:
     }
 
 
+@by_identity(_KEPT)
 def reads(stmt: Stmt) -> tuple[Buffer, ...]:
     """Every buffer that the statement, or one inside it, may read; each once, in program order."""
     return tuple(dict.fromkeys(_reads(stmt)))
 
 
+@by_identity(_KEPT)
 def writes(stmt: Stmt) -> tuple[Buffer, ...]:
     """Every buffer that the statement, or one inside it, may write; each once, in program order."""
     return tuple(dict.fromkeys(_writes(stmt)))
@@ -98,7 +104,7 @@ def _reads(stmt: Stmt) -> Iterator[Buffer]:
     yield from _loads(stmt)
     for body in bodies(stmt):
         for nested in body:
-            yield from _reads(nested)
+            yield from reads(nested)
 
 
 def _writes(stmt: Stmt) -> Iterator[Buffer]:
@@ -110,7 +116,7 @@ def _writes(stmt: Stmt) -> Iterator[Buffer]:
         yield PRINTED
     for body in bodies(stmt):
         for nested in body:
-            yield from _writes(nested)
+            yield from writes(nested)
 
 
 def _buffers(regions: tuple[Region, ...]) -> Iterator[Buffer]:
