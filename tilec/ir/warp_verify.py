@@ -75,15 +75,38 @@ from tilec.ir.warp_structure import (
     reductions,
     replicas,
 )
+from tilec.support import records
+from tilec.support.memo import by_identity
 
 MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
 ALL_STEPS = 200_000  # those of all scenarios: where there are many, each has its share
 
 
+@records.dataclass(frozen=True, slots=True)
+class Cut:
+    """A role that is followed no further than to this operation: what comes behind it is not verified."""
+
+    role: str
+    at: Operation
+    steps: int
+
+
 def program_violations(program: Program) -> Iterator[str]:
     """Every rule of warp IR that a program breaks, in a sentence each; none where it may become code."""
+    return iter(verification(program)[0])
+
+
+@by_identity(4)
+def verification(program: Program) -> tuple[tuple[str, ...], tuple[Cut, ...]]:
+    """The same, and where roles are not followed to their end: in loops in loops that together run for very long. One
+    place for each role, the first that it is cut at."""
+    cuts: dict[str, Cut] = {}
+    return tuple(_violations(program, cuts)), tuple(cuts.values())
+
+
+def _violations(program: Program, cuts: dict[str, Cut]) -> Iterator[str]:
     if program.common is not None:
-        yield from program_violations(replace(program, roles=(program.common,), common=None, begins_early=False))
+        yield from _violations(replace(program, roles=(program.common,), common=None, begins_early=False), cuts)
     yield from partition(program)
     yield from memory(program)
     yield from alignment(program)
@@ -101,7 +124,10 @@ def program_violations(program: Program) -> Iterator[str]:
         if known in same_for_all_trips and scenario.taken is None:
             continue
         run = _Run(program, scenario, overlaps, parts, steps)
-        if any(run.violations()):
+        is_broken = any(run.violations())
+        for cut in run.cuts:
+            cuts.setdefault(cut.role, cut)
+        if is_broken:
             yield from _Run(program, scenario, overlaps, parts, steps, whole=True).violations()
             return
         if not any(execution.asked for execution in run.executions):
@@ -147,6 +173,7 @@ class _Run:
             same = (other for other in self.roles if other.role.turns_at == state.role.turns_at is not None)
             state.mates = tuple(other for other in same if other is not state)
         self.overlaps = overlaps
+        self.cuts: list[Cut] = []
         self.covered: dict[str, str] = {}  # the tiles whose memory another tile has, and which
 
     def violations(self) -> Iterator[str]:
@@ -178,6 +205,8 @@ class _Run:
         while not state.done:
             op = state.waiting or next(state.steps, None)
             if op is None or state.executed > self.steps:
+                if op is not None:
+                    self.cuts.append(Cut(state.role.name, op, state.executed))
                 state.done = True
                 return
             state.waiting = None
