@@ -69,6 +69,6 @@ class Budget:
         balance = self.balance
         return Budget(None if balance is None else balance + WORK_FOR_ANSWERS, self.seconds_left)
 
-    def apart(self) -> Budget:
+    def separate(self) -> Budget:
         """As much time, and any amount of work, for what has to be found: who takes one spends what it took."""
         return Budget(None, self.seconds_left)
