@@ -83,7 +83,7 @@ ALL_STEPS = 200_000  # those of all scenarios: where there are many, each has it
 
 
 @records.dataclass(frozen=True, slots=True)
-class Cut:
+class Unfollowed:
     """A role that is followed no further than to this operation: what comes behind it is not verified."""
 
     role: str
@@ -97,14 +97,14 @@ def program_violations(program: Program) -> Iterator[str]:
 
 
 @by_identity(4)
-def verification(program: Program) -> tuple[tuple[str, ...], tuple[Cut, ...]]:
+def verification(program: Program) -> tuple[tuple[str, ...], tuple[Unfollowed, ...]]:
     """The same, and where roles are not followed to their end: in loops in loops that together run for very long. One
     place for each role, the first that it is cut at."""
-    skips: dict[str, Cut] = {}
+    skips: dict[str, Unfollowed] = {}
     return tuple(_violations(program, skips)), tuple(skips.values())
 
 
-def _violations(program: Program, skips: dict[str, Cut]) -> Iterator[str]:
+def _violations(program: Program, skips: dict[str, Unfollowed]) -> Iterator[str]:
     if program.common is not None:
         yield from _violations(replace(program, roles=(program.common,), common=None, begins_early=False), skips)
     yield from partition(program)
@@ -179,7 +179,7 @@ class _Run:
             )
             state.mates = tuple(other for other in same if other is not state)
         self.overlaps = overlaps
-        self.skips: list[Cut] = []
+        self.skips: list[Unfollowed] = []
         self.covered: dict[str, str] = {}  # the tiles whose memory another tile has, and which
 
     def violations(self) -> Iterator[str]:
@@ -212,7 +212,7 @@ class _Run:
             op = state.waiting or next(state.steps, None)
             if op is None or state.executed > self.steps:
                 if op is not None:
-                    self.skips.append(Cut(state.role.name, op, state.executed))
+                    self.skips.append(Unfollowed(state.role.name, op, state.executed))
                 state.done = True
                 return
             state.waiting = None

@@ -15,11 +15,11 @@ def unverified(work: Work) -> Iterator[Diagnostic]:
     """Said to who has asked for thorough verification; the program is no other for it."""
     if not work.options.verify:
         return
-    for cut in verification(work.program)[1]:
+    for one in verification(work.program)[1]:
         yield Diagnostic(
             "not-verified",
-            f"the waits and barriers of role {cut.role} are verified for its first {cut.steps} operations only",
-            Label(cut.at.span if cut.at.span.line else work.source_kernel.span, "followed up to here"),
+            f"the waits and barriers of role {one.role} are verified for its first {one.steps} operations only",
+            Label(one.at.span if one.at.span.line else work.source_kernel.span, "followed up to here"),
             help="verify a copy of the kernel whose loops run fewer times: what they wait for is the same",
             severity="warning",
         )
