@@ -77,15 +77,38 @@ from tilec.ir.warp_structure import (
     reductions,
     replicas,
 )
+from tilec.support import records
+from tilec.support.memo import by_identity
 
 MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
 ALL_STEPS = 200_000  # those of all scenarios: where there are many, each has its share
 
 
+@records.dataclass(frozen=True, slots=True)
+class Unfollowed:
+    """A role that is followed no further than to this operation: what comes behind it is not verified."""
+
+    role: str
+    at: Operation
+    steps: int
+
+
 def program_violations(program: Program) -> Iterator[str]:
     """Every rule of warp IR that a program breaks, in a sentence each; none where it may become code."""
+    return iter(verification(program)[0])
+
+
+@by_identity(4)
+def verification(program: Program) -> tuple[tuple[str, ...], tuple[Unfollowed, ...]]:
+    """The same, and where roles are not followed to their end: in loops in loops that together run for very long. One
+    place for each role, the first that it is cut at."""
+    skips: dict[str, Unfollowed] = {}
+    return tuple(_violations(program, skips)), tuple(skips.values())
+
+
+def _violations(program: Program, skips: dict[str, Unfollowed]) -> Iterator[str]:
     if program.common is not None:
-        yield from program_violations(replace(program, roles=(program.common,), common=None, begins_early=False))
+        yield from _violations(replace(program, roles=(program.common,), common=None, begins_early=False), skips)
     yield from partition(program)
     yield from memory(program)
     yield from alignment(program)
@@ -103,7 +126,10 @@ def program_violations(program: Program) -> Iterator[str]:
         if known in same_for_all_iterations and scenario.taken is None:
             continue
         run = _Run(program, scenario, overlaps, parts, steps)
-        if any(run.violations()):
+        is_broken = any(run.violations())
+        for cut in run.skips:
+            skips.setdefault(cut.role, cut)
+        if is_broken:
             yield from _Run(program, scenario, overlaps, parts, steps, whole=True).violations()
             return
         if not any(execution.asked for execution in run.executions):
@@ -163,6 +189,7 @@ class _Run:
             )
             state.mates = tuple(other for other in same if other is not state)
         self.overlaps = overlaps
+        self.skips: list[Unfollowed] = []
         self.covered: dict[str, str] = {}  # the tiles whose memory another tile has, and which
 
     def violations(self) -> Iterator[str]:
@@ -187,6 +214,8 @@ class _Run:
         while not state.done:
             op = state.waiting or next(state.steps, None)
             if op is None or state.executed > self.steps:
+                if op is not None:
+                    self.skips.append(Unfollowed(state.role.name, op, state.executed))
                 state.done = True
                 return True
             state.waiting = None
