@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from stages import laid, problems
 
 from tilec.frontend.sema.elaborate import elaborate
 from tilec.frontend.syntax.parse import parse
 from tilec.ir.tile import Bind, For, Kernel, Parallel, TileOp, walk
-from tilec.passes.layout.assign_layouts import assign
-from tilec.passes.layout.select_mechanisms import Selected, select
+from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.loop.annotate import given_schedule
-from tilec.passes.loop.build_problem import LoopProblem, problems
+from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.verify import violations
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.source import SourceFile
-from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 
@@ -45,12 +44,12 @@ for k in T.serial(0, 4, annotations={{
 """
 
 
-def selected(kernel: Kernel, target: str = "sm_80") -> Selected:
-    return select(kernel, targets.load(target), "auto")
+def selected(kernel: Kernel, target: str = "sm_80") -> Laid:
+    return laid(kernel, target).laid
 
 
 def problem(kernel: Kernel, target: str = "sm_80") -> LoopProblem:
-    (found,) = problems(assign(selected(kernel, target)), targets.load(target))
+    (found,) = problems(kernel, target).problems
     return found
 
 

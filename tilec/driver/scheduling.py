@@ -30,10 +30,10 @@ def schedule_loops(laid: Laid, target: Target, options: CompileOptions, budget: 
 
 
 def problems_of(
-    laid: Laid, target: Target, options: CompileOptions, budget: Budget
+    laid: Laid, target: Target, options: CompileOptions, budget: Budget, known: tuple[Planned, ...] = ()
 ) -> tuple[tuple[LoopProblem, ...], tuple[Planned, ...]]:
     """The scheduling problem of each loop, in program order. A loop's problem is known when those in it are scheduled:
-    these are the second result."""
+    these are the second result, and `known` some of them."""
     from tilec.driver.legality import check_ceilings
     from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule, problems
 
@@ -42,8 +42,8 @@ def problems_of(
     loops = loops_to_schedule(laid)
     place = {id(loop): k for k, loop in enumerate(loops)}
     read = None if options.schedule is None else _read_schedules(options.schedule, len(loops))
-    found: list[LoopProblem] = []
-    decided: list[Planned] = []
+    decided = list(known)
+    found = [p.loop for p in decided]
     while True:
         ready = problems(
             laid,
@@ -197,7 +197,7 @@ def build_problems(work: Work, observer: Observer) -> Work:
         return work
     if work.explored is not None:
         return replace(work, problems=tuple(p.loop for p in work.explored), loops=work.explored)
-    problems, decided = problems_of(work.laid, work.target, work.options, work.budget)
+    problems, decided = problems_of(work.laid, work.target, work.options, work.budget, work.loops)
     return replace(work, problems=problems, loops=decided)
 
 
