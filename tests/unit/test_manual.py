@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 from stages import laid, problems
 
-from tilec.frontend.sema.elaborate import elaborate
-from tilec.frontend.syntax.parse import parse
+from tilec.driver.build import Observer, check
 from tilec.ir.tile import Bind, For, Kernel, Parallel, TileOp, walk
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.loop.annotate import given_schedule
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.verify import violations
 from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 Make = Callable[..., Kernel]
@@ -155,10 +155,10 @@ def kernel({PARAMS}):
         t = T.alloc_shared((128,), "float32")
         for k in T.Pipelined(4, {lists}):
 {statements}"""
-    source, found = SourceFile("kernel.tl", text), []
-    kernel = elaborate(parse(source), source, warn=found.append)
+    observer = Observer()
+    kernel = check(SourceFile("kernel.tl", text), CompileOptions(), observer)
     assert any(isinstance(s, For) for s in walk(kernel.body))
-    return found
+    return observer.warnings
 
 
 COPY = """            T.copy(B[{at}], t)
