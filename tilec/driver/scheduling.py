@@ -40,7 +40,7 @@ def problems_of(
     if laid.parts:
         return _of_roles(laid, target, options), ()
     loops = loops_to_schedule(laid)
-    place = {id(loop): k for k, loop in enumerate(loops)}
+    place = {loop.var: k for k, loop in enumerate(loops)}
     read = None if options.schedule is None else _read_schedules(options.schedule, len(loops))
     decided = list(known)
     found = [p.loop for p in decided]
@@ -59,9 +59,9 @@ def problems_of(
             check_ceilings(loop, target)
         found += ready
         if len(found) == len(loops):
-            return tuple(sorted(found, key=lambda loop: place[id(loop.loop)])), tuple(decided)
+            return tuple(sorted(found, key=lambda loop: place[loop.loop.var])), tuple(decided)
         for loop in ready:
-            decided.append(_decided(loop, None if read is None else read[place[id(loop.loop)]], options, budget))
+            decided.append(_decided(loop, None if read is None else read[place[loop.loop.var]], options, budget))
 
 
 def _of_roles(laid: Laid, target: Target, options: CompileOptions) -> tuple[LoopProblem, ...]:
@@ -83,10 +83,10 @@ def solved(
     """A schedule for each of the problems, of which some are `decided`."""
     if not problems:
         return ()
-    known = {id(p.loop): p for p in decided}
+    known = {p.loop.loop.var: p for p in decided}
     read = (None,) * len(problems) if options.schedule is None else _read_schedules(options.schedule, len(problems))
     planned = [
-        known.get(id(loop)) or _decided(loop, given, options, budget)
+        known.get(loop.loop.var) or _decided(loop, given, options, budget)
         for loop, given in zip(problems, read, strict=True)
     ]
     if options.schedule is None and len(planned) == 1 and laid.form == "warp_specialised":
@@ -214,7 +214,7 @@ def order_roles(work: Work, observer: Observer) -> Work:
         return work
     from tilec.passes.loop.role_loops import in_order
 
-    ordered = in_order(work.laid, {id(p.loop.loop): p.solution.schedule for p in work.loops})
+    ordered = in_order(work.laid, {(p.loop.roles[0], p.loop.loop.var): p.solution.schedule for p in work.loops})
     return replace(work, layouts=ordered)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tilec.ir.tile import For, If, Stmt, While, bodies
+from tilec.ir.tile import For, If, Stmt, Var, While, bodies
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.analysis.trip_count import static_trips
 from tilec.sched.problem import Problem
@@ -41,15 +41,15 @@ class Cost:
         return Cost(self.cycles + other.cycles, {s: self.held.get(s, 0) + other.held.get(s, 0) for s in slots})
 
 
-def cost(stmt: Stmt, decided: Mapping[int, tuple[Problem, Schedule]], flat: Callable[[Stmt], Cost]) -> Cost:
-    """`decided` are the pipelined loops in the statement by their id, with their slots numbered alike; `flat` says what
-    a statement without any takes."""
+def cost(stmt: Stmt, decided: Mapping[Var, tuple[Problem, Schedule]], flat: Callable[[Stmt], Cost]) -> Cost:
+    """`decided` are the pipelined loops in the statement by their variables, with their slots numbered alike; `flat`
+    says what a statement without any takes."""
     if not is_compound(stmt):
         return flat(stmt)
     parts = [sum((cost(s, decided, flat) for s in body), Cost(0, {})) for body in bodies(stmt)]
     match stmt:
-        case For() if id(stmt) in decided:
-            return _pipelined(*decided[id(stmt)], trips_of(stmt))
+        case For() if stmt.var in decided:
+            return _pipelined(*decided[stmt.var], trips_of(stmt))
         case For() | While():
             return parts[0] * trips_of(stmt)
         case _:

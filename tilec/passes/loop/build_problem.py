@@ -15,6 +15,7 @@ from tilec.ir.tile import (
     For,
     Stmt,
     TileOp,
+    Var,
 )
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.compound import Cost, cost, is_compound
@@ -152,14 +153,14 @@ def problems(
     where that allows a smaller interval; but a loop whose interval must be larger than `most` gets roles by rule.
     Without `overlap` a role computes one iteration after the other; loads still run ahead. `store_role` leaves it open
     who begins the copies to global memory."""
-    known = {id(s.loop.loop): s for s in decided}
+    known = {s.loop.loop.var: s for s in decided}
     sharing = tuple(all_sharing(laid.kernel).values())
     return tuple(
         _problem(laid, target, loop, known, unlimited_smem, ping_pong, overlap, store_role, most, mistakes)
         for loop in loops_to_schedule(laid)
-        if id(loop) not in known
-        and all(id(inner) in known for inner in pipelined_loops(loop.body))
-        and all(id(before) in known for before in _sharing_before(sharing, loop))
+        if loop.var not in known
+        and all(inner.var in known for inner in pipelined_loops(loop.body))
+        and all(before.var in known for before in _sharing_before(sharing, loop))
     )
 
 
@@ -174,7 +175,7 @@ def _problem(
     laid: Laid,
     target: Target,
     loop: For,
-    decided: dict[int, Scheduled],
+    decided: dict[Var, Scheduled],
     unlimited_smem: bool,
     ping_pong: bool,
     overlap: bool,
@@ -216,7 +217,7 @@ class _Builder:
         laid: Laid,
         target: Target,
         loop: For,
-        decided: dict[int, Scheduled],
+        decided: dict[Var, Scheduled],
         unlimited_smem: bool,
         overlap: bool,
         groups: int = 1,
@@ -351,13 +352,13 @@ class _Builder:
         versions = versions_of(self.laid.kernel)
         passed = len(rings) + sum(len(links("", ring, self.roles, self.statements)) for ring in rings)
         barriers = (self.loop.num_stages or MOST_VERSIONS) * max(passed, 1) + sum(versions.values())
-        by_hand = {id(loop) for loop in self.by_hand}
+        by_hand = {loop.var for loop in self.by_hand}
         for loop in loops_to_schedule(self.laid):
             made: list[tuple[RingPlan, int]] = []
-            if id(loop) in self.decided:
-                known = self.decided[id(loop)]
+            if loop.var in self.decided:
+                known = self.decided[loop.var]
                 made = list(zip(known.loop.rings, known.schedule.depth, strict=True))
-            elif id(loop) in by_hand:
+            elif loop.var in by_hand:
                 made = [(plan, versions_by_hand(loop, plan)) for plan in ring_plans(self.laid.kernel, loop)]
             elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
                 around = ring_plans(self.laid.kernel, loop)

@@ -246,23 +246,27 @@ def _releases(unit: Unit) -> bool:
 # ---- and what comes of it --------------------------------------------------------------------------------------------
 
 
-def in_order(laid: Laid, schedules: Mapping[int, Schedule]) -> Laid:
-    """The roles with their statements in order, those of loops by the schedules of these (by their identity)."""
+def in_order(laid: Laid, schedules: Mapping[tuple[str, Var], Schedule]) -> Laid:
+    """The roles with their statements in order, those of loops by the schedules of these: by role and variable, as
+    roles may have a loop of the kernel in common."""
     held = _held(laid.kernel)
 
-    def ordered(one: Laid) -> Laid:
-        return replace(one, kernel=replace(one.kernel, body=_in_order(one.kernel.body, schedules, held)))
+    def ordered(part: LaidPart) -> LaidPart:
+        own = {var: schedule for (role, var), schedule in schedules.items() if role == part.name}
+        kernel = part.laid.kernel
+        kernel = replace(kernel, body=_in_order(kernel.body, own, held))
+        return replace(part, laid=replace(part.laid, kernel=kernel))
 
-    return replace(laid, parts=tuple(replace(part, laid=ordered(part.laid)) for part in laid.parts))
+    return replace(laid, parts=tuple(map(ordered, laid.parts)))
 
 
-def _in_order(body: Statements, schedules: Mapping[int, Schedule], held: Mapping[str, str]) -> Statements:
+def _in_order(body: Statements, schedules: Mapping[Var, Schedule], held: Mapping[str, str]) -> Statements:
     found: list[Stmt] = []
     for stmt in body:
         match stmt:
-            case For() if id(stmt) in schedules:
+            case For() if stmt.var in schedules:
                 parts = early(units(stmt.body), held)
-                again = (s for place in schedules[id(stmt)].order for s in parts[place].statements)
+                again = (s for place in schedules[stmt.var].order for s in parts[place].statements)
                 found.append(replace(stmt, body=tuple(again)))
             case For() | While():
                 found.append(replace(stmt, body=_in_order(stmt.body, schedules, held)))

@@ -34,6 +34,7 @@ from tilec.ir.types import BOOL
 from tilec.passes.analysis.fragment_prefetch import first_product, last_use
 from tilec.passes.analysis.rings import accesses
 from tilec.passes.analysis.scalar_definitions import replayed
+from tilec.passes.analysis.substitution import substitute_stmt
 from tilec.passes.analysis.trip_count import static_trips, trip_count
 from tilec.passes.loop.assign_roles import EVERY, LOADS, MMA, STORE, is_bulk_load, runners
 from tilec.passes.loop.build_problem import Scheduled
@@ -81,7 +82,7 @@ class RolePipeline:
     def __init__(self, expander: Expander, scheduled: Scheduled, role: str, around: Cursors) -> None:
         self.expander, self.role, self.around = expander, role, around
         loop = scheduled.loop.loop
-        self.trips = expander.trips.get(id(loop), static_trips(loop))
+        self.trips = expander.trips.get(loop.var, static_trips(loop))
         self.loop, self.bounds = _fixed_bounds(loop, around)
         self.scheduled = scheduled
         self.binds = replayed(self.loop)
@@ -115,7 +116,7 @@ class RolePipeline:
         begins = LOADS if self.role == "all" else self.role
         filled = {name: ring for name, ring in fed.items() if self.expander.passes[name].filler == begins}
         read = {name: ring for name, ring in fed.items() if self.role in self.expander.passes[name].readers}
-        linked = self.expander.links.get(id(self.scheduled.loop.loop), {})
+        linked = self.expander.links.get(self.scheduled.loop.loop.var, {})
         mine_to_say = {name: link for name, link in linked.items() if link.teller == self.role}
         heard = {name: link for name, link in linked.items() if link.hearer == self.role}
         turns = self.scheduled.turns if self.role == "consumer" else ()
@@ -364,7 +365,7 @@ class RolePipeline:
         """The statement in the iteration in which the loop variable has its value there, binds replayed."""
         for bind in self.binds:
             values[bind.var] = substitute(bind.value, values)
-        return self.expander.copy(stmt, values)
+        return substitute_stmt(stmt, values)
 
 
 def _committed_together(
