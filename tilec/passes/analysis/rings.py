@@ -164,7 +164,7 @@ def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
             producers, _ = inside.users(tile.name)
             if producers[:1] != (i,) or inside.why_not_versioned(tile) is not None:
                 continue
-            elsewhere = tuple((id(other), _group(other, _alone(other), tile)) for other in shared.get(tile.name, ()))
+            elsewhere = tuple((other.var, _group(other, _alone(other), tile)) for other in shared.get(tile.name, ()))
             group = _group(loop, inside, tile), elsewhere
             groups.setdefault(group, []).append((tile, producers))
     return tuple(
@@ -242,16 +242,16 @@ def touched_outside(kernel: Kernel, *loops: For) -> frozenset[str]:
     """Buffers that are used outside the bodies of these loops: by other statements, and in the bounds and conditions of
     the loops and of those that they are in."""
     names: set[str] = set()
-    ours = {id(loop) for loop in loops}
+    ours = {loop.var for loop in loops}
 
     def visit(stmts: tuple[Stmt, ...]) -> None:
         for stmt in stmts:
-            if not any(id(s) in ours for s in walk((stmt,))):
+            if not any(isinstance(s, For) and s.var in ours for s in walk((stmt,))):
                 names.update(accesses(stmt).all)
                 continue
             loads = (e for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load))
             names.update(e.buffer.name for e in loads)
-            if id(stmt) not in ours:
+            if not isinstance(stmt, For) or stmt.var not in ours:
                 for inner in bodies(stmt):
                     visit(inner)
 

@@ -20,6 +20,7 @@ from tilec.ir.tile import (
     Stmt,
     Store,
     TileOp,
+    Var,
     While,
     walk,
 )
@@ -35,17 +36,17 @@ from tilec.target.table import Target
 
 def with_detected(kernel: Kernel, target: Target) -> Kernel:
     """The kernel, with its load-use loops pipelined."""
-    found = {id(loop) for loop in serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
+    found = {loop.var for loop in serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
     return replace(kernel, body=_pipelined(kernel.body, found)) if found else kernel
 
 
-def _pipelined(body: tuple[Stmt, ...], found: set[int]) -> tuple[Stmt, ...]:
+def _pipelined(body: tuple[Stmt, ...], found: set[Var]) -> tuple[Stmt, ...]:
     return tuple(_with_loops(stmt, found) for stmt in body)
 
 
-def _with_loops(stmt: Stmt, found: set[int]) -> Stmt:
+def _with_loops(stmt: Stmt, found: set[Var]) -> Stmt:
     match stmt:
-        case For() if id(stmt) in found:
+        case For() if stmt.var in found:
             return replace(stmt, kind="pipelined")
         case For() | While():
             return replace(stmt, body=_pipelined(stmt.body, found))

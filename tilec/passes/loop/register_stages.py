@@ -62,17 +62,17 @@ def with_register_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mista
     """The kernel in which those fragments asked for have their versions. A loop that loads fragments with one stage
     says so, by its own. Errors: `pipeline-impossible`."""
     asked = [one for one in asked if one.tile.in_registers]
-    inner: dict[int, dict[str, Asked]] = {}
-    loops: dict[int, For] = {}
-    single: set[int] = set()
+    inner: dict[Var, dict[str, Asked]] = {}
+    loops: dict[Var, For] = {}
+    single: set[Var] = set()
     for one in asked:
         with mistakes.caught():
             loop = _checked(kernel, one)
             if one.stages == 1:
-                single.add(id(loop))
+                single.add(loop.var)
             else:
-                inner.setdefault(id(loop), {})[one.tile.name] = one
-                loops[id(loop)] = loop
+                inner.setdefault(loop.var, {})[one.tile.name] = one
+                loops[loop.var] = loop
     for key, loop in loops.items():
         inner[key] |= _made_of_them(rings.body(kernel, loop), inner[key])
     if not inner and not single:
@@ -110,18 +110,18 @@ def _version(tile: Buffer, number: int) -> Buffer:
     return replace(tile, name=f"{tile.name}.stage{number}")
 
 
-def _written_out(stmt: Stmt, inner: Mapping[int, Mapping[str, Asked]], single: Collection[int]) -> tuple[Stmt, ...]:
+def _written_out(stmt: Stmt, inner: Mapping[Var, Mapping[str, Asked]], single: Collection[Var]) -> tuple[Stmt, ...]:
     def those_of(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return tuple(s for each in body for s in _written_out(each, inner, single))
 
     match stmt:
-        case For() if id(stmt) in inner:
-            return tuple(_steps(stmt, inner[id(stmt)]))
+        case For() if stmt.var in inner:
+            return tuple(_steps(stmt, inner[stmt.var]))
         case For():
             made = replace(stmt, body=those_of(stmt.body))
-            is_around = any(id(s) in inner for s in stmt.body)
+            is_around = any(isinstance(s, For) and s.var in inner for s in stmt.body)
             made = replace(made, kind="pipelined") if is_around else made
-            return (replace(made, num_stages=1) if id(stmt) in single else made,)
+            return (replace(made, num_stages=1) if stmt.var in single else made,)
         case While():
             return (replace(stmt, body=those_of(stmt.body)),)
         case If():

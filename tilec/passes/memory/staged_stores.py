@@ -95,7 +95,7 @@ def chunked(laid: Laid, target: Target) -> Laid:
 def stagings(laid: Laid) -> Iterator[Staging]:
     """The staged stores of a kernel, for those who tell of them."""
     found: dict[tuple[str, str], list[Stored]] = {}
-    for into, out in _pairs(tuple(walk(laid.kernel.body))):
+    for into, out in _pairs(tuple(walk(laid.kernel.body))).values():
         found.setdefault((into.regions[0].buffer.name, out.regions[1].buffer.name), []).append(out)
     for (source, destination), outs in found.items():
         tiles = {out.regions[0].buffer.name for out in outs}
@@ -122,7 +122,7 @@ def _cuts(laid: Laid) -> dict[Buffer, Cut]:
     sources: dict[Buffer, list[Buffer]] = {}
     for into in _stores(laid.kernel.body):
         sources.setdefault(into.regions[1].buffer, []).append(into.regions[0].buffer)
-    everywhere = [into.regions[1].buffer for into, _ in _pairs(statements)]
+    everywhere = [into.regions[1].buffer for into, _ in _pairs(statements).values()]
     found = {}
     for tile, fragments in sources.items():
         if tile in used_otherwise:
@@ -233,19 +233,19 @@ def _aligned(size: int) -> int:
 Pair = tuple[Copy, Stored]
 
 
-def _pairs(stmts: tuple[Stmt, ...]) -> Iterator[Pair]:
-    for into, out in pairwise(stmts):
-        if not isinstance(into, Copy) or into.staged is None or not is_staged(out):
-            continue
-        if into.destination == out.source:
-            yield into, out
+def _pairs(stmts: tuple[Stmt, ...]) -> dict[int, Pair]:
+    """By the place of the first of the two."""
+    found: dict[int, Pair] = {}
+    for at, (into, out) in enumerate(pairwise(stmts)):
+        if isinstance(into, Copy) and into.staged is not None and is_staged(out) and into.destination == out.source:
+            found[at] = into, out
+    return found
 
 
 def _rewritten(body: tuple[Stmt, ...], chunks: Callable[[Copy, Stored], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
     new: list[Stmt] = []
-    firsts = {id(into): out for into, out in _pairs(body)}
-    seconds = {id(out) for out in firsts.values()}
-    for stmt in body:
+    pairs = _pairs(body)
+    for at, stmt in enumerate(body):
         match stmt:
             case For() if not is_pipelined(stmt):
                 new.append(replace(stmt, body=_rewritten(stmt.body, chunks)))
@@ -254,9 +254,9 @@ def _rewritten(body: tuple[Stmt, ...], chunks: Callable[[Copy, Stored], tuple[St
             case If():
                 then, orelse = _rewritten(stmt.then, chunks), _rewritten(stmt.orelse, chunks)
                 new.append(replace(stmt, then=then, orelse=orelse))
-            case Copy() if id(stmt) in firsts:
-                new += chunks(stmt, firsts[id(stmt)])
-            case _ if id(stmt) not in seconds:
+            case _ if at in pairs:
+                new += chunks(*pairs[at])
+            case _ if at - 1 not in pairs:
                 new.append(stmt)
     return tuple(new)
 
