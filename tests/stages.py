@@ -36,7 +36,7 @@ def advanced(work: Work, last: str, behind: str = "fold-constants") -> Work:
     return engine.advance(work, Observer(), behind=behind, last=last)
 
 
-def laid(kernel: Kernel, target: str = "sm_90a", strategy: Strategy = "auto", **options: Any) -> Work:
+def assignment(kernel: Kernel, target: str = "sm_90a", strategy: Strategy = "auto", **options: Any) -> Work:
     """A kernel with its layouts."""
     return advanced(work_on(kernel, target, strategy, **options), "assign-layouts")
 
@@ -65,10 +65,10 @@ def with_schedules(work: Work, loops: Sequence[Planned], last: str) -> Work:
 def emitted(kernel: Kernel, program: Program, target: str) -> Module:
     """The PTX of a warp program that a test has for a kernel. Nor is the program looked at."""
     known = "warp", False, program
-    work = replace(_laid(kernel, target), warp_program=program, verified=known)
+    work = replace(_assignment(kernel, target), warp_program=program, verified=known)
     return advanced(work, "emit", behind="lint-warp").module
 
 
 @cache
-def _laid(kernel: Kernel, target: str) -> Work:
-    return laid(kernel, target)
+def _assignment(kernel: Kernel, target: str) -> Work:
+    return assignment(kernel, target)

@@ -71,7 +71,7 @@ def bodies(element: str) -> dict[str, list[str]]:
 
 
 def kernel_of(body: list[str], element: str) -> Loop:
-    """The loop runs three times, then four times: what its last trips leave shows in what is stored after it."""
+    """The loop runs three times, then four times: what its last iterations leave shows in what is stored after it."""
     lines = ["for k in T.Pipelined(z + 3):", *(f"    {line}" for line in body)]
     lines += ["for i, j in T.Parallel(S, S):", f"    O[(4 + z) * S + i, j] = {element}"]
     return Loop(HEAD + "".join(f"            {line}\n" for line in lines), 0, 0)

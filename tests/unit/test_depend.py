@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stages import advanced, laid, planned, problems
+from stages import advanced, assignment, planned, problems
 
 from tilec.ir.tile import Kernel
 from tilec.passes.loop.build_problem import LoopProblem, loops_to_schedule
@@ -392,4 +392,4 @@ def test_an_outer_loop_is_pipelined_if_it_loads_or_is_told_to(
     text = NESTED.format(outer=outer, trips="5")
     if not load:
         text = text.replace("    T.copy(A[z * 64, 0], q)\n", "    T.fill(q, 1.0)\n")
-    assert len(loops_to_schedule(laid(body(HEAD + text, PARAMS), "sm_80").laid)) == pipelined
+    assert len(loops_to_schedule(assignment(body(HEAD + text, PARAMS), "sm_80").assignment)) == pipelined

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from stages import laid, problems
+from stages import assignment, problems
 
 from tilec.driver.build import Observer, check
 from tilec.ir.tile import Bind, For, Kernel, Parallel, TileOp, walk
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.annotate import given_schedule
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.verify import violations
@@ -44,8 +44,8 @@ for k in T.serial(0, 4, annotations={{
 """
 
 
-def selected(kernel: Kernel, target: str = "sm_80") -> Laid:
-    return laid(kernel, target).laid
+def selected(kernel: Kernel, target: str = "sm_80") -> LayoutAssignment:
+    return assignment(kernel, target).assignment
 
 
 def problem(kernel: Kernel, target: str = "sm_80") -> LoopProblem:
@@ -232,7 +232,7 @@ def test_an_empty_list_is_none(body: Make, lists: str) -> None:
     text += "    T.copy(B[k * 128], t)\n    T.copy(t, B[k * 128])"
     made = body(text.format(lists), PARAMS)
     (loop,) = (s for s in made.body if isinstance(s, For))
-    assert (loop.num_stages, loop.stage, loop.order, loop.wishes) == (3, None, None, None)
+    assert (loop.num_stages, loop.stage, loop.order, loop.scheduling_hints) == (3, None, None, None)
 
 
 def test_no_stages_beside_lists_is_the_default(body: Make) -> None:
