@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FORMS = {"Kernel", "Selected", "Laid", "LoopProblem", "Program", "Module"}
+FORMS = {"Kernel", "Selected", "LayoutAssignment", "LoopProblem", "Program", "Module"}
 """What a kernel is on its way: tile IR, with mechanisms, with layouts, as scheduling problems, a warp program, PTX."""
 
 FILES = sorted(path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
