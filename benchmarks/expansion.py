@@ -79,13 +79,13 @@ class Row:
 def measure(target: str, strategy: Strategy, trip_count: str, repeat: int) -> Row:
     options = CompileOptions(target=target, pipeline_strategy=strategy, opt_level=2)
     file = engine.read(SourceFile("loop.tl", KERNEL.format(trip_count=trip_count)), options, Observer(), is_single=True)
-    (planned,) = engine.each(file, Observer(), last="write-trace").kernels
+    (planned,) = engine.each(file, Observer(), last="lint-schedule").kernels
     (loop,) = planned.loops
     assert loop.solution.schedule.status == "given", "the loop has a schedule of its own"
     times: list[tuple[float, float]] = []
     for _ in range(repeat):
         start = time.process_time()
-        placed = engine.advance(planned, Observer(), behind="write-trace", last="allocate-shared")
+        placed = engine.advance(planned, Observer(), behind="lint-schedule", last="allocate-shared")
         between = time.process_time()
         engine.advance(placed, Observer(), behind="allocate-shared", last="insert-sync")
         times.append((between - start, time.process_time() - between))

@@ -59,7 +59,7 @@ def scheduled(work: Work) -> list[Scheduled]:
 def with_schedules(work: Work, loops: Sequence[Planned], last: str) -> Work:
     """A kernel with layouts whose loops have these schedules, in program order, and the passes behind that. Whether
     the schedules hold is not looked at: those that do not are planted to be noticed later."""
-    return advanced(replace(work, loops=tuple(loops)), last, behind="write-trace")
+    return advanced(replace(work, loops=tuple(loops)), last, behind="lint-schedule")
 
 
 def emitted(kernel: Kernel, program: Program, target: str) -> Module:
