@@ -172,7 +172,7 @@ def rings(kernel: tile.Kernel, loop: tile.For) -> tuple[RingPlan, ...]:
             if producers[:1] != (i,) or inside.why_not_versioned(buffer) is not None:
                 continue
             elsewhere = tuple(
-                (id(other), _group(other, _alone(other), buffer)) for other in shared.get(buffer.name, ())
+                (other.var, _group(other, _alone(other), buffer)) for other in shared.get(buffer.name, ())
             )
             group = _group(loop, inside, buffer), elsewhere
             groups.setdefault(group, []).append((buffer, producers))
@@ -255,16 +255,16 @@ def touched_outside(kernel: tile.Kernel, *loops: tile.For) -> frozenset[str]:
     """Buffers that are used outside the bodies of these loops: by other statements, and in the bounds and conditions of
     the loops and of those that they are in."""
     names: set[str] = set()
-    ours = {id(loop) for loop in loops}
+    ours = {loop.var for loop in loops}
 
     def visit(stmts: tuple[tile.Stmt, ...]) -> None:
         for stmt in stmts:
-            if not any(id(s) in ours for s in tile.walk((stmt,))):
+            if not any(isinstance(s, tile.For) and s.var in ours for s in tile.walk((stmt,))):
                 names.update(accesses(stmt).all)
                 continue
             loads = (e for x in expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load))
             names.update(e.buffer.name for e in loads)
-            if id(stmt) not in ours:
+            if not isinstance(stmt, tile.For) or stmt.var not in ours:
                 for inner in tile.bodies(stmt):
                     visit(inner)
 

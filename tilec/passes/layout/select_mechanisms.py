@@ -274,8 +274,8 @@ class _Selector:
     def begun_by_one(self) -> Iterator[tile.TileOp]:
         """The copies that one of the threads that compute begins by TMA: all those of a loop, and of those that fill
         the same tiles, or none."""
-        loads = {id(loop): _loads(loop) for loop in pipelined_loops(self.kernel.body)}
-        supported = {id(loop) for loop in pipelined_loops(self.kernel.body) if self.loads_by_tma(loop)}
+        loads = {loop.var: _loads(loop) for loop in pipelined_loops(self.kernel.body)}
+        supported = {loop.var for loop in pipelined_loops(self.kernel.body) if self.loads_by_tma(loop)}
         while True:
             tiles = {s.regions[1].buffer for loop, copies in loads.items() if loop not in supported for s in copies}
             others = {loop for loop in supported if any(s.regions[1].buffer in tiles for s in loads[loop])}

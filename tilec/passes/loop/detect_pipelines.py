@@ -22,17 +22,17 @@ from tilec.target.table import Target
 
 def with_detected(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """The kernel, with its load-use loops pipelined."""
-    found = {id(loop) for loop in serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
+    found = {loop.var for loop in serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
     return replace(kernel, body=_pipelined(kernel.body, found)) if found else kernel
 
 
-def _pipelined(body: tuple[tile.Stmt, ...], found: set[int]) -> tuple[tile.Stmt, ...]:
+def _pipelined(body: tuple[tile.Stmt, ...], found: set[tile.Var]) -> tuple[tile.Stmt, ...]:
     return tuple(_with_loops(stmt, found) for stmt in body)
 
 
-def _with_loops(stmt: tile.Stmt, found: set[int]) -> tile.Stmt:
+def _with_loops(stmt: tile.Stmt, found: set[tile.Var]) -> tile.Stmt:
     match stmt:
-        case tile.For() if id(stmt) in found:
+        case tile.For() if stmt.var in found:
             return replace(stmt, kind="pipelined")
         case tile.For() | tile.While():
             return replace(stmt, body=_pipelined(stmt.body, found))

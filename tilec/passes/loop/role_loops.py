@@ -241,25 +241,27 @@ def _releases(unit: Unit) -> bool:
 # ---- and what comes of it --------------------------------------------------------------------------------------------
 
 
-def in_order(assignment: LayoutAssignment, schedules: Mapping[int, Schedule]) -> LayoutAssignment:
-    """The roles with their statements in order, those of loops by the schedules of these (by their identity)."""
+def in_order(assignment: LayoutAssignment, schedules: Mapping[tuple[str, tile.Var], Schedule]) -> LayoutAssignment:
+    """The roles with their statements in order, those of loops by the schedules of these: by role and variable, as
+    roles may have a loop of the kernel in common."""
     held = _held(assignment.kernel)
 
-    def ordered(one: LayoutAssignment) -> LayoutAssignment:
-        return replace(one, kernel=replace(one.kernel, body=_in_order(one.kernel.body, schedules, held)))
+    def ordered(part: RoleAssignment) -> RoleAssignment:
+        own = {var: schedule for (role, var), schedule in schedules.items() if role == part.name}
+        kernel = part.assignment.kernel
+        kernel = replace(kernel, body=_in_order(kernel.body, own, held))
+        return replace(part, assignment=replace(part.assignment, kernel=kernel))
 
-    return replace(
-        assignment, roles=tuple(replace(part, assignment=ordered(part.assignment)) for part in assignment.roles)
-    )
+    return replace(assignment, roles=tuple(map(ordered, assignment.roles)))
 
 
-def _in_order(body: Statements, schedules: Mapping[int, Schedule], held: Mapping[str, str]) -> Statements:
+def _in_order(body: Statements, schedules: Mapping[tile.Var, Schedule], held: Mapping[str, str]) -> Statements:
     found: list[tile.Stmt] = []
     for stmt in body:
         match stmt:
-            case tile.For() if id(stmt) in schedules:
+            case tile.For() if stmt.var in schedules:
                 parts = early(units(stmt.body), held)
-                again = (s for place in schedules[id(stmt)].order for s in parts[place].statements)
+                again = (s for place in schedules[stmt.var].order for s in parts[place].statements)
                 found.append(replace(stmt, body=tuple(again)))
             case tile.For() | tile.While():
                 found.append(replace(stmt, body=_in_order(stmt.body, schedules, held)))

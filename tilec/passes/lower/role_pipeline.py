@@ -22,6 +22,7 @@ from tilec.ir.types import BOOL
 from tilec.passes.analysis.fragment_prefetch import first_product, last_use
 from tilec.passes.analysis.rings import accesses
 from tilec.passes.analysis.scalar_definitions import replayed
+from tilec.passes.analysis.substitution import substitute_stmt
 from tilec.passes.analysis.trip_count import static_trip_count, trip_count
 from tilec.passes.loop.assign_roles import EVERY, LOADS, MMA, STORE, is_bulk_load, runners
 from tilec.passes.loop.build_problem import Scheduled
@@ -69,7 +70,7 @@ class RolePipeline:
     def __init__(self, expander: Expander, scheduled: Scheduled, role: str, around: Cursors) -> None:
         self.expander, self.role, self.around = expander, role, around
         loop = scheduled.loop.loop
-        self.trip_count = expander.trip_count.get(id(loop), static_trip_count(loop))
+        self.trip_count = expander.trip_count.get(loop.var, static_trip_count(loop))
         self.loop, self.bounds = _fixed_bounds(loop, around)
         self.scheduled = scheduled
         self.binds = replayed(self.loop)
@@ -103,7 +104,7 @@ class RolePipeline:
         begins = LOADS if self.role == "all" else self.role
         filled = {name: ring for name, ring in fed.items() if self.expander.passes[name].filler == begins}
         read = {name: ring for name, ring in fed.items() if self.role in self.expander.passes[name].readers}
-        linked = self.expander.links.get(id(self.scheduled.loop.loop), {})
+        linked = self.expander.links.get(self.scheduled.loop.loop.var, {})
         mine_to_say = {name: link for name, link in linked.items() if link.teller == self.role}
         heard = {name: link for name, link in linked.items() if link.hearer == self.role}
         tensor_core_runs = self.scheduled.tensor_core_runs if self.role == "consumer" else ()
@@ -356,7 +357,7 @@ class RolePipeline:
         """The statement in the iteration in which the loop variable has its value there, binds replayed."""
         for bind in self.binds:
             values[bind.var] = tile.substitute(bind.value, values)
-        return self.expander.copy(stmt, values)
+        return substitute_stmt(stmt, values)
 
 
 def _committed_together(
