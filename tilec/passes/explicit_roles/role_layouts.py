@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ops.barriers import ExpectTx
 from tilec.ops.block_scaled import ScaleCopy, ScaledGemm
 from tilec.ops.cluster_launch import TryCancel
@@ -127,19 +128,15 @@ def _by_own_means(
     stmt: tile.Stmt, barriers: _Barriers, multiplied: frozenset[tile.Buffer], target: Target
 ) -> tile.Stmt:
     def all_of(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(_by_own_means(s, barriers, multiplied, target) for s in body)
+        return map_statements(body, lambda s: _by_own_means(s, barriers, multiplied, target))
 
     match stmt:
         case Copy() if not multiplied.isdisjoint(r.buffer for r in stmt.regions):
             return replace(stmt, factor=True)
         case tile.TileOp():
             return _by_its_means(stmt, barriers, target)
-        case tile.For() | tile.While():
-            return replace(stmt, body=all_of(stmt.body))
-        case tile.If():
-            return replace(stmt, then=all_of(stmt.then), orelse=all_of(stmt.orelse))
         case _:
-            return stmt
+            return with_bodies(stmt, all_of)
 
 
 def _by_its_means(op: tile.TileOp, barriers: _Barriers, target: Target) -> tile.TileOp:
