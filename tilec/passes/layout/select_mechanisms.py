@@ -318,7 +318,7 @@ class _Selector:
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
         if op.signals_barrier:
-            return (op,)  # `explicit_roles.role_layouts`
+            return (op,)  # `explicit_roles.role_mechanisms`
         if "tmem" in scopes:
             check_tensor_copy(op, self.kernel.threads)
             return (replace(op, via="tcgen05"),)
