@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
-from itertools import chain
 from operator import is_
 from typing import Any, Literal, Self
 
@@ -601,17 +600,6 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return (then, orelse)
         case TileOp() | Store() | Print() | Bind() | Break():
             return ()
-
-
-def with_bodies(stmt: Stmt, each: Callable[[Stmt], Stmt]) -> Stmt:
-    """The statement with those directly nested in it as `each` makes them; itself where that changes none."""
-    made = [tuple(map(each, body)) for body in bodies(stmt)]
-    if all(map(is_, chain(*made), chain(*bodies(stmt)))):
-        return stmt
-    if isinstance(stmt, If):
-        return replace(stmt, then=made[0], orelse=made[1])
-    assert isinstance(stmt, Parallel | For | While)
-    return replace(stmt, body=made[0])
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

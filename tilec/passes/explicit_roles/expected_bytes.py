@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.groups import groups_of
+from tilec.ir.rewrite import rewrite
 from tilec.ops.barriers import ExpectTx
 from tilec.support.diagnostics import fail
 from tilec.target.table import Target
@@ -52,18 +53,11 @@ def _element(op: tile.TileOp) -> tile.Load:
 
 def _announced(
     body: tuple[tile.Stmt, ...], mine: Filled, others: Sequence[Filled], target: Target
-) -> Iterator[tile.Stmt]:
-    for stmt in body:
-        match stmt:
-            case ExpectTx():
-                yield from _announcement(stmt, mine, others, target)
-            case tile.For() | tile.While():
-                yield replace(stmt, body=tuple(_announced(stmt.body, mine, others, target)))
-            case tile.If():
-                then, orelse = (tuple(_announced(b, mine, others, target)) for b in (stmt.then, stmt.orelse))
-                yield replace(stmt, then=then, orelse=orelse)
-            case _:
-                yield stmt
+) -> tuple[tile.Stmt, ...]:
+    def announced(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        return tuple(_announcement(stmt, mine, others, target)) if isinstance(stmt, ExpectTx) else stmt
+
+    return rewrite(body, announced)
 
 
 def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[tile.TileOp]:

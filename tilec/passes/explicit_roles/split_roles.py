@@ -17,6 +17,7 @@ from itertools import groupby
 
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, condition, groups_of
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.types import INT32
 from tilec.ops.barriers import BARRIER_OPERATIONS, AllocBarrier
 from tilec.ops.refused import is_refused
@@ -124,7 +125,7 @@ def _numbered(body: tuple[tile.Stmt, ...], first: int) -> tuple[tile.Stmt, ...]:
     made: list[tile.Stmt] = []
     for stmt in body:
         if isinstance(stmt, tile.If | tile.For | tile.While):
-            made.append(tile.with_bodies(stmt, lambda inner: _numbered((inner,), first)[0]))
+            made.append(with_bodies(stmt, lambda inner: _numbered(inner, first)))
             continue
         if isinstance(stmt, tile.TileOp) and stmt.leader is not None:
             stmt = stmt.with_leader(stmt.leader - first)

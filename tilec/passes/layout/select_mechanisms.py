@@ -16,6 +16,7 @@ from tilec.ir import tile
 from tilec.ir.affine import affine, row_divisor
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.placement import run
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
 from tilec.ops import im2col
 from tilec.ops.atomic import AtomicTile
@@ -198,10 +199,8 @@ class _Selector:
         match stmt:
             case tile.For():
                 return (self.loop(stmt),)
-            case tile.If():
-                return (replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse)),)
-            case tile.While():
-                return (replace(stmt, body=self.body(stmt.body)),)
+            case tile.If() | tile.While():
+                return (with_bodies(stmt, self.body),)
             case tile.Bind(var=var, value=value):
                 if var.dtype.kind == "int" and not any(isinstance(e, tile.Load) for e in tile.walk_expr(value)):
                     self.values[var] = tile.substitute(value, self.values)

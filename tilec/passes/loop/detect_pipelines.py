@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ops.barriers import AllocBarrier
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
@@ -27,19 +28,12 @@ def with_detected(kernel: tile.Kernel, target: Target) -> tile.Kernel:
 
 
 def _pipelined(body: tuple[tile.Stmt, ...], found: set[tile.Var]) -> tuple[tile.Stmt, ...]:
-    return tuple(_with_loops(stmt, found) for stmt in body)
-
-
-def _with_loops(stmt: tile.Stmt, found: set[tile.Var]) -> tile.Stmt:
-    match stmt:
-        case tile.For() if stmt.var in found:
+    def pipelined(stmt: tile.Stmt) -> tile.Stmt:
+        if isinstance(stmt, tile.For) and stmt.var in found:
             return replace(stmt, kind="pipelined")
-        case tile.For() | tile.While():
-            return replace(stmt, body=_pipelined(stmt.body, found))
-        case tile.If():
-            return replace(stmt, then=_pipelined(stmt.then, found), orelse=_pipelined(stmt.orelse, found))
-        case _:
-            return stmt
+        return with_bodies(stmt, lambda inside: _pipelined(inside, found))
+
+    return map_statements(body, pipelined)
 
 
 def serial_loops(kernel: tile.Kernel) -> Iterator[tile.For]:

@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.affine import add
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
@@ -99,7 +100,7 @@ def _written_out(
     stmt: tile.Stmt, inner: Mapping[tile.Var, Mapping[str, Asked]], single: Collection[tile.Var]
 ) -> tuple[tile.Stmt, ...]:
     def those_of(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(s for each in body for s in _written_out(each, inner, single))
+        return map_statements(body, lambda each: _written_out(each, inner, single))
 
     match stmt:
         case tile.For() if stmt.var in inner:
@@ -109,12 +110,8 @@ def _written_out(
             is_around = any(isinstance(s, tile.For) and s.var in inner for s in stmt.body)
             made = replace(made, kind="pipelined") if is_around else made
             return (replace(made, num_stages=1) if stmt.var in single else made,)
-        case tile.While():
-            return (replace(stmt, body=those_of(stmt.body)),)
-        case tile.If():
-            return (replace(stmt, then=those_of(stmt.then), orelse=those_of(stmt.orelse)),)
         case _:
-            return (stmt,)
+            return (with_bodies(stmt, those_of),)
 
 
 def _peeled(loop: tile.For, one: Asked) -> int:

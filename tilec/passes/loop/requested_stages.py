@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, Var, walk, with_bodies
+from tilec.ir.rewrite import map_statements, with_bodies
+from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, Var, walk
 from tilec.ops.barriers import AllocBarrier
 from tilec.passes.analysis import rings
 from tilec.passes.analysis.rings import is_load, pipelined_loops
@@ -50,7 +51,9 @@ def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> K
         if here:
             with mistakes.caught():
                 wanted[loop.var] = _stages(kernel, loop, here)
-    made = replace(kernel, body=tuple(_asked_for(stmt, wanted) for stmt in kernel.body)) if wanted else kernel
+    made = (
+        replace(kernel, body=map_statements(kernel.body, lambda stmt: _asked_for(stmt, wanted))) if wanted else kernel
+    )
     for loop in pipelined_loops(made.body):
         tiles = {load.regions[1].buffer for load in loads(loop)}
         for one in asked:
@@ -71,7 +74,7 @@ def _check_versions(kernel: Kernel, loop: For, one: Asked) -> None:
 
 
 def _asked_for(stmt: Stmt, wanted: Mapping[Var, int]) -> Stmt:
-    made = with_bodies(stmt, lambda inner: _asked_for(inner, wanted))
+    made = with_bodies(stmt, lambda body: map_statements(body, lambda inner: _asked_for(inner, wanted)))
     if not isinstance(made, For) or made.var not in wanted:
         return made
     stages = wanted[made.var]

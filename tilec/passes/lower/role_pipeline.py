@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir import tile, warp
 from tilec.ir.affine import add, scale
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.types import BOOL
 from tilec.passes.analysis.fragment_prefetch import first_product, last_use
 from tilec.passes.analysis.rings import accesses
@@ -386,14 +387,7 @@ def _ends_of_runs(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
 
 def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
     """The operation, with all that is inside it, at this moment; what has one in a loop inside is at both."""
-    match op:
-        case warp.Loop() | warp.Forever() | warp.Pipeline():
-            op = replace(op, body=tuple(_stamped(inner, moment) for inner in op.body))
-        case warp.Branch():
-            then = tuple(_stamped(inner, moment) for inner in op.then)
-            op = replace(op, then=then, orelse=tuple(_stamped(inner, moment) for inner in op.orelse))
-        case _:
-            pass
+    op = with_bodies(op, lambda body: tuple(_stamped(inner, moment) for inner in body))
     return replace(op, moment=moment if op.moment is None else op.moment.within(moment))
 
 

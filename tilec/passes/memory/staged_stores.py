@@ -19,6 +19,7 @@ from tilec.ir.affine import add
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.multicast import SWIZZLE_BYTES
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
 from tilec.ops.atomic import AtomicTile
@@ -240,13 +241,10 @@ def _rewritten(
     pairs = _pairs(body)
     for at, stmt in enumerate(body):
         match stmt:
-            case tile.For() if not is_pipelined(stmt):
-                new.append(replace(stmt, body=_rewritten(stmt.body, chunks)))
-            case tile.While():
-                new.append(replace(stmt, body=_rewritten(stmt.body, chunks)))
-            case tile.If():
-                then, orelse = _rewritten(stmt.then, chunks), _rewritten(stmt.orelse, chunks)
-                new.append(replace(stmt, then=then, orelse=orelse))
+            case tile.For() if is_pipelined(stmt):
+                new.append(stmt)
+            case tile.For() | tile.While() | tile.If():
+                new.append(with_bodies(stmt, lambda inside: _rewritten(inside, chunks)))
             case _ if at in pairs:
                 new += chunks(*pairs[at])
             case _ if at - 1 not in pairs:
