@@ -69,6 +69,8 @@ class Laid:
     conversions: tuple[Conversion, ...] = ()
     parts: tuple[LaidPart, ...] = ()
     versions: tuple[tuple[str, int], ...] = ()
+    why_alike: str | None = None
+    """Why no warps have roles (`kernel_form.FormChoice`)."""
 
     @property
     def kernels(self) -> tuple[Laid, ...]:
@@ -166,7 +168,9 @@ def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
     while True:
         try:
             fragments = _Fragments(kernel, known).solve()
-            return Laid(kernel, selected.form, fragments, {}, tuple(conversions))
+            return Laid(
+                kernel, selected.form.form, fragments, {}, tuple(conversions), why_alike=selected.form.why_alike
+            )
         except Conflict as conflict:
             if conflict.buffer.scope == "reducer":
                 assert isinstance(conflict.stmt, tile.Parallel)

@@ -43,13 +43,12 @@ def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
         return
     loops = pipelined_loops(laid.kernel.body)
     chosen = "all warps alike, loops one trip after the other" if loops and laid.form == "serial" else "all warps alike"
-    if options.pipeline_strategy in ("none", "unspecialize"):
-        yield Decision("roles", chosen, "the command line", f"--pipeline-strategy {options.pipeline_strategy}")
-    elif "unspecialised" in laid.kernel.asks:
+    if laid.why_alike is not None:
+        yield Decision("roles", chosen, "the compiler", laid.why_alike)
+    elif options.pipeline_strategy == "auto":
         yield Decision("roles", chosen, "the kernel", "its pass configuration")
     else:
-        why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
-        yield Decision("roles", chosen, "the compiler", why if loops else "it has no pipelined loop")
+        yield Decision("roles", chosen, "the command line", f"--pipeline-strategy {options.pipeline_strategy}")
 
 
 def about_loads(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
