@@ -53,16 +53,14 @@ from math import lcm
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.multicast import mates_by_any
-from tilec.ir.tile import Buffer
 from tilec.ir.warp import Operation, Program, Ring, Role
 from tilec.ir.warp_alignment import alignment
-from tilec.ir.warp_effects import combined, effects, name_of
+from tilec.ir.warp_conflicts import Conflicts, accesses_of
+from tilec.ir.warp_effects import name_of
 from tilec.ir.warp_order import Order
-from tilec.ir.warp_owners import keep_apart
-from tilec.ir.warp_regions import Parts, are_elsewhere
-from tilec.ir.warp_run_state import Access, RoleState, Version
+from tilec.ir.warp_regions import Parts
+from tilec.ir.warp_run_state import RoleState, Version
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
 from tilec.ir.warp_structure import (
     Overlaps,
@@ -118,14 +116,10 @@ class _Run:
     def __init__(
         self, program: Program, scenario: Scenario, overlaps: Overlaps, parts: Parts, steps: int, whole: bool = False
     ) -> None:
-        self.program, self.parts, self.steps = program, parts, steps
+        self.program, self.steps = program, steps
         self.rings = {r.name: r for r in program.rings}
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
-        self.fragments = {b.name for b, _ in program.fragments}
-        self.apart = {op.source.name for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1}
-        self.apart |= {tile.buffer.name for tile in program.shared if tile.layout.copies > 1}
         self.tensor = {tile.buffer.name for tile in program.tensor}
-        self.tensors = {p.name for p in program.params if isinstance(p, Buffer)}
         self.of_pairs = {  # roles that run in the first block of a pair only
             role.name
             for role in program.roles
@@ -146,8 +140,7 @@ class _Run:
         for state in self.roles:
             same = (other for other in self.roles if other.role.turns_at == state.role.turns_at is not None)
             state.mates = tuple(other for other in same if other is not state)
-        self.overlaps = overlaps
-        self.covered: dict[str, str] = {}  # the tiles whose memory another tile has, and which
+        self.conflicts = Conflicts(program, overlaps, parts, self.versions, self.order, self.roles, self.executions)
 
     def violations(self) -> Iterator[str]:
         while True:
@@ -202,7 +195,7 @@ class _Run:
                 self.hear(state, cursor, "empty", turn)
                 place = (cursor.ring, state.positions.get(cursor.name, 0))
                 for tile in self.rings[cursor.ring].buffers:
-                    if over := self.covered.get(tile):
+                    if over := self.conflicts.covered.get(tile):
                         return f"line {op.span.line}: {cursor.ring} is acquired again while {over} has its memory"
                 if state.missing.get(place):
                     return f"line {op.span.line}: {cursor.ring} is acquired again before all its tiles are filled"
@@ -268,17 +261,17 @@ class _Run:
                 return ""
             case warp.ProxyFence():
                 self.order.fence(state.index)
-                for access in self.all_accesses(state):
+                for access in accesses_of(state):
                     access.fenced |= access.group == 0
                 return ""
             case warp.CpAsyncWait(pending=pending):
-                return self.wait(state, "cp.async", pending)
+                return self.conflicts.wait(state, "cp.async", pending)
             case warp.WgmmaWait(pending=pending):
-                return self.wait(state, "wgmma", pending)
+                return self.conflicts.wait(state, "wgmma", pending)
             case warp.BulkWait(pending=pending):
-                return self.wait(state, "bulk", pending)
+                return self.conflicts.wait(state, "bulk", pending)
             case warp.TensorWait(what=what):
-                return self.wait(state, {"load": "tcgen05.ld", "store": "tcgen05.st"}[what], 0)
+                return self.conflicts.wait(state, {"load": "tcgen05.ld", "store": "tcgen05.st"}[what], 0)
             case warp.CopiesArrive():
                 for accesses in state.accesses.values():  # whoever waits for the barrier waits for them
                     accesses[:] = [a for a in accesses if not (a.queue == "cp.async" and a.group and a.write)]
@@ -287,9 +280,9 @@ class _Run:
                 state.groups["cp.async"] = state.groups.get("cp.async", 0) + 1
                 return ""
             case warp.Await():
-                return self.await_(state, op)
+                return self.conflicts.await_(state, op)
             case _:
-                return self.touch(state, op)
+                return self.conflicts.touch(state, op)
 
     def fenced(self, state: RoleState, op: Operation) -> str:
         """Promise 16."""
@@ -370,7 +363,7 @@ class _Run:
         """The tensor cores keep the products of one sum in order; nobody else has the versions until they say so."""
         slots: dict[str, tuple[int, int]] = {}
         for tile in (op.a, op.b, op.c):
-            slot = self.version(state, op, tile.name)
+            slot = self.conflicts.version(state, op, tile.name)
             if isinstance(slot, str):
                 return slot
             ring = self.ring_of.get(tile.name)
@@ -454,166 +447,11 @@ class _Run:
             version.frees += 1
         return ""
 
-    def wait(self, state: RoleState, queue: str, pending: int) -> str:
-        done = state.groups.get(queue, 0) - pending
-        self.order.complete(state.index, queue, done)
-        for access in self.all_accesses(state):
-            if access.queue == queue and 0 < access.group <= done:
-                access.group, access.interval, access.part = 0, state.interval, state.part
-        return ""
-
-    def all_accesses(self, state: RoleState) -> Iterator[Access]:
-        for accesses in state.accesses.values():
-            yield from accesses
-
-    def touch(self, state: RoleState, op: Operation) -> str:
-        reads, writes, queue, async_reads = effects(op)
-        group = 0
-        if queue is not None:
-            group = state.groups.get(queue, 0) + 1
-            if queue != "cp.async":  # whose groups are closed by commits
-                state.groups[queue] = group
-        accesses = [*((n, False) for n in sorted(reads)), *((n, True) for n in sorted(writes))]
-        kept_of = {}
-        atomic = combined(op)
-        # All conflicts before any record: an operation may read and write one tile, and does not wait for itself.
-        for name, write in accesses:
-            slot = self.version(state, op, name)
-            if isinstance(slot, str):
-                return slot
-            if message := self.moves_in(state, op, name):
-                return message
-            kept_of[name] = state.accesses.setdefault((name, slot), [])
-            for earlier in kept_of[name]:
-                if earlier.atomic and name in atomic:
-                    continue  # in any order
-                message = self.conflict(state, op, name, earlier, write, queue, name in async_reads)
-                if message and not self.is_elsewhere(state, op, name, earlier, write):
-                    return message
-        for name, write in accesses:
-            through = self.cursor(op, name)
-            number = None if through is None else state.positions.get(through.name, 0)
-            slot = 0 if number is None else number % self.ring_of[name].depth
-            how = name in async_reads, name in atomic, queue, group
-            if message := self.order.touch(state.index, op, name, slot, number, write, *how):
-                return message
-        for name, write in accesses:
-            kept = kept_of[name]
-            if name in self.parts.tensors:
-                self.parts.keep(state, op, kept)
-            else:
-                if write and queue is None:
-                    kept.clear()
-                kept[:] = kept[-8:]
-            if write and (ring := self.ring_of.get(name)) is not None:
-                cursor = next((c.name for c in op.cursors if c.ring == ring.name), "")
-                state.missing.get((ring.name, state.positions.get(cursor, 0)), set()).discard(name)
-            now = state.interval, state.part
-            own_rows = name in self.overlaps.own_rows(op)
-            access = Access(op, write, name in async_reads, queue, group, *now, name in atomic, own_rows)
-            access.reached = self.parts.reached(op, name, write, self.executions[state.index].values)
-            kept.append(access)
-        return ""
-
-    def is_elsewhere(self, state: RoleState, op: Operation, name: str, earlier: Access, write: bool) -> bool:
-        """Whether both reach a tensor, but not the same part of it."""
-        return are_elsewhere(earlier.reached, self.parts.reached(op, name, write, self.executions[state.index].values))
-
-    def cursor(self, op: warp.Operation, name: str) -> warp.Cursor | None:
-        """The one through which an operation reaches a tile, if that has versions."""
-        ring = self.ring_of.get(name)
-        return next((c for c in op.cursors if ring is not None and c.ring == ring.name), None)
-
-    def version(self, state: RoleState, op: warp.Operation, name: str) -> int | str:
-        """Which version of a tile an operation touches, or what is wrong with that."""
-        if over := self.covered.get(name):
-            return f"line {op.span.line}: {name_of(op)} touches {name} while {over} has its memory"
-        ring = self.ring_of.get(name)
-        if ring is None or (ring.depth == 1 and not ring.has_barriers):
-            return 0
-        cursor = next((c for c in op.cursors if c.ring == ring.name), None)
-        if cursor is None:
-            return f"line {op.span.line}: {name_of(op)} touches {name} without saying which version"
-        position = state.positions.get(cursor.name, 0)
-        filling = 0 if ring.bytes else state.acquired.get(ring.name, 0)  # what TMA fills is nobody else's meanwhile
-        if ring.has_barriers and position >= max(state.waited.get(ring.name, 0), filling):
-            return f"line {op.span.line}: {name_of(op)} touches {name} before it has waited for the version"
-        if ring.has_barriers and position < state.left.get(ring.name, 0):
-            return f"line {op.span.line}: {name_of(op)} touches {name} after it has passed the version on"
-        return position % ring.depth
-
-    def moves_in(self, state: RoleState, op: warp.Operation, name: str) -> str:
-        """Promise 10, where a tile over the rings is touched."""
-        for tile, rows_alike in self.overlaps.beneath.get(name, ()):
-            ring = self.ring_of[tile]
-            begun = max(other.acquired.get(ring.name, 0) for other in self.roles)
-            for version in range(ring.depth):
-                done = self.versions[(ring.name, version)]
-                if ring.has_barriers and not len(range(version, begun, ring.depth)) == done.fills == done.frees:
-                    return f"line {op.span.line}: {name} has the memory of {ring.name}, which is not done with"
-                for other in self.roles:
-                    place = (tile, version)
-                    for earlier in (*other.accesses.get(place, ()), *other.spent.get(place, ())):
-                        if other is not state and other not in state.mates:
-                            return f"line {op.span.line}: {name} has the memory of {tile}, of {other.role.name} too"
-                        apart = rows_alike and name in self.apart and earlier.own_rows
-                        if apart and not earlier.group and earlier.part < state.part:
-                            continue
-                        if message := self.conflict(state, op, tile, earlier, True, None, False, by_all=True):
-                            return f"{message}, and {name} has its memory"
-            self.covered[tile] = name
-        return ""
-
-    def await_(self, state: RoleState, op: warp.Await) -> str:
-        """As if it read the tiles, or overwrote them; without `meet`, what the thread itself has under way counts
-        alone."""
-        for name in op.tiles:
-            slot = self.version(state, op, name)
-            if isinstance(slot, str):
-                return slot
-            for earlier in state.accesses.get((name, slot), ()):
-                if op.meet and (message := self.conflict(state, op, name, earlier, op.readers, None, False)):
-                    return message
-                if earlier.group and (earlier.write or op.readers):
-                    return f"line {op.span.line}: {name} is awaited while {earlier.op} is under way"
-        return ""
-
-    def conflict(
-        self,
-        state: RoleState,
-        op: Operation,
-        name: str,
-        earlier: Access,
-        write: bool,
-        queue: str | None,
-        by_async: bool,
-        by_all: bool = False,
-    ) -> str:
-        if not (earlier.write or write):
-            return ""
-        where = f"line {op.span.line}: {name_of(op)} on {name}"
-        if earlier.group and not (name in self.fragments and earlier.queue == queue == "wgmma"):
-            return f"{where} does not wait for {earlier.op}"
-        if name in self.fragments:
-            return ""
-        moves = {name_of(op), earlier.op} <= {"TensorLoad", "TensorStore"}
-        if moves and name in self.tensor and state.role.warps == WARPGROUP_WARPS:
-            return ""  # in tensor memory each warp of a warpgroup has lanes of its own
-        is_apart = name in self.apart and not by_all
-        has_met = earlier.part < state.part if is_apart else earlier.interval < state.interval
-        if not has_met and name in self.tensors:
-            has_met = keep_apart(earlier.by, op, name, (earlier.write, write), self.parts.fixed)
-        if not has_met:
-            return f"{where} has no barrier after {earlier.op}"
-        if by_async and earlier.write and not earlier.async_proxy and not earlier.fenced:
-            return f"{where} has no proxy fence after {earlier.op}"
-        return ""
-
     def leftovers(self) -> Iterator[str]:
         if self.turn or any(state.has_turn for state in self.roles):
             yield f"the turn ends with warpgroup {self.turn}, not with the first one"
         for state in self.roles:
-            for access in self.all_accesses(state):
+            for access in accesses_of(state):
                 if access.group and access.queue in ("bulk", "wgmma", "tcgen05.ld", "tcgen05.st"):
                     yield f"role {state.role.name} ends while {access.op} is in flight"
                     return
