@@ -10,7 +10,7 @@ from tilec.ir.layout import Axis, Fragment
 from tilec.ir.placement import NotArithmetic, NoValue, evaluated
 from tilec.ir.types import BOOL, FLOAT32, INT32
 from tilec.ir.warp import Elementwise
-from tilec.ir.warp_owners import keep_apart
+from tilec.ir.warp_owners import are_disjoint
 
 INDEX = tile.Var("i")
 SIZE = tile.Var("n")
@@ -49,4 +49,4 @@ def test_owners_are_not_sought_for_sizes_of_zero(apart: bool) -> None:
     store = tile.Store(tensor, (at,), tile.Const(0.0, FLOAT32))
     nest = Elementwise(tile.Parallel((INDEX,), (32,), (store,)), Fragment((32,), (Axis(32, 0, 1),), ()))
     with np.errstate(all="raise"):
-        assert keep_apart(nest, nest, "A", (True, True), (SIZE,)) is apart
+        assert are_disjoint(nest, nest, "A", (True, True), (SIZE,)) is apart

@@ -115,7 +115,7 @@ class Asked:
         return False
 
     @property
-    def fetched(self) -> int | None:
+    def prefetched(self) -> int | None:
         """Of a load of a loop that is not pipelined, which is begun ahead all the same: the versions of its tile."""
         return None
 

@@ -12,7 +12,7 @@ from tilec.ir.tile import Buffer
 from tilec.ir.warp import Operation, Program, Ring
 from tilec.ir.warp_effects import combined, effects, name_of
 from tilec.ir.warp_order import Order
-from tilec.ir.warp_owners import keep_apart
+from tilec.ir.warp_owners import are_disjoint
 from tilec.ir.warp_regions import Parts, are_elsewhere
 from tilec.ir.warp_run_state import Access, RoleState, Version
 from tilec.ir.warp_scenarios import Execution
@@ -192,7 +192,7 @@ class Conflicts:
         is_apart = name in self.apart and not by_all
         has_met = earlier.part < state.part if is_apart else earlier.interval < state.interval
         if not has_met and name in self.tensors:
-            has_met = keep_apart(earlier.by, op, name, (earlier.write, write), self.parts.fixed)
+            has_met = are_disjoint(earlier.by, op, name, (earlier.write, write), self.parts.fixed)
         if not has_met:
             return f"{where} has no barrier after {earlier.op}"
         if by_async and earlier.write and not earlier.async_proxy and not earlier.fenced:
