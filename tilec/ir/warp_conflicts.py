@@ -155,14 +155,14 @@ class Conflicts:
         return ""
 
     def await_(self, state: RoleState, op: warp.Await) -> str:
-        """As if it read the tiles, or overwrote them; without `meet`, what the thread itself has under way counts
+        """As if it read the tiles, or overwrote them; without `rendezvous`, what the thread itself has under way counts
         alone."""
         for name in op.tiles:
             slot = self.version(state, op, name)
             if isinstance(slot, str):
                 return slot
             for earlier in state.accesses.get((name, slot), ()):
-                if op.meet and (message := self.conflict(state, op, name, earlier, op.readers, None, False)):
+                if op.rendezvous and (message := self.conflict(state, op, name, earlier, op.readers, None, False)):
                     return message
                 if earlier.group and (earlier.write or op.readers):
                     return f"line {op.span.line}: {name} is awaited while {earlier.op} is under way"
