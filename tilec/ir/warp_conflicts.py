@@ -42,8 +42,10 @@ class Conflicts:
         self.versions, self.order, self.roles, self.executions = versions, order, roles, executions
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
         self.fragments = {b.name for b, _ in program.fragments}
-        self.apart = {op.source.name for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1}
-        self.apart |= {tile.buffer.name for tile in program.shared if tile.layout.copies > 1}
+        self.per_warpgroup = {
+            op.source.name for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1
+        }
+        self.per_warpgroup |= {tile.buffer.name for tile in program.shared if tile.layout.copies > 1}
         self.tensor = {tile.buffer.name for tile in program.tensor}
         self.tensors = {p.name for p in program.params if isinstance(p, Buffer)}
         self.covered: dict[str, str] = {}  # the tiles whose memory another tile has, and which
@@ -139,15 +141,18 @@ class Conflicts:
             begun = max(other.acquired.get(ring.name, 0) for other in self.roles)
             for version in range(ring.depth):
                 done = self.versions[(ring.name, version)]
-                if ring.has_barriers and not len(range(version, begun, ring.depth)) == done.fills == done.frees:
+                if (
+                    ring.has_barriers
+                    and not len(range(version, begun, ring.depth)) == done.full.phase == done.empty.phase
+                ):
                     return f"line {op.span.line}: {name} has the memory of {ring.name}, which is not done with"
                 for other in self.roles:
                     place = (tile, version)
                     for earlier in (*other.accesses.get(place, ()), *other.spent.get(place, ())):
                         if other is not state and other not in state.mates:
                             return f"line {op.span.line}: {name} has the memory of {tile}, of {other.role.name} too"
-                        apart = rows_alike and name in self.apart and earlier.own_rows
-                        if apart and not earlier.group and earlier.part < state.part:
+                        per_warpgroup = rows_alike and name in self.per_warpgroup and earlier.own_rows
+                        if per_warpgroup and not earlier.group and earlier.part < state.part:
                             continue
                         if message := self.conflict(state, op, tile, earlier, True, None, False, by_all=True):
                             return f"{message}, and {name} has its memory"
@@ -189,8 +194,8 @@ class Conflicts:
         moves = {name_of(op), earlier.op} <= {"TensorLoad", "TensorStore"}
         if moves and name in self.tensor and state.role.warps == WARPGROUP_WARPS:
             return ""  # in tensor memory each warp of a warpgroup has lanes of its own
-        is_apart = name in self.apart and not by_all
-        has_met = earlier.part < state.part if is_apart else earlier.interval < state.interval
+        is_per_warpgroup = name in self.per_warpgroup and not by_all
+        has_met = earlier.part < state.part if is_per_warpgroup else earlier.interval < state.interval
         if not has_met and name in self.tensors:
             has_met = are_disjoint(earlier.by, op, name, (earlier.write, write), self.parts.fixed)
         if not has_met:
