@@ -141,10 +141,7 @@ class Conflicts:
             begun = max(other.acquired.get(ring.name, 0) for other in self.roles)
             for version in range(ring.depth):
                 done = self.versions[(ring.name, version)]
-                if (
-                    ring.has_barriers
-                    and not len(range(version, begun, ring.depth)) == done.full.phase == done.empty.phase
-                ):
+                if ring.has_barriers and not len(range(version, begun, ring.depth)) == done.fills == done.frees:
                     return f"line {op.span.line}: {name} has the memory of {ring.name}, which is not done with"
                 for other in self.roles:
                     place = (tile, version)
