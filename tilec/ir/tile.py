@@ -283,6 +283,20 @@ class TileOp(Asked):
             changed |= shape.bind(made)
         return replace(self, **changed) if changed else self
 
+    @property
+    def barrier(self) -> Load | None:
+        """The element of the kernel's own barrier that it is about."""
+        return None
+
+    @property
+    def block(self) -> Expr | None:
+        """The block of the cluster, by its number there, that it reaches; None: its own."""
+        return None
+
+    def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
+        """What it does to the element at `place` of its last region, of those of the other ones that belong to it."""
+        raise InternalError(f"T.{self.name} is no nest of elements")
+
     def with_leader(self, leader: int) -> Self:
         """The operation, done by this thread of the block for all."""
         if all(key != "leader" for key, _ in shape_of(type(self)).attributes):

@@ -40,7 +40,7 @@ from tilec.passes.analysis.tensor_order import ordered_tensors
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.atoms import CHUNK
 from tilec.passes.layout.gather4 import check_four_rows
-from tilec.passes.layout.kernel_form import Form, form_of, placed_tiles, why_unfed
+from tilec.passes.layout.kernel_form import NO_WARPS, Form, FormChoice, form_of, placed_tiles
 from tilec.passes.layout.legalise import check_arithmetic, check_narrow_sum, check_parts, no_fill, no_roles, no_wgmma
 from tilec.passes.layout.tensor_maps import why_no_tensor_map, why_not_tma, without_tma
 from tilec.passes.layout.tensor_memory import check_sums, check_tensor_copy, with_sums_in_tensor_memory
@@ -69,7 +69,7 @@ class Selected:
     """The kernel with mechanisms chosen, and what its layouts are to be chosen by."""
 
     kernel: tile.Kernel
-    form: Form
+    form: FormChoice
     weights: Weights
     always_swizzle: bool = False
 
@@ -84,12 +84,12 @@ def select(
 ) -> Selected:
     """`tma_loads`: loops of kernels without a producer role may load by TMA too."""
     check_arithmetic(kernel.body, mistakes)
-    form: Form = "unspecialised"
+    form = FormChoice("unspecialised")
     with mistakes.caught():
         check_cluster(kernel, target)
     with mistakes.caught():
         form = form_of(kernel, target, strategy)
-    selector = _Selector(kernel, target, form, switches, mistakes, tma_loads and target.has("tma"))
+    selector = _Selector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
     body = selector.body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
     if selector.has_tensor_memory:
@@ -99,7 +99,7 @@ def select(
                 with mistakes.caught():
                     check_narrow_sum(op)
     with mistakes.caught():
-        check_sums(kernel, target, None if selector.has_tensor_memory else why_unfed(selector.kernel))
+        check_sums(kernel, target, None if selector.has_tensor_memory else form.why_alike or NO_WARPS)
     return Selected(kernel, form, target.weights, switches.always_swizzle)
 
 
