@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,13 @@ class Tree:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / name, folder / name)
 
-    def plant(self, fault: Fault) -> None:
-        text = (ROOT / fault.file).read_text(encoding="utf-8")
+    @contextmanager
+    def planted(self, fault: Fault) -> Iterator[None]:
+        text = (self.folder / fault.file).read_text(encoding="utf-8")
         assert text.count(fault.old) == 1, f"{fault.name}: {fault.file} does not have it once"
         self._write(fault.file, text.replace(fault.old, fault.new))
-
-    def weed(self, fault: Fault) -> None:
-        self._write(fault.file, (ROOT / fault.file).read_text(encoding="utf-8"))
+        yield
+        self._write(fault.file, text)
 
     def _write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8")
@@ -91,15 +92,15 @@ class Tree:
             return failed
 
 
-def slices(fault: Fault) -> Iterator[list[str]]:
+def slices(fault: Fault, root: Path) -> Iterator[list[str]]:
     """What is run one after the other: the tests near the fault, then everything else."""
     module = fault.file.removesuffix(".py").replace("/", ".")
     parent, _, name = module.rpartition(".")
     naming = (module, f"from {parent} import {name}")
     near = [f"tests/{path}" for path in fault.near]
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+    for path in sorted((root / "tests").rglob("test_*.py")):
         if any(text in path.read_text(encoding="utf-8") for text in naming):
-            near.append(path.relative_to(ROOT).as_posix())
+            near.append(path.relative_to(root).as_posix())
     yield list(dict.fromkeys(near))
     for folders in SLICES:
         yield [f"tests/{folder}" for folder in folders]
@@ -109,13 +110,12 @@ def tried(tree: Tree, fault: Fault, tier: str, limit: float) -> Entry:
     """Plant it and run the tier's tests until one finds it."""
     begun, ignored = time.monotonic(), list[str]()
     entry: Entry = {"fault": fault.name, "digest": digest(fault), "tier": tier, "outcome": "survives", "by": None}
-    for tests in slices(fault):
+    for tests in slices(fault, tree.folder):
         while True:
             more = [*TIERS[tier], *(f"--deselect={test}" for test in ignored)]
-            tree.plant(fault)
             left = limit - (time.monotonic() - begun)
-            failed = tree.failing(tests, more, max(left, 1.0))
-            tree.weed(fault)
+            with tree.planted(fault):
+                failed = tree.failing(tests, more, max(left, 1.0))
             if failed is None:
                 return entry | {"outcome": "limit", "by": " ".join(tests), "seconds": round(time.monotonic() - begun)}
             known = [test for test in failed if "::" in test]
