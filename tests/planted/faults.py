@@ -17,7 +17,7 @@ class Fault:
     near: tuple[str, ...] = ()
 
 
-SYNC = ("unit/test_sync.py", "unit/test_sync_areas.py", "unit/test_sync_loops.py", "kernels/test_synchronisation.py")
+SYNC = ("unit/test_sync.py", "unit/test_sync_areas.py", "unit/test_sync_loops.py")
 EXPAND = ("unit/test_expand.py", "unit/test_releases.py", "kernels/test_role_loops.py")
 SCHED = ("sched",)
 EMU = ("emu",)

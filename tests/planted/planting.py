@@ -4,9 +4,10 @@
     python tests/planted/planting.py --journal planted.jsonl --only NAME   # one fault, again
     python tests/planted/planting.py --journal planted.jsonl --table planted-faults.json
 
-The tests run in slices, those near the fault first, and stop at the first that fails. A test that fails without the
-fault, too, finds nothing. A journal goes on where it was: what it knows of a fault holds as long as the fault is the
-same. What takes longer than the limit of a tier hangs, or nobody has found it yet: neither counts as found.
+The tests run in slices, those near the fault first, and stop at the first that fails: once all faults have met the
+tests near them, those that are left meet all others. A test that fails without the fault, too, finds nothing. A journal
+goes on where it was: what it knows of a fault holds as long as the fault is the same. What takes longer than the limit
+of a tier hangs, or nobody has found it yet: neither counts as found.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ SLICES = (
     ("api", "cli", "docs", "fuzz", "lsp"),
 )
 """Folders of tests, the quickest first."""
+
+UNDECIDED = "no test near it finds it"
 
 Entry = dict[str, Any]
 
@@ -98,7 +101,7 @@ def slices(fault: Fault, root: Path) -> Iterator[list[str]]:
     parent, _, name = module.rpartition(".")
     naming = (module, f"from {parent} import {name}")
     near = [f"tests/{path}" for path in fault.near]
-    for path in sorted((root / "tests").rglob("test_*.py")):
+    for path in sorted(path for folder in SLICES[0] for path in (root / "tests" / folder).glob("test_*.py")):
         if any(text in path.read_text(encoding="utf-8") for text in naming):
             near.append(path.relative_to(root).as_posix())
     yield list(dict.fromkeys(near))
@@ -106,11 +109,13 @@ def slices(fault: Fault, root: Path) -> Iterator[list[str]]:
         yield [f"tests/{folder}" for folder in folders]
 
 
-def tried(tree: Tree, fault: Fault, tier: str, limit: float) -> Entry:
-    """Plant it and run the tier's tests until one finds it."""
+def tried(tree: Tree, fault: Fault, tier: str, limit: float, is_near: bool) -> Entry:
+    """Plant it and run the tier's tests until one finds it: those near it, or all others."""
     begun, ignored = time.monotonic(), list[str]()
-    entry: Entry = {"fault": fault.name, "digest": digest(fault), "tier": tier, "outcome": "survives", "by": None}
-    for tests in slices(fault, tree.folder):
+    outcome = UNDECIDED if is_near else "survives"
+    entry: Entry = {"fault": fault.name, "digest": digest(fault), "tier": tier, "outcome": outcome, "by": None}
+    near, *others = slices(fault, tree.folder)
+    for tests in [near] if is_near else others:
         while True:
             more = [*TIERS[tier], *(f"--deselect={test}" for test in ignored)]
             left = limit - (time.monotonic() - begun)
@@ -149,6 +154,7 @@ def table(entries: dict[tuple[str, str], Entry]) -> Entry:
         first = entries.get((fault.name, "default"))
         then = first if first is not None and first["outcome"] == "found" else entries.get((fault.name, "full"))
         outcome = {"default": first and first["outcome"], "full": then and then["outcome"]}
+        outcome = {t: None if known == UNDECIDED else known for t, known in outcome.items()}
         by = None if then is None else then["by"] if then["outcome"] == "found" else None
         rows.append({"fault": fault.name, "file": fault.file, **outcome, "by": by})
     found = {tier: sum(row[tier] == "found" for row in rows) for tier in TIERS}
@@ -170,13 +176,16 @@ def main() -> int:
     chosen = [fault for fault in FAULTS if given.only is None or fault.name in given.only]
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         tree = Tree(Path(folder), given.jobs)
-        for tier in TIERS if given.tier is None else (given.tier,):
+        rounds = [(tier, near) for tier in (TIERS if given.tier is None else (given.tier,)) for near in (True, False)]
+        for tier, is_near in rounds:
             for fault in chosen:
-                known = read(given.journal)
-                is_found = any(known.get((fault.name, t), {}).get("outcome") == "found" for t in ("default", tier))
-                if given.only is None and (is_found or (fault.name, tier) in known):
+                known = {t: read(given.journal).get((fault.name, t), {}).get("outcome") for t in TIERS}
+                is_again = given.only is not None and is_near
+                if not is_again and (known["default"] == "found" or known[tier] not in (None, UNDECIDED)):
                     continue
-                entry = tried(tree, fault, tier, given.limit)
+                if is_near and known[tier] == UNDECIDED and not is_again:
+                    continue
+                entry = tried(tree, fault, tier, given.limit, is_near)
                 with given.journal.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(entry) + "\n")
                 print(f"{tier} {fault.name}: {entry['outcome']} {entry['by'] or ''} ({entry['seconds']} s)", flush=True)
