@@ -7,11 +7,13 @@ tier keeps as few forms as show every value of every parameter, where
   from which random numbers a case is made, and other cases and other tests are made in the others. What is kept takes
   turns among them, and each test function begins with another one;
 * a parameter of `FEW` is a number that something is drawn from: so many of its values are shown;
-* the test functions of `WHOLE` are witnesses: all of their forms are run.
+* what builds and runs whole kernels (`ONCE`) runs in one form of each test function, since others build and run the
+  same passes, but for the `WITNESSES`, in which every value is shown as elsewhere;
+* what starts other programs and takes seconds (`AROUND`) is left to the full tier: the compiler is not in question.
 
 Which forms these are depends on the function's name and on its parameters, and on nothing else: the same tests in each
-run, on each machine, whatever else is run. The others are deselected. All forms are run with `--full`, with `--bless`,
-and when tests are named one by one (`file.py::test`).
+run, on each machine, whatever else is run. The others are deselected. Hypothesis draws fewer examples (`conftest.py`).
+All forms are run with `--full`, with `--bless`, and when tests are named one by one (`file.py::test`).
 
 `tests/planted/campaign.py` plants faults in the compiler and reports which tier finds them.
 """
@@ -22,20 +24,33 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-FREE = frozenset({"adversary", "arch", "level", "machine", "opt_level", "seed", "strategy", "target"})
+FREE = frozenset({"adversary", "arch", "level", "machine", "opt_level", "seed", "strategy", "target", "template"})
 
 FEW = {"part": 6}
 
-WHOLE: tuple[str, ...] = ()
-"""Beginnings of node ids."""
+# Beginnings of node ids.
+ONCE = ("tests/kernels/",)
+WITNESSES = ("tests/kernels/test_kernels.py", "tests/kernels/test_synchronisation.py")
+AROUND = (
+    "tests/cli/test_bad_days.py::test_what_ends_a_build_leaves_nothing_half_written",
+    "tests/cli/test_cli_tune_dask.py",
+    "tests/cli/test_cli_tune_ray.py",
+    "tests/cli/test_cmake.py",
+    "tests/docs/test_site.py",
+    "tests/docs/test_walked_",
+    "tests/lsp/test_language_server.py::test_killed_helpers_are_replaced_and_end_with_the_editor",
+)
 
 Parameters = Mapping[str, object]
 
 
 def chosen(test: str, forms: Mapping[str, Parameters]) -> set[str]:
     """Of the forms of the test function `test`, given by their ids, those that the default tier runs."""
-    if len(forms) < 2 or test.startswith(WHOLE):
-        return set(forms)
+    if test.startswith(AROUND):
+        return set()
+    rest = sorted(forms, key=lambda form: zlib.crc32(form.encode()))
+    if len(forms) == 1 or (test.startswith(ONCE) and not test.startswith(WITNESSES)):
+        return {rest[0]}
     values = {form: _values(parameters) for form, parameters in forms.items()}
     shown_by = Counter(value for asked, _ in values.values() for value in asked)
     missing = _missing(shown_by)
@@ -48,7 +63,6 @@ def chosen(test: str, forms: Mapping[str, Parameters]) -> set[str]:
         missing.difference_update(asked)
         turns.update(free)
 
-    rest = sorted(forms, key=lambda form: zlib.crc32(form.encode()))
     for form in rest:
         if any(shown_by[value] == 1 for value in values[form][0] & missing):
             keep(form)

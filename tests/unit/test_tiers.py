@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import tiers
@@ -49,12 +50,26 @@ def test_what_is_drawn_is_drawn_less_often(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(kept(product(number=(1, 2)))) == 2
 
 
-def test_witnesses_and_tests_without_parameters_are_run_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    forms = product(target=TARGETS)
-    monkeypatch.setattr(tiers, "WHOLE", ("test.py::wit",))
-    assert len(kept(forms, "test.py::test")) == 1
-    assert len(kept(forms, "test.py::witness")) == 3
-    assert tiers.selected([("other.py::test", {})]) == {"other.py::test"}
+def test_whole_kernels_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "ONCE", ("kernels/",))
+    monkeypatch.setattr(tiers, "WITNESSES", ("kernels/witness.py",))
+    forms = product(target=TARGETS, size=SIZES)
+    assert len(kept(forms, "unit/a.py::test")) == len(kept(forms, "kernels/witness.py::test")) == len(SIZES)
+    assert len(kept(forms, "kernels/a.py::test")) == 1
+
+
+def test_what_is_around_the_compiler_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "AROUND", ("cli/cmake.py",))
+    assert tiers.selected([("cli/cmake.py::test", {}), ("cli/a.py::test", {})]) == {"cli/a.py::test"}
+
+
+def test_what_is_named_is_there() -> None:
+    tests = Path(tiers.__file__).parent
+    for named in (*tiers.ONCE, *tiers.WITNESSES, *tiers.AROUND):
+        path, _, function = named.partition("::")
+        found = list(tests.parent.glob(f"{path}*"))
+        assert found, named
+        assert all(f"def {function}(" in path.read_text(encoding="utf-8") for path in found if function), named
 
 
 def test_the_choice_is_the_same_whatever_else_is_run() -> None:
