@@ -26,11 +26,16 @@ from collections.abc import Mapping, Sequence
 
 FREE = frozenset({"adversary", "arch", "level", "machine", "opt_level", "seed", "strategy", "target", "template"})
 
-FEW = {"part": 6}
+FEW = {"part": 4}
 
 # Beginnings of node ids.
 ONCE = ("tests/kernels/",)
-WITNESSES = ("tests/kernels/test_kernels.py", "tests/kernels/test_synchronisation.py")
+WITNESSES = (
+    "tests/kernels/test_kernels.py",
+    "tests/kernels/test_pipeline_property.py",
+    "tests/kernels/test_synchronisation.py",
+    "tests/kernels/test_synchronisation_property.py",
+)
 AROUND = (
     "tests/cli/test_bad_days.py::test_what_ends_a_build_leaves_nothing_half_written",
     "tests/cli/test_cli_tune_dask.py",
