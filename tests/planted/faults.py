@@ -41,7 +41,7 @@ FAULTS = (
           "self.state.join(other)", "pass", SYNC),
     Fault("sync-hands-over-without-a-fence", "tilec/passes/lower/insert_sync.py",
           "if (record.touch.write and not record.fenced) or self.handover.is_to_be_fenced(record):",
-          "if self.handover.is_to_be_fenced(record):", SYNC),
+          "if False:", SYNC),
     Fault("sync-ends-with-stores-in-flight", "tilec/passes/lower/insert_sync.py",
           'record.queue in ("bulk", "wgmma")', 'record.queue in ("wgmma",)', SYNC),
     Fault("sync-lets-readers-be-overtaken", "tilec/passes/lower/insert_sync.py",
