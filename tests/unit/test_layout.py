@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -214,6 +215,12 @@ def test_the_widest_swizzle_that_divides_a_row() -> None:
     assert [swizzled((8, n), 2).swizzle for n in (64, 128, 32, 96, 48, 16, 24, 8)] == [128, 128, 64, 64, 32, 32, 0, 0]
     assert swizzled((4, 8, 128), 2) == SharedLayout((4, 8, 128), 2, 64, 128)
     assert plain((8, 24), 2) == SharedLayout((8, 24), 2, 24)
+
+
+def test_each_copy_of_a_tile_begins_with_the_pattern() -> None:
+    small = replace(swizzled((4, 64), 2), copies=2)
+    assert (small.repeat_bytes, small.copy_bytes, small.bytes) == (1024, 1024, 2048)
+    assert replace(small, copies=1).bytes == 512
 
 
 def byte(layout: SharedLayout, row: int, column: int) -> int:
