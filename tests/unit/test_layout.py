@@ -88,6 +88,19 @@ def test_one_thread_of_each_set_of_replicas_is_chosen(layout: Fragment) -> None:
     assert (replica is None) == all(len(digits) == 1 for digits in chosen.values())
 
 
+def test_one_thread_of_each_group_is_chosen() -> None:
+    threads = np.arange(256)
+    layout = Fragment((4,), (Axis(4, 0, 1), Axis(32, -1, 0), Axis(2, -1, 0)), ())
+    chosen = [layout.replica(groups) for groups in (1, 2)]
+    zeros = [np.flatnonzero(evaluate(digit, {THREAD.name: threads}) == 0) for digit in chosen if digit is not None]
+    assert [found.tolist() for found in zeros] == [[0, 1, 2, 3], [0, 1, 2, 3, 128, 129, 130, 131]]
+
+
+def test_groups_of_neighbours_that_digits_cut_across_have_no_layout() -> None:
+    assert Fragment((6,), (Axis(6, 0, 1),), ()).grouped(0, 4) is None
+    assert Fragment((8,), (Axis(8, 0, 1),), ()).grouped(0, 4) == Fragment((2,), (Axis(4, -1, 0), Axis(2, 0, 1)), ())
+
+
 @fragments
 def test_extent_is_one_past_the_largest_coordinate(layout: Fragment) -> None:
     offsets = [layout.register_offset(r) for r in range(layout.register_count)]
