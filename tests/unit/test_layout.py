@@ -13,7 +13,6 @@ from evaluation import evaluate
 from hypothesis import given, settings, strategies as st
 
 from tilec.ir.layout import (
-    THREAD,
     Axis,
     Fragment,
     SharedLayout,
@@ -23,6 +22,7 @@ from tilec.ir.layout import (
     swizzled,
     wgmma_accumulator,
 )
+from tilec.ir.tile import THREAD
 
 Coordinates = tuple[int, ...]
 

@@ -29,8 +29,7 @@ from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault
 from tilec.frontend.sema import evaluate
-from tilec.ir.expr import Expr
-from tilec.ir.tile import Kernel
+from tilec.ir.tile import Expr, Kernel
 from tilec.ops import form
 from tilec.passes.analysis.tensor_regions import Regions
 from tilec.passes.explicit_roles import role_layouts as hand_layout

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar import Scalars
+from tilec.ir import tile
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import THREAD, Binary, Buffer, Expr, Extent, Load, Var, integer, substitute, walk_expr
 from tilec.ir.types import INT32
 from tilec.ir.warp import MBARRIER_BYTES, Cursor, Program, Ring, SharedTile
 from tilec.ptx.module import Address, Imm, Reg
 from tilec.support.diagnostics import InternalError
 
-SHARED_BASE = Var("%smem")
+SHARED_BASE = tile.Var("%smem")
 """Where dynamic shared memory starts."""
 
 MAX_OFFSET = 1 << 20  # constant offsets stay well inside the 32 bits an address may add
@@ -55,7 +55,7 @@ class Addresses:
 
     # ---- global ----
 
-    def measure(self, tensor: Buffer) -> tuple[int | Reg, ...]:
+    def measure(self, tensor: tile.Buffer) -> tuple[int | Reg, ...]:
         """The strides in bytes. Those known only at launch are computed where this is first asked."""
         if tensor.name in self.strides:
             return self.strides[tensor.name]
@@ -76,7 +76,7 @@ class Addresses:
         self.strides[tensor.name] = tuple(reversed(known))
         return self.strides[tensor.name]
 
-    def longer(self, stride: int | Reg, extent: Extent) -> Reg:
+    def longer(self, stride: int | Reg, extent: tile.Extent) -> Reg:
         """stride · extent, in 64 bits."""
         if isinstance(extent, int):
             assert isinstance(stride, Reg)
@@ -86,11 +86,11 @@ class Addresses:
             return self.builder.into("b64", "mul.wide.s32", size, Imm(stride))
         return self.builder.into("b64", "mul.lo.s64", self.builder.into("b64", "cvt.s64.s32", size), stride)
 
-    def global_element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
+    def global_element(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Address:
         """The element's address: a 64-bit base that neighbouring elements share, and a constant offset."""
-        terms: dict[Expr, int] = {}
+        terms: dict[tile.Expr, int] = {}
         constant = 0
-        rows: list[tuple[Expr, Reg]] = []
+        rows: list[tuple[tile.Expr, Reg]] = []
         for index, stride in zip(reversed(indices), reversed(self.measure(buffer)), strict=True):
             if isinstance(stride, Reg):
                 rows.append((index, stride))
@@ -106,7 +106,7 @@ class Addresses:
             start = self.row(start, index, length)
         return Address(self.global_base(start, moving, beyond), constant - beyond)
 
-    def row(self, base: Reg, index: Expr, stride: Reg) -> Reg:
+    def row(self, base: Reg, index: tile.Expr, stride: Reg) -> Reg:
         """base + index · stride."""
 
         def compute() -> Reg:
@@ -114,17 +114,17 @@ class Addresses:
             wide = self.builder.into("b64", "cvt.s64.s32", value)
             return self.builder.into("b64", "mad.lo.s64", wide, stride, base)
 
-        if any(isinstance(e, Load) for e in walk_expr(index)):
+        if any(isinstance(e, tile.Load) for e in tile.walk_expr(index)):
             return compute()  # what was read may have changed
         return self.scalars.once(("row", base, index, stride), compute)
 
-    def global_base(self, base: Reg, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
-        if any(isinstance(e, Load) for atom, _ in terms for e in walk_expr(atom)):
+    def global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
+        if any(isinstance(e, tile.Load) for atom, _ in terms for e in tile.walk_expr(atom)):
             return self.new_global_base(base, terms, constant)
         key = ("global", base, terms, constant)
         return self.scalars.once(key, lambda: self.new_global_base(base, terms, constant))
 
-    def new_global_base(self, base: Reg, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
+    def new_global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
         for atom, coefficient in terms:
             index = self.scalars.register(atom)
             if -(1 << 31) <= coefficient < 1 << 31:
@@ -138,20 +138,20 @@ class Addresses:
 
     # ---- shared ----
 
-    def place(self, buffer: Buffer, cursors: tuple[Cursor, ...]) -> Place:
+    def place(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> Place:
         """The version that the cursors point at."""
-        tile = self.tiles[buffer.name]
+        shared_tile = self.tiles[buffer.name]
         ring = self.ring_of.get(buffer.name)
         if ring is None or ring.depth == 1:
-            return Place(tile.offset)
+            return Place(shared_tile.offset)
         cursor = next((c for c in cursors if c.ring == ring.name), None)
         if cursor is None:
             raise InternalError(f"{buffer.name} has {ring.depth} versions, and which one is meant is not said")
         if cursor.index is not None:
             form = affine(cursor.index)
             moving = self.scalars.register(form.symbolic()) if form.terms else None
-            return Place(tile.offset + tile.stride * form.constant, moving, tile.stride)
-        return self.version(cursor, tile.offset, tile.stride)
+            return Place(shared_tile.offset + shared_tile.stride * form.constant, moving, shared_tile.stride)
+        return self.version(cursor, shared_tile.offset, shared_tile.stride)
 
     def version(self, cursor: Cursor, offset: int, stride: int) -> Place:
         """Of what has a stretch of `stride` for each version of a cursor's ring: where it has barriers, a multiple of
@@ -164,12 +164,12 @@ class Addresses:
         """What a cursor of the ring holds at the first version (None: 0), and how much more at each further one."""
         return (self.scalars.register(SHARED_BASE), MBARRIER_BYTES) if ring.has_barriers else (None, 1)
 
-    def tile_base(self, buffer: Buffer, cursors: tuple[Cursor, ...]) -> tuple[Reg, int]:
+    def tile_base(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> tuple[Reg, int]:
         """Where the version starts that the cursors point at: a register and a constant to add."""
         place = self.place(buffer, cursors)
         base = self.scalars.register(SHARED_BASE)
         own = own_copy(self.tiles[buffer.name].layout)
-        if own != integer(0):
+        if own != tile.integer(0):
             base = self.sum(base, self.scalars.register(own))
         return self.moved(base, place), place.constant
 
@@ -193,10 +193,14 @@ class Addresses:
         for position in self.positions.values():
             position.moves += 1
 
-    def shared_element(self, buffer: Buffer, indices: tuple[Expr, ...], cursors: tuple[Cursor, ...]) -> Address:
+    def shared_element(
+        self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], cursors: tuple[Cursor, ...]
+    ) -> Address:
         return self.inside_tile(buffer, *self.tile_offset(self.tiles[buffer.name].layout, indices), cursors)
 
-    def inside_tile(self, buffer: Buffer, inside: Reg | None, constant: int, cursors: tuple[Cursor, ...]) -> Address:
+    def inside_tile(
+        self, buffer: tile.Buffer, inside: Reg | None, constant: int, cursors: tuple[Cursor, ...]
+    ) -> Address:
         """So many bytes from the tile's beginning: those of a register (None: zero), and a constant."""
         base, offset = self.tile_base(buffer, cursors)
         return Address(self.sum(base, inside), offset + constant)
@@ -206,7 +210,7 @@ class Addresses:
             return base
         return self.scalars.once(("sum", base, inside), lambda: self.builder.into("b32", "add.u32", base, inside))
 
-    def tile_offset(self, layout: SharedLayout, indices: tuple[Expr, ...]) -> tuple[Reg | None, int]:
+    def tile_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tuple[Reg | None, int]:
         """The byte offset of an element inside its tile: a register (None: zero) plus a constant.
 
         The swizzle permutes within `repeat_bytes`, so multiples of that may stay constant; the rest passes through it.
@@ -221,23 +225,23 @@ class Addresses:
             symbolic = form.symbolic()
             return (self.scalars.register(symbolic) if form.terms else None), constant
         outside = constant // layout.repeat_bytes * layout.repeat_bytes
-        inner = add(form.symbolic(), integer(constant - outside))
+        inner = add(form.symbolic(), tile.integer(constant - outside))
         if not form.terms:
             value = constant - outside
             return None, outside + (value ^ (value >> 3 & layout.swizzle_mask << 4))
         return self.scalars.register(swizzle(inner, layout)), outside
 
-    def linear_offset(self, layout: SharedLayout, indices: tuple[Expr, ...]) -> Expr:
+    def linear_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tile.Expr:
         """The byte offset before the swizzle."""
         if layout.placement is not None:
-            place = substitute(layout.placement.place, dict(zip(layout.placement.vars, indices, strict=True)))
+            place = tile.substitute(layout.placement.place, dict(zip(layout.placement.vars, indices, strict=True)))
             return scale(place, layout.element_bytes)
-        row: Expr = integer(0)
+        row: tile.Expr = tile.integer(0)
         for index, extent in zip(indices[:-1], layout.shape[:-1], strict=True):
             row = add(scale(row, extent), index)
         return add(scale(row, layout.panel * layout.element_bytes), self.column_offset(layout, indices[-1]))
 
-    def column_offset(self, layout: SharedLayout, column: Expr) -> Expr:
+    def column_offset(self, layout: SharedLayout, column: tile.Expr) -> tile.Expr:
         """Panel and place inside it, in bytes."""
         size = layout.element_bytes
         if layout.panels == 1:
@@ -246,22 +250,24 @@ class Addresses:
         panel, inside = divmod(form.constant, layout.panel)
         low, high = self.scalars.interval(form.symbolic())
         if low >= 0 and inside + high < layout.panel:
-            return add(integer(panel * layout.panel_bytes), scale(add(form.symbolic(), integer(inside)), size))
-        width = integer(layout.panel)
+            return add(
+                tile.integer(panel * layout.panel_bytes), scale(add(form.symbolic(), tile.integer(inside)), size)
+            )
+        width = tile.integer(layout.panel)
         return add(
-            scale(Binary("floordiv", column, width, INT32), layout.panel_bytes),
-            scale(Binary("floormod", column, width, INT32), size),
+            scale(tile.Binary("floordiv", column, width, INT32), layout.panel_bytes),
+            scale(tile.Binary("floormod", column, width, INT32), size),
         )
 
 
-def own_copy(layout: SharedLayout) -> Expr:
+def own_copy(layout: SharedLayout) -> tile.Expr:
     """By how many bytes the warpgroup's own copy of a tile lies behind the first one."""
     if layout.copies == 1:
-        return integer(0)
-    return scale(Binary("floordiv", THREAD, integer(WARPGROUP_THREADS), INT32), layout.copy_bytes)
+        return tile.integer(0)
+    return scale(tile.Binary("floordiv", tile.THREAD, tile.integer(WARPGROUP_THREADS), INT32), layout.copy_bytes)
 
 
-def swizzle(offset: Expr, layout: SharedLayout) -> Expr:
+def swizzle(offset: tile.Expr, layout: SharedLayout) -> tile.Expr:
     """Bits 6:4 (5:4, 4) of a byte offset ^= bits 9:7 (8:7, 7); tiles start where the pattern repeats."""
-    rows = Binary("shr", offset, integer(3), INT32)
-    return Binary("xor", offset, Binary("bitand", rows, integer(layout.swizzle_mask << 4), INT32), INT32)
+    rows = tile.Binary("shr", offset, tile.integer(3), INT32)
+    return tile.Binary("xor", offset, tile.Binary("bitand", rows, tile.integer(layout.swizzle_mask << 4), INT32), INT32)

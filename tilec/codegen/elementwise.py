@@ -18,22 +18,9 @@ from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.codegen.steps import Assignment, Definition, Output, Step, follows, steps
 from tilec.codegen.words import per_word
+from tilec.ir import tile
 from tilec.ir.affine import add, affine, row_divisor
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import (
-    Binary,
-    Buffer,
-    Cast,
-    Expr,
-    Load,
-    Store,
-    Var,
-    children,
-    integer,
-    substitute,
-    walk_expr,
-    with_children,
-)
 from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ir.warp import Elementwise
 from tilec.ops.lowering import VECTOR_BYTES
@@ -64,7 +51,7 @@ class _Sweep:
         self.kept = tuple(a.var for a in self.body if isinstance(a, Definition))
         self.kept += tuple(s.previous for s in self.stored if s.previous is not None)
         replica = op.layout.replica(self.copies())
-        self.once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
+        self.once = () if replica is None else (tile.Binary("eq", replica, tile.integer(0), BOOL),)
         if replica is not None and {"local", "fragment"} <= {s.buffer.scope for s in self.stored}:
             fail(
                 "thread-dependent",
@@ -84,26 +71,26 @@ class _Sweep:
     def copies(self) -> int:
         """Of what is stored: each warpgroup sets its own one."""
         tiles = (self.state.addresses.tiles.get(s.buffer.name) for s in self.stored)
-        return max((tile.layout.copies for tile in tiles if tile is not None), default=1)
+        return max((buffer.layout.copies for buffer in tiles if buffer is not None), default=1)
 
-    def fragments(self) -> Iterator[Buffer]:
+    def fragments(self) -> Iterator[tile.Buffer]:
         yield from (store.buffer for store in self.stored if store.buffer.in_registers)
         for a in self.body:
             for load in self.loads(a):
                 if load.buffer.in_registers:
                     yield load.buffer
 
-    def of_all_steps(self) -> tuple[Expr, ...]:
+    def of_all_steps(self) -> tuple[tile.Expr, ...]:
         """The conditions without which a thread has nothing to do in this nest: then it reads nothing either."""
         if not self.op.nest.is_per_thread or not self.body or any(isinstance(a, Definition) for a in self.body):
             return ()
         first, *others = (a.conditions for a in self.body if not isinstance(a, Definition))
         return tuple(c for c in first if not self.vary((c,)) and all(c in other for other in others))
 
-    def loads(self, a: Step) -> Iterator[Load]:
+    def loads(self, a: Step) -> Iterator[tile.Load]:
         for expr in a.expressions:
-            for e in walk_expr(expr):
-                if isinstance(e, Load):
+            for e in tile.walk_expr(expr):
+                if isinstance(e, tile.Load):
                     yield e
 
     def vector(self) -> int:
@@ -126,7 +113,7 @@ class _Sweep:
         written = {store.buffer.name for store in self.stored}
         memory_loads = [ld for a in self.body for ld in self.loads(a) if not ld.buffer.in_registers]
         # Neither what is read from memory nor where it is may change on the way.
-        read = [e for ld in memory_loads for e in walk_expr(ld) if isinstance(e, Load)]
+        read = [e for ld in memory_loads for e in tile.walk_expr(ld) if isinstance(e, tile.Load)]
         independent = not any(ld.buffer.name in written for ld in read)
         independent &= all(store.previous is None for store in self.stored)  # it may say what is read next
         size = self.batch(memory_loads) if independent and memory_loads else 1
@@ -146,7 +133,7 @@ class _Sweep:
                     else:
                         self.step(group[0], run)
 
-    def batch(self, loads: list[Load]) -> int:
+    def batch(self, loads: list[tile.Load]) -> int:
         """The number of runs whose loads are let fly together."""
         run, registers = self.begin(0), 0
         for load in dict.fromkeys(loads):
@@ -176,12 +163,12 @@ class _Sweep:
 
     def begin(self, register: int) -> _Run:
         values = [
-            {v: add(c, integer(o)) for v, c, o in zip(self.vars, self.coordinates, self.offsets[r], strict=True)}
+            {v: add(c, tile.integer(o)) for v, c, o in zip(self.vars, self.coordinates, self.offsets[r], strict=True)}
             for r in range(register, register + self.run_length)
         ]
         # Threads that would only repeat others' work do nothing: what they read might be written meanwhile. In a nest
         # with fragments they keep their copies.
-        inside: list[Expr] = [] if self.places else list(self.once)
+        inside: list[tile.Expr] = [] if self.places else list(self.once)
         for dim, extent in enumerate(self.layout.shape):
             if self.layout.overhangs(dim):
                 # A run lies wholly inside or outside: its length divides the extent (see `row_major`).
@@ -197,8 +184,10 @@ class _Sweep:
             ld for a in steps for ld in self.loads(a) if not ld.buffer.in_registers and ld.buffer.scope != "barrier"
         )
         needed = {load: None for load in needed if load not in run.loaded}
-        nested = [load for load in needed if any(isinstance(e, Load) for i in load.indices for e in walk_expr(i))]
-        alone: list[Load] = []
+        nested = [
+            load for load in needed if any(isinstance(e, tile.Load) for i in load.indices for e in tile.walk_expr(i))
+        ]
+        alone: list[tile.Load] = []
         for load in needed:
             if load in nested:
                 continue
@@ -212,7 +201,7 @@ class _Sweep:
         for load in nested:  # where they are has been read by now
             run.loaded[load] = self.load(load, run, self.width(load.buffer, load.indices, run))
 
-    def prefetch_neighbours(self, loads: list[Load], run: _Run) -> None:
+    def prefetch_neighbours(self, loads: list[tile.Load], run: _Run) -> None:
         """Read these elements of every lane, those that lie side by side together."""
         if len(loads) == 1:
             run.loaded[loads[0]] = self.load(loads[0], run, 1)
@@ -230,52 +219,54 @@ class _Sweep:
             for place, load in places:
                 run.loaded[load].append(found[place.key])
 
-    def in_one_place(self, buffer: Buffer) -> int | None:
+    def in_one_place(self, buffer: tile.Buffer) -> int | None:
         """How many elements of a row of a shared tile surely lie together."""
         return self.state.addresses.tiles[buffer.name].layout.run if buffer.scope == "shared" else None
 
-    def lanes_per_element(self, load: Load, run: _Run) -> int:
+    def lanes_per_element(self, load: tile.Load, run: _Run) -> int:
         """How many neighbours of the run read one element, where the elements that it reads are neighbours: two for
         `b[i, j // 2]`, all for `b[i]`. 1 where each lane has its own."""
         last = self.vars[-1]
         if self.run_length == 1 or load.indices[-1] == last:
             return 1
-        if not any(last in walk_expr(i) for i in load.indices):
+        if not any(last in tile.walk_expr(i) for i in load.indices):
             return self.run_length
-        if any(last in set(walk_expr(i)) for i in load.indices[:-1]):
+        if any(last in set(tile.walk_expr(i)) for i in load.indices[:-1]):
             return 1
-        forms = [affine(substitute(load.indices[-1], values)) for values in run.values]
+        forms = [affine(tile.substitute(load.indices[-1], values)) for values in run.values]
         if any(form.terms != forms[0].terms for form in forms):
             return 1
         moved = [form.constant - forms[0].constant for form in forms]
         together = moved.count(0)
         return together if moved == [lane // together for lane in range(self.run_length)] else 1
 
-    def width(self, buffer: Buffer, indices: tuple[Expr, ...], run: _Run, together: int = 1) -> int:
+    def width(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], run: _Run, together: int = 1) -> int:
         """How many elements of the run, each used by so many lanes, lie side by side, aligned, and inside or outside
         the tensor together."""
         count = self.run_length // together
         if count == 1 or buffer.dtype.kind == "bool":
             return 1
         last = self.vars[-1]
-        if any(last in set(walk_expr(i)) for i in indices[:-1]):
+        if any(last in set(tile.walk_expr(i)) for i in indices[:-1]):
             return 1
-        first = affine(substitute(indices[-1], run.values[0]))
-        second = affine(substitute(indices[-1], run.values[together]))
+        first = affine(tile.substitute(indices[-1], run.values[0]))
+        second = affine(tile.substitute(indices[-1], run.values[together]))
         if first.terms != second.terms or second.constant != first.constant + 1:
             return 1
         if together == 1 and not any(atom == last and c == 1 for atom, c in affine(indices[-1]).terms):
             return 1
         row = row_divisor(buffer)
         aligned = math.gcd(first.divisor, row) if len(buffer.extents) > 1 else first.divisor
-        if self.scalars.bounds(substitute(indices[-1], run.values[-1]), buffer.extents[-1]):
+        if self.scalars.bounds(tile.substitute(indices[-1], run.values[-1]), buffer.extents[-1]):
             aligned = math.gcd(aligned, row)
         if buffer.scope == "shared":
             aligned = math.gcd(aligned, self.state.addresses.tiles[buffer.name].layout.run)
         most = math.gcd(count, VECTOR_BYTES // buffer.dtype.bytes)
         return math.gcd(aligned, most) if aligned else most
 
-    def load(self, load: Load, run: _Run, width: int, together: int = 1, lanes: range | None = None) -> list[Operand]:
+    def load(
+        self, load: tile.Load, run: _Run, width: int, together: int = 1, lanes: range | None = None
+    ) -> list[Operand]:
         """The elements of the lanes, by default of all of them, `width` at once; `together` lanes share each."""
         values: list[Operand] = []
         for lane in lanes or range(0, self.run_length, width * together):
@@ -284,7 +275,7 @@ class _Sweep:
             values += [element for element in elements for _ in range(together)]
         return values
 
-    def read(self, load: Load, indices: tuple[Expr, ...], run: _Run, lane: int, width: int) -> list[Operand]:
+    def read(self, load: tile.Load, indices: tuple[tile.Expr, ...], run: _Run, lane: int, width: int) -> list[Operand]:
         """`width` neighbours from an element on."""
         once = self.once if load.buffer.name in self.overwritten else ()
         guard = self.guard(load.buffer, indices, (*run.inside, *once), reads=True)
@@ -293,30 +284,30 @@ class _Sweep:
         read_only = load.buffer.name not in self.state.written
         return load_vector(self.builder, load.buffer, address, width, guard, read_only)
 
-    def resolved(self, index: Expr, run: _Run, lane: int) -> Expr:
+    def resolved(self, index: tile.Expr, run: _Run, lane: int) -> tile.Expr:
         """The index in this lane, with the elements it reads put in as variables."""
-        if isinstance(index, Var):
+        if isinstance(index, tile.Var):
             return run.values[lane].get(index, index)
-        if isinstance(index, Load):
+        if isinstance(index, tile.Load):
             self.fresh += 1
-            var = Var(f"%gathered{self.state.builder.labels}.{self.fresh}", index.dtype)
+            var = tile.Var(f"%gathered{self.state.builder.labels}.{self.fresh}", index.dtype)
             self.scalars.define(var, self.read_index(index, run, lane), (-math.inf, math.inf))
             return var
-        return with_children(index, tuple(self.resolved(c, run, lane) for c in children(index)))
+        return tile.with_children(index, tuple(self.resolved(c, run, lane) for c in tile.children(index)))
 
-    def read_index(self, load: Load, run: _Run, lane: int) -> Operand:
+    def read_index(self, load: tile.Load, run: _Run, lane: int) -> Operand:
         """An element that says where another one is."""
         if load.buffer.in_registers or load in run.loaded:
             return self.reader(run, lane)(load)
         return self.load(load, run, 1, lanes=range(lane, lane + 1))[0]
 
-    def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
+    def address(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Address:
         if buffer.scope == "global":
             return self.state.addresses.global_element(buffer, indices)
         return self.state.addresses.shared_element(buffer, indices, self.op.cursors)
 
     def guard(
-        self, buffer: Buffer, indices: tuple[Expr, ...], more: tuple[Expr, ...], reads: bool = False
+        self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], more: tuple[tile.Expr, ...], reads: bool = False
     ) -> Reg | None:
         """A predicate that holds where the access may happen; None: always. An element of a shared tile is read even
         where a condition leaves it unused, as in `s[i - 1] if i > 0 else 0`."""
@@ -332,11 +323,11 @@ class _Sweep:
         """Give the variable its value in every lane, in registers of its own."""
         for lane in range(self.run_length):
             value = self.scalars.register(substitute_vars(a.value, run.values[lane]), self.reader(run, lane))
-            if isinstance(a.value, Load) and a.value.buffer.in_registers:
+            if isinstance(a.value, tile.Load) and a.value.buffer.in_registers:
                 cls = register_class(a.var.dtype)
                 value = self.builder.into(cls, f"mov.{cls}", value)
             self.fresh += 1
-            var = Var(f"%kept{self.state.builder.labels}.{self.fresh}", a.var.dtype)
+            var = tile.Var(f"%kept{self.state.builder.labels}.{self.fresh}", a.var.dtype)
             self.scalars.define(var, value, (-math.inf, math.inf))
             run.values[lane][a.var] = var
 
@@ -388,7 +379,7 @@ class _Sweep:
                 self.write(a, place.indices, [(other.store.value, lane) for _, other in chunk], run, lane)
 
     def write(
-        self, a: Assignment, indices: tuple[Expr, ...], values: list[tuple[Expr, int]], run: _Run, lane: int
+        self, a: Assignment, indices: tuple[tile.Expr, ...], values: list[tuple[tile.Expr, int]], run: _Run, lane: int
     ) -> None:
         """Store values, each of some lane, side by side from an element on."""
         buffer = a.store.buffer
@@ -432,23 +423,25 @@ class _Sweep:
             previous = emit_atomic(store, self.address(store.buffer, indices), values, guard, self.state)
             if store.previous is not None and previous is not None:
                 self.fresh += 1
-                var = Var(f"%held{self.builder.labels}.{self.fresh}", store.buffer.dtype)
+                var = tile.Var(f"%held{self.builder.labels}.{self.fresh}", store.buffer.dtype)
                 self.scalars.define(var, previous, (-math.inf, math.inf))
                 run.values[lane][store.previous] = var
 
-    def with_conditions(self, guard: Reg | None, conditions: tuple[Expr, ...], run: _Run, lane: int) -> Reg | None:
+    def with_conditions(self, guard: Reg | None, conditions: tuple[tile.Expr, ...], run: _Run, lane: int) -> Reg | None:
         for condition in conditions:
             holds = self.scalars.register(substitute_vars(condition, run.values[lane]), self.reader(run, lane))
             guard = holds if guard is None else self.builder.into("pred", "and.pred", guard, holds)
         return guard
 
-    def vary(self, conditions: tuple[Expr, ...]) -> bool:
+    def vary(self, conditions: tuple[tile.Expr, ...]) -> bool:
         """Whether they may hold for some elements of a run only."""
-        met = [e for c in conditions for e in walk_expr(c)]
+        met = [e for c in conditions for e in tile.walk_expr(c)]
         if self.op.nest.is_per_thread:
-            return any(isinstance(e, Load) or e in self.vars[1:] for e in met)
+            return any(isinstance(e, tile.Load) or e in self.vars[1:] for e in met)
         stored = {s.buffer for s in self.stored}
-        return any(e == self.vars[-1] or e in self.kept or (isinstance(e, Load) and e.buffer in stored) for e in met)
+        return any(
+            e == self.vars[-1] or e in self.kept or (isinstance(e, tile.Load) and e.buffer in stored) for e in met
+        )
 
     def assign_register(self, a: Assignment, run: _Run, lane: int) -> None:
         name = a.store.buffer.name
@@ -469,14 +462,14 @@ class _Sweep:
             cls_move = f"mov.{cls}"
         self.builder.emit(cls_move, target, value, guard=None if guard is None else Guard(guard))
 
-    def assign_words(self, store: Store, run: _Run) -> None:
+    def assign_words(self, store: tile.Store, run: _Run) -> None:
         """Neighbours of the run together, where no element is looked up by itself (see `codegen.words`)."""
         values = self.packed_values(store.buffer.dtype, [(store.value, lane) for lane in range(self.run_length)], run)
         first = self.fragment_register(store.buffer, store.indices, run, 0) // per_word(store.buffer)
         for target, value in zip(self.state.words[store.buffer.name][first:], values, strict=False):
             self.builder.emit("mov.b32", target, value)
 
-    def packed_values(self, dtype: DType, items: list[tuple[Expr, int]], run: _Run) -> list[Reg]:
+    def packed_values(self, dtype: DType, items: list[tuple[tile.Expr, int]], run: _Run) -> list[Reg]:
         """The values, each of some lane, as words of `dtype` neighbours."""
         _, _, _, per_word = words_of(dtype, len(items))
         if per_word == 1:
@@ -490,7 +483,7 @@ class _Sweep:
         words = []
         for first in range(0, len(items), per_word):
             word = items[first : first + per_word]
-            wide = [(e.a, i) for e, i in word if isinstance(e, Cast) and e.a.dtype == FLOAT32 and dtype in SHORT]
+            wide = [(e.a, i) for e, i in word if isinstance(e, tile.Cast) and e.a.dtype == FLOAT32 and dtype in SHORT]
             if len(wide) == per_word:
                 words.append(pack_f32(self.state.scalars, dtype, *(self.value(e, run, i) for e, i in wide)))
             else:
@@ -500,11 +493,11 @@ class _Sweep:
 
     # ---- values ----
 
-    def value(self, expr: Expr, run: _Run, lane: int) -> Operand:
+    def value(self, expr: tile.Expr, run: _Run, lane: int) -> Operand:
         return self.scalars.value(substitute_vars(expr, run.values[lane]), self.reader(run, lane))
 
     def reader(self, run: _Run, lane: int) -> ReadElement:
-        def read(load: Load) -> Operand:
+        def read(load: tile.Load) -> Operand:
             if load.buffer.scope == "local":
                 return read_local(load.buffer, tuple(self.resolved(i, run, lane) for i in load.indices), self.state)
             if load.buffer.in_registers:
@@ -514,7 +507,7 @@ class _Sweep:
 
         return read
 
-    def fragment_register(self, buffer: Buffer, indices: tuple[Expr, ...], run: _Run, lane: int) -> int:
+    def fragment_register(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], run: _Run, lane: int) -> int:
         """Which of the fragment's registers this thread's element of this lane is in."""
         offset = self.offsets[run.register + lane]
         place = dict(zip(self.vars, offset, strict=True))
@@ -527,23 +520,23 @@ class _Run:
     hold elements at all, and what has been loaded for them."""
 
     register: int
-    values: list[dict[Var, Expr]]
-    inside: tuple[Expr, ...]
-    loaded: dict[Load, list[Operand]]
+    values: list[dict[tile.Var, tile.Expr]]
+    inside: tuple[tile.Expr, ...]
+    loaded: dict[tile.Load, list[Operand]]
 
 
-def substitute_vars(expr: Expr, values: dict[Var, Expr]) -> Expr:
+def substitute_vars(expr: tile.Expr, values: dict[tile.Var, tile.Expr]) -> tile.Expr:
     """Loop variables replaced outside loads only: a load is looked up by its own text."""
-    if isinstance(expr, Load):
+    if isinstance(expr, tile.Load):
         return expr
-    if isinstance(expr, Var):
+    if isinstance(expr, tile.Var):
         return values.get(expr, expr)
-    return with_children(expr, tuple(substitute_vars(c, values) for c in children(expr)))
+    return tile.with_children(expr, tuple(substitute_vars(c, values) for c in tile.children(expr)))
 
 
-def _place(index: Expr, offsets: dict[Var, int]) -> int:
+def _place(index: tile.Expr, offsets: dict[tile.Var, int]) -> int:
     """What the register adds to an index of a fragment: a loop variable, a part of one or of their sum, or 0."""
-    return offsets[index] if isinstance(index, Var) else int(compute_expr(index, offsets) or 0)
+    return offsets[index] if isinstance(index, tile.Var) else int(compute_expr(index, offsets) or 0)
 
 
 def _places(layout: Fragment) -> dict[tuple[int, ...], int]:

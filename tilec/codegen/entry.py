@@ -37,9 +37,8 @@ from tilec.codegen.tcgen05 import (
 from tilec.codegen.transfer import emit_cp_async, emit_tma_load, emit_tma_store
 from tilec.codegen.wgmma import emit_wgmma
 from tilec.codegen.words import accumulated_in_pairs, held_in_words, per_word, taken_apart
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import THREAD, Binary, Buffer, Load, Store, walk, walk_expr
 from tilec.ir.types import INT32
 from tilec.ir.warp import Operation, Program, Role
 from tilec.passes.lower.touches import touches
@@ -90,7 +89,7 @@ class EntryCode:
     def build(self) -> tuple[Item, ...]:
         self.load_parameters()
         thread = self.builder.into("b32", "mov.u32", Reg("%tid.x"))
-        self.scalars.define(THREAD, thread, (0, self.program.threads - 1))
+        self.scalars.define(tile.THREAD, thread, (0, self.program.threads - 1))
         shifted = self.builder.into("b32", "shr.u32", thread, Imm(5))
         # From a shuffle the assembler sees that the value is uniform.
         uniform = self.builder.into("b32", "shfl.sync.idx.b32", shifted, Imm(0), Imm(31), Imm(-1))
@@ -110,11 +109,11 @@ class EntryCode:
         return (*local_variables(self.builder), *self.builder.declarations(), *self.builder.items)
 
     def load_parameters(self) -> None:
-        tensors = [p for p in self.program.params if isinstance(p, Buffer)]
+        tensors = [p for p in self.program.params if isinstance(p, tile.Buffer)]
         extents = [e for p in tensors for e in (*p.extents, *(p.strides or ())) if not isinstance(e, int)]
-        sizes = {part for e in extents for part in walk_expr(e)}
+        sizes = {part for e in extents for part in tile.walk_expr(e)}
         for param in self.program.params:
-            if isinstance(param, Buffer):
+            if isinstance(param, tile.Buffer):
                 generic = self.builder.into("b64", "ld.param.u64", Address(Symbol(param.name)))
                 self.pointers[param.name] = self.builder.into("b64", "cvta.to.global.u64", generic)
                 continue
@@ -210,14 +209,14 @@ class EntryCode:
             elected = builder.new("pred")
             builder.emit("elect.sync", Pair(Reg("_"), elected), Imm(-1))
             builder.emit("bra", Symbol(end), guard=Guard(elected, True))
-        before = self.scalars.ranges[THREAD], self.scalars.ranges[WARP]
+        before = self.scalars.ranges[tile.THREAD], self.scalars.ranges[WARP]
         if self.program.by_hand and role.first_warp:
-            thread, index = self.scalars.register(THREAD), self.scalars.register(WARP)
+            thread, index = self.scalars.register(tile.THREAD), self.scalars.register(WARP)
             inside = builder.into("b32", "sub.u32", thread, Imm(32 * role.first_warp))
-            self.scalars.define(THREAD, inside, (0, role.threads - 1))
+            self.scalars.define(tile.THREAD, inside, (0, role.threads - 1))
             self.scalars.define(WARP, builder.into("b32", "sub.u32", index, Imm(role.first_warp)), (0, role.warps - 1))
         else:
-            self.scalars.ranges[THREAD] = (32 * role.first_warp, 32 * role.first_warp + role.threads - 1)
+            self.scalars.ranges[tile.THREAD] = (32 * role.first_warp, 32 * role.first_warp + role.threads - 1)
         layouts = {b.name: layout for b, layout in self.program.fragments}
         used = {touch.buffer for op in warp.walk(role.body) for touch in touches(op)[0]}
         mine = [(b, f) for b, f in self.program.fragments if not role.single_thread or b.name in used]
@@ -248,10 +247,10 @@ class EntryCode:
             if buffer.scope == "local" and buffer.name in state.fragments:
                 clear_local(buffer, state)
         kinds = {type(op) for op in warp.walk(role.body)}
-        thread = self.scalars.register(THREAD)
+        thread = self.scalars.register(tile.THREAD)
         for_all = (isinstance(op, warp.TmaLoad) and op.barrier is None for op in warp.walk(role.body))
         if (warp.TmaStore in kinds or any(for_all)) and not role.single_thread:
-            state.leader = builder.into("pred", "setp.eq.u32", thread, Imm(int(self.scalars.ranges[THREAD][0])))
+            state.leader = builder.into("pred", "setp.eq.u32", thread, Imm(int(self.scalars.ranges[tile.THREAD][0])))
         if any(isinstance(op, warp.TmaStore) and op.parts > 1 for op in warp.walk(role.body)):
             place = builder.into("b32", "and.b32", thread, Imm(WARPGROUP_THREADS - 1))
             state.first_lanes = builder.into("pred", "setp.eq.u32", place, Imm(0))
@@ -275,7 +274,7 @@ class EntryCode:
             self.body(role.body, state)
         if self.tensor is not None and role is self.program.roles[0] and not self.program.by_hand:
             emit_deallocation(state, Imm(barrier_id), Imm(role.threads), state.warp)
-        self.scalars.ranges[THREAD], self.scalars.ranges[WARP] = before
+        self.scalars.ranges[tile.THREAD], self.scalars.ranges[WARP] = before
 
     def set_cursors(self, role: Role) -> None:
         """All at the first version. Fresh full barriers are waited for in phase 0; fresh empty ones count as released,
@@ -440,7 +439,7 @@ class EntryCode:
             return
         runs_once = self.scalars.interval(op.start)[1] < self.scalars.interval(op.stop)[0]
         for phase in op.phases:
-            until = self.scalars.value(Binary("min", phase.until, op.stop, INT32))
+            until = self.scalars.value(tile.Binary("min", phase.until, op.stop, INT32))
             self.trips(replace(op, body=phase.body), counter, until, False, state)
         self.trips(op, counter, stop, runs_once and not op.phases, state)
 
@@ -488,7 +487,7 @@ class EntryCode:
         self.builder.place(self.exits.pop())
         self.addresses.forget_positions()
 
-    def read_uniform(self, load: Load) -> Operand:
+    def read_uniform(self, load: tile.Load) -> Operand:
         """An element that every thread reads for itself: an index or a bound in a tensor, a tile or a variable."""
         if load.buffer.scope == "shared":
             address = self.addresses.shared_element(load.buffer, load.indices, self.cursors)
@@ -506,7 +505,7 @@ class EntryCode:
         address = self.addresses.global_element(load.buffer, load.indices)
         return load_vector(self.builder, load.buffer, address, 1, guard, load.buffer.name not in self.written)[0]
 
-    def within(self, load: Load) -> Reg | None:
+    def within(self, load: tile.Load) -> Reg | None:
         """Whether there is such an element; None: always."""
         dimensions = zip(load.indices, load.buffer.extents, strict=True)
         return self.scalars.all_of(c for index, extent in dimensions for c in self.scalars.bounds(index, extent))
@@ -543,7 +542,7 @@ def _shares_warpgroup(role: Role) -> bool:
     return role.registers is not None and role.first_warp % 4 != 0
 
 
-def _move(buffer: Buffer) -> tuple[Class, str]:
+def _move(buffer: tile.Buffer) -> tuple[Class, str]:
     cls = register_class(buffer.dtype)
     return cls, f"mov.{cls}"
 
@@ -552,12 +551,12 @@ def _written(program: Program) -> set[str]:
     """Tensors that the kernel stores to, or that the one before it does meanwhile: their loads must not take the
     read-only path."""
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in program.operations()):
-        return {p.name for p in program.params if isinstance(p, Buffer)}
+        return {p.name for p in program.params if isinstance(p, tile.Buffer)}
     names: set[str] = set()
     for role in program.roles:
         for op in warp.walk(role.body):
             if isinstance(op, warp.Elementwise):
-                names |= {s.buffer.name for s in walk(op.nest.body) if isinstance(s, Store)}
+                names |= {s.buffer.name for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)}
             elif isinstance(op, warp.TmaStore):
                 names.add(op.map.tensor.name)
     return names

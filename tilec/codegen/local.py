@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from tilec.codegen.builder import register_class
 from tilec.codegen.state import State
+from tilec.ir import tile
 from tilec.ir.affine import add, scale
-from tilec.ir.tile import Buffer, Const, Expr, integer
 from tilec.ir.types import BOOL
 from tilec.ptx.module import Guard, Imm, Operand, Reg
 
 
-def clear_local(buffer: Buffer, state: State) -> None:
+def clear_local(buffer: tile.Buffer, state: State) -> None:
     """Zeros, so that a thread that has set nothing yet has something to compute with, if not to use."""
-    nothing: Const = Const(False if buffer.dtype == BOOL else 0, buffer.dtype)
+    nothing: tile.Const = tile.Const(False if buffer.dtype == BOOL else 0, buffer.dtype)
     for register in state.fragments[buffer.name]:
         _move(buffer, register, state.scalars.value(nothing), None, state)
 
 
-def read_local(buffer: Buffer, indices: tuple[Expr, ...], state: State) -> Operand:
+def read_local(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], state: State) -> Operand:
     """The element; some element where the index leaves the array."""
     registers, position = state.fragments[buffer.name], _position(buffer, indices)
     fixed = _known(position, state)
@@ -30,7 +30,9 @@ def read_local(buffer: Buffer, indices: tuple[Expr, ...], state: State) -> Opera
     return found
 
 
-def write_local(buffer: Buffer, indices: tuple[Expr, ...], value: Operand, guard: Reg | None, state: State) -> None:
+def write_local(
+    buffer: tile.Buffer, indices: tuple[tile.Expr, ...], value: Operand, guard: Reg | None, state: State
+) -> None:
     """Set the element; nothing where the index leaves the array."""
     registers, position = state.fragments[buffer.name], _position(buffer, indices)
     fixed = _known(position, state)
@@ -46,20 +48,20 @@ def write_local(buffer: Buffer, indices: tuple[Expr, ...], value: Operand, guard
         _move(buffer, register, value, here, state)
 
 
-def _position(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+def _position(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr:
     """Which register it is: the index in row-major order, as `ir.layout.local` has them."""
-    total: Expr = integer(0)
+    total: tile.Expr = tile.integer(0)
     for index, extent in zip(indices, buffer.shape, strict=True):
         total = add(scale(total, extent), index)
     return total
 
 
-def _known(position: Expr, state: State) -> int | None:
+def _known(position: tile.Expr, state: State) -> int | None:
     low, high = state.scalars.interval(position)
     return int(low) if low == high else None
 
 
-def _move(buffer: Buffer, target: Reg, value: Operand, guard: Reg | None, state: State) -> None:
+def _move(buffer: tile.Buffer, target: Reg, value: Operand, guard: Reg | None, state: State) -> None:
     cls = register_class(buffer.dtype)
     if cls == "pred":
         value = state.scalars.in_register(value, buffer.dtype)

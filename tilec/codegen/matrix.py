@@ -6,14 +6,14 @@ from tilec.codegen.builder import register_class
 from tilec.codegen.memory import ZERO, pack, pack_f32
 from tilec.codegen.scalar import SHORT
 from tilec.codegen.state import State
+from tilec.ir import tile
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import Axis, Fragment
-from tilec.ir.tile import THREAD, Binary, Buffer, Expr, Region, Var, integer
 from tilec.ir.types import FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
 from tilec.ir.warp import StoreMatrix
 from tilec.ptx.module import Imm, Reg, Vector
 
-WARP = Var("%warp")
+WARP = tile.Var("%warp")
 """The warp's index within its role, in a register that the assembler knows to be uniform."""
 
 K_BYTES = 32
@@ -28,15 +28,15 @@ def operand_kind(dtype: DType) -> str:
     return "tf32" if dtype == FLOAT32 else KIND[dtype]
 
 
-def digit(value: Expr, divisor: int, modulus: int) -> Expr:
-    shifted = Binary("floordiv", value, integer(divisor), INT32) if divisor > 1 else value
-    return Binary("floormod", shifted, integer(modulus), INT32)
+def digit(value: tile.Expr, divisor: int, modulus: int) -> tile.Expr:
+    shifted = tile.Binary("floordiv", value, tile.integer(divisor), INT32) if divisor > 1 else value
+    return tile.Binary("floormod", shifted, tile.integer(modulus), INT32)
 
 
-LANE = digit(THREAD, 1, 32)
+LANE = digit(tile.THREAD, 1, 32)
 
 
-def warp_part(layout: Fragment, lane_axes: int) -> tuple[Expr, ...]:
+def warp_part(layout: Fragment, lane_axes: int) -> tuple[tile.Expr, ...]:
     """What the digits above the lanes add to each coordinate: where the warp's block starts."""
     lanes = 1
     for axis in layout.threads[:lane_axes]:
@@ -45,25 +45,25 @@ def warp_part(layout: Fragment, lane_axes: int) -> tuple[Expr, ...]:
     return above.thread_coordinates()
 
 
-def element(part: Region, row: Expr, column: Expr) -> tuple[Expr, ...]:
+def element(part: tile.Region, row: tile.Expr, column: tile.Expr) -> tuple[tile.Expr, ...]:
     """The indices in its tile of an element of a part."""
     *outer, down, across = part.start
     return *outer, add(down, row), add(across, column)
 
 
-def accumulators(buffer: Buffer, state: State) -> tuple[Reg, ...]:
+def accumulators(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
     """As products take them: halves two to a register."""
     return state.pairs.get(buffer.name) or state.fragments[buffer.name]
 
 
-def clear(buffer: Buffer, state: State) -> None:
+def clear(buffer: tile.Buffer, state: State) -> None:
     """The accumulators of a product."""
     cls = "b32" if buffer.name in state.pairs else register_class(buffer.dtype)
     for register in accumulators(buffer, state):
         state.builder.emit(f"mov.{cls}", register, ZERO.get(cls, Imm(0)))
 
 
-def packed(buffer: Buffer, state: State) -> tuple[Reg, ...]:
+def packed(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
     """A fragment as operand, in the order in which its layout (see `operand_a`, `operand_b`) has it: 4 bytes to a
     register."""
     for held in (state.words, state.pairs):
@@ -97,14 +97,14 @@ def emit_store_matrix(op: StoreMatrix, state: State) -> None:
     end = blocks if op.destination.shape == op.source.shape else begin + op.destination.shape[-1] // 8
     with state.scalars.scope():
         for i in range(rows):
-            m = add(row, integer(i * layout.registers[3].stride))
+            m = add(row, tile.integer(i * layout.registers[3].stride))
             for j in range(begin, end, 2):
                 words = []
                 for block in range(j, min(j + 2, end)):
                     for half in range(2):
                         first = 4 * (i * blocks + block) + 2 * half
                         words.append(_pair(op, registers[first], registers[first + 1], state))
-                n = add(column, integer(8 * (j - begin)))
+                n = add(column, tile.integer(8 * (j - begin)))
                 address = state.addresses.shared_element(op.destination, (m, n), op.cursors)
                 builder.emit(f"stmatrix.sync.aligned.m8n8.x{len(words)}.shared.b16", address, Vector(tuple(words)))
 

@@ -8,9 +8,9 @@ import itertools
 
 from tilec.codegen.builder import immediate, register_class
 from tilec.codegen.state import State
+from tilec.ir import tile
 from tilec.ir.affine import add, interval, scale
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import THREAD, Binary, Expr, integer
 from tilec.ir.types import BOOL, FLOAT32, INT32, INT64, UINT32, UINT64, DType
 from tilec.ir.warp import Reduce
 from tilec.ops.reducer import ACROSS_COPIES, identity
@@ -90,10 +90,10 @@ def _element(op: Reduce, state: State, layout: Fragment, register: int) -> Reg:
     if "abs" in op.kind and dtype.kind != "uint":
         value = state.builder.into(cls, f"abs.{'f' if dtype.is_float else 's'}{dtype.bits}", value)
     if op.dim != ACROSS_COPIES and layout.overhangs(op.dim):
-        coordinate = add(layout.thread_coordinates()[op.dim], integer(layout.register_offset(register)[op.dim]))
+        coordinate = add(layout.thread_coordinates()[op.dim], tile.integer(layout.register_offset(register)[op.dim]))
         extent = layout.shape[op.dim]
         if interval(coordinate, state.scalars.ranges)[1] >= extent:
-            inside = state.scalars.register(Binary("lt", coordinate, integer(extent), BOOL))
+            inside = state.scalars.register(tile.Binary("lt", coordinate, tile.integer(extent), BOOL))
             nothing = immediate(identity(op.kind, dtype))
             value = state.builder.into(cls, f"selp.{cls}", value, nothing, inside)
     assert isinstance(value, Reg)
@@ -134,7 +134,7 @@ def _across_warps(op: Reduce, state: State, layout: Fragment, partial: dict[int,
     cls = register_class(_working(op.source.dtype))
     place = {d: i for i, d in enumerate(partial)}
     for d, value in partial.items():
-        state.builder.emit(f"st.shared.{cls}", _scratch(op, state, THREAD, place[d] * threads), value)
+        state.builder.emit(f"st.shared.{cls}", _scratch(op, state, tile.THREAD, place[d] * threads), value)
     state.builder.emit("bar.sync", Imm(state.barrier_id), Imm(threads))
     others = list(_row_mates(layout, op.dim))
     result = {}
@@ -148,14 +148,14 @@ def _across_warps(op: Reduce, state: State, layout: Fragment, partial: dict[int,
     return result
 
 
-def _scratch(op: Reduce, state: State, thread: Expr, first: int) -> Address:
+def _scratch(op: Reduce, state: State, thread: tile.Expr, first: int) -> Address:
     assert op.scratch is not None
     return state.addresses.shared_element(
-        op.scratch, (scale(add(thread, integer(first)), max(op.source.dtype.bytes, 4)),), ()
+        op.scratch, (scale(add(thread, tile.integer(first)), max(op.source.dtype.bytes, 4)),), ()
     )
 
 
-def _row_mates(layout: Fragment, dim: int) -> list[Expr]:
+def _row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
     """The threads, one per warp, that hold parts of this thread's row: its own index with the warp digits replaced."""
     digits: list[tuple[int, int, int]] = []  # (weight, size, lane part's size)
     below = 1
@@ -164,14 +164,16 @@ def _row_mates(layout: Fragment, dim: int) -> list[Expr]:
             low = max(below, 32)
             digits.append((low, below * axis.size // low, low))
         below *= axis.size
-    own: Expr = THREAD
+    own: tile.Expr = tile.THREAD
     for weight, size, _ in digits:
-        digit: Expr = Binary("floordiv", THREAD, integer(weight), INT32)
+        digit: tile.Expr = tile.Binary("floordiv", tile.THREAD, tile.integer(weight), INT32)
         if weight * size < layout.thread_count:
-            digit = Binary("floormod", digit, integer(size), INT32)
-        own = Binary("sub", own, scale(digit, weight), INT32)
+            digit = tile.Binary("floormod", digit, tile.integer(size), INT32)
+        own = tile.Binary("sub", own, scale(digit, weight), INT32)
     choices = itertools.product(*(range(size) for _, size, _ in digits))
-    return [add(own, integer(sum(c * w for c, (w, _, _) in zip(choice, digits, strict=True)))) for choice in choices]
+    return [
+        add(own, tile.integer(sum(c * w for c, (w, _, _) in zip(choice, digits, strict=True)))) for choice in choices
+    ]
 
 
 def _write(op: Reduce, state: State, register: int, value: Reg) -> None:

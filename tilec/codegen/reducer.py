@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from tilec.codegen.builder import register_class
 from tilec.codegen.state import State
+from tilec.ir import tile
 from tilec.ir.affine import add, scale
-from tilec.ir.tile import Binary, Expr, Store, Var, integer
 from tilec.ptx.module import Guard, Imm, Reg
 
 
-def add_to_part(store: Store, part: Reg, value: Reg, guard: Reg | None, state: State) -> None:
+def add_to_part(store: tile.Store, part: Reg, value: Reg, guard: Reg | None, state: State) -> None:
     """Combine the value with what the register holds, if the guard holds."""
     dtype = store.buffer.dtype
-    held, added = Var("%part", dtype), Var("%added", dtype)
+    held, added = tile.Var("%part", dtype), tile.Var("%added", dtype)
     with state.scalars.scope():
         state.scalars.scopes[-1][held] = part
         state.scalars.scopes[-1][added] = value
-        total = state.scalars.register(Binary(store.atomic, held, added, dtype))  # type: ignore[arg-type]
+        total = state.scalars.register(tile.Binary(store.atomic, held, added, dtype))  # type: ignore[arg-type]
     state.builder.emit(f"mov.{register_class(dtype)}", part, total, guard=None if guard is None else Guard(guard))
 
 
-def add_anywhere(store: Store, indices: tuple[Expr, ...], value: Reg, guard: Reg | None, state: State) -> None:
+def add_anywhere(
+    store: tile.Store, indices: tuple[tile.Expr, ...], value: Reg, guard: Reg | None, state: State
+) -> None:
     """The same where the thread has a part of every element, and finds out at run time which one is meant."""
     buffer = store.buffer
     layout, registers = state.layouts[buffer.name], state.fragments[buffer.name]
@@ -48,8 +50,8 @@ def _strides(shape: tuple[int, ...]) -> list[int]:
     return strides
 
 
-def _row_major(indices: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
-    total: Expr = integer(0)
+def _row_major(indices: tuple[tile.Expr, ...], shape: tuple[int, ...]) -> tile.Expr:
+    total: tile.Expr = tile.integer(0)
     for index, extent in zip(indices, shape, strict=True):
         total = add(scale(total, extent), index)
     return total

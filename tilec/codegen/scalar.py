@@ -11,27 +11,9 @@ from tilec.codegen.intrinsics import emit_intrinsic, is_intrinsic
 from tilec.codegen.mathematics import Functions
 from tilec.codegen.small_floats import SHORT as SMALL, narrowed, widened
 from tilec.codegen.warp_functions import emit_warp_function
+from tilec.ir import tile
 from tilec.ir.affine import Interval, add, affine, interval
 from tilec.ir.expr import SMALL_FLOATS, cast, integer_range, wrap
-from tilec.ir.tile import (
-    BIT_COUNTS,
-    BLOCK_WIDE,
-    COMPARISONS,
-    INTEGER_CALLS,
-    PHASE_DONE,
-    WARP_WIDE,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Extent,
-    Load,
-    Select,
-    Unary,
-    Var,
-    integer,
-)
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, DType
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 from tilec.support.diagnostics import InternalError
@@ -39,15 +21,15 @@ from tilec.support.diagnostics import InternalError
 SHORT = {**SMALL, FLOAT16: "f16", BFLOAT16: "bf16"}
 """The floats below 32 bits as PTX calls them."""
 
-ReadElement = Callable[[Load], Operand]
+ReadElement = Callable[[tile.Load], Operand]
 """Gives the value of a buffer element that an expression reads."""
 
 
-def _no_barriers(barrier: Load) -> Address:
+def _no_barriers(barrier: tile.Load) -> Address:
     raise InternalError(f"{barrier.buffer.name} is asked for before barriers have places")
 
 
-def _no_memory(load: Load) -> Operand:
+def _no_memory(load: tile.Load) -> Operand:
     raise InternalError(f"{load.buffer.name} is read before there are addresses")
 
 
@@ -62,7 +44,7 @@ class Scalars:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self.read_uniform: ReadElement = _no_memory
-        self.barrier: Callable[[Load], Address] = _no_barriers
+        self.barrier: Callable[[tile.Load], Address] = _no_barriers
         # Correctly rounded division and roots are subroutines, and a call serialises every wgmma of the kernel (C7509):
         # beside wgmma the forms without one are taken, exact to two units in the last place.
         self.may_call = True
@@ -71,7 +53,7 @@ class Scalars:
         self.loads = 0
         self.scopes: list[dict[object, Operand]] = [{}]  # keyed by expression, or by whoever calls `once`
         self.outer = 1  # how many scopes surround what is computed ahead
-        self.ranges: dict[Var, Interval] = {}
+        self.ranges: dict[tile.Var, Interval] = {}
 
     # ---- scopes ----
 
@@ -82,11 +64,11 @@ class Scalars:
         yield
         self.scopes.pop()
 
-    def define(self, var: Var, value: Operand, bounds: Interval) -> None:
+    def define(self, var: tile.Var, value: Operand, bounds: Interval) -> None:
         self.scopes[-1][var] = value
         self.ranges[var] = bounds
 
-    def interval(self, expr: Expr) -> Interval:
+    def interval(self, expr: tile.Expr) -> Interval:
         return interval(expr, self.ranges)
 
     def once(self, key: object, compute: Callable[[], Reg]) -> Reg:
@@ -114,29 +96,29 @@ class Scalars:
 
     # ---- conditions ----
 
-    def bounds(self, index: Expr, extent: Extent) -> list[Expr]:
+    def bounds(self, index: tile.Expr, extent: tile.Extent) -> list[tile.Expr]:
         """The conditions, not known to hold, under which 0 ≤ index < extent."""
         form = affine(index)
         low, high = self.interval(index)
-        found: list[Expr] = []
+        found: list[tile.Expr] = []
         if not isinstance(extent, int):
-            found.append(Binary("lt", index, cast(extent, index.dtype), BOOL))
+            found.append(tile.Binary("lt", index, cast(extent, index.dtype), BOOL))
         elif high >= extent:
-            found.append(Binary("lt", form.symbolic(), integer(extent - form.constant), BOOL))
+            found.append(tile.Binary("lt", form.symbolic(), tile.integer(extent - form.constant), BOOL))
         if low < 0:
-            found.append(Binary("ge", form.symbolic(), integer(-form.constant), BOOL))
+            found.append(tile.Binary("ge", form.symbolic(), tile.integer(-form.constant), BOOL))
         return found
 
-    def all_of(self, conditions: Iterable[Expr]) -> Reg | None:
+    def all_of(self, conditions: Iterable[tile.Expr]) -> Reg | None:
         """A predicate that holds where all of them do; None: always."""
-        total: Expr | None = None
+        total: tile.Expr | None = None
         for condition in dict.fromkeys(conditions):
-            total = condition if total is None else Binary("and", total, condition, BOOL)
+            total = condition if total is None else tile.Binary("and", total, condition, BOOL)
         return None if total is None else self.register(total)
 
     # ---- values ----
 
-    def register(self, expr: Expr, read: ReadElement | None = None) -> Reg:
+    def register(self, expr: tile.Expr, read: ReadElement | None = None) -> Reg:
         """The value in a register."""
         value = self.value(expr, read)
         return value if isinstance(value, Reg) else self.materialise(value, expr.dtype)
@@ -148,22 +130,22 @@ class Scalars:
             return self.builder.into("pred", "setp.ne.b32", Imm(value.value), Imm(0))
         return self.builder.into(cls, f"mov.{cls}", value)
 
-    def value(self, expr: Expr, read: ReadElement | None = None) -> Operand:
+    def value(self, expr: tile.Expr, read: ReadElement | None = None) -> Operand:
         """The value as an operand: constants stay immediate."""
-        if isinstance(expr, Const):
+        if isinstance(expr, tile.Const):
             if expr.dtype.kind == "bool":
                 return Imm(int(bool(expr.value)))
             operand = immediate(expr)
             return self.materialise(operand, expr.dtype) if expr.dtype.is_float and expr.dtype.bits == 16 else operand
-        if isinstance(expr, Load):
+        if isinstance(expr, tile.Load):
             self.loads += 1
             return (read or self.read_uniform)(expr)
-        reusable = not expr.dtype.is_float or isinstance(expr, Var)
+        reusable = not expr.dtype.is_float or isinstance(expr, tile.Var)
         if reusable:
             for scope in reversed(self.scopes):
                 if expr in scope:
                     return scope[expr]
-        if isinstance(expr, Var):
+        if isinstance(expr, tile.Var):
             raise InternalError(f"the variable {expr.name} has no value here")
         loads = self.loads
         result = self.compute(expr, read)
@@ -171,34 +153,34 @@ class Scalars:
             self.scopes[-1][expr] = result
         return result
 
-    def compute(self, expr: Expr, read: ReadElement | None) -> Operand:
+    def compute(self, expr: tile.Expr, read: ReadElement | None) -> Operand:
         match expr:
-            case Unary(op=op, a=a):
+            case tile.Unary(op=op, a=a):
                 return self.unary(op, a, expr.dtype, read)
-            case Binary(op=op, a=a, b=b):
-                if op in COMPARISONS:
+            case tile.Binary(op=op, a=a, b=b):
+                if op in tile.COMPARISONS:
                     return self.compare(op, a, b, read)
                 if expr.dtype.kind == "bool":
                     return self.logic(op, a, b, read)
                 if expr.dtype.is_float:
                     return self.float_binary(op, a, b, expr.dtype, read)
                 return self.int_binary(op, a, b, expr.dtype, read)
-            case Call(fn=fn, args=args):
+            case tile.Call(fn=fn, args=args):
                 return self.call(fn, args, expr.dtype, read)
-            case Cast(a=a):
+            case tile.Cast(a=a):
                 return self.convert(self.value(a, read), a.dtype, expr.dtype)
-            case Select(condition=c, then=a, orelse=b):
+            case tile.Select(condition=c, then=a, orelse=b):
                 return self.select(c, a, b, expr.dtype, read)
             case _:
                 raise InternalError(f"no instruction for {expr}")
 
     # ---- integers and booleans ----
 
-    def int_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
+    def int_binary(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         result = self.wide_binary(op, a, b, dtype, read)
         return self.wrap(result, dtype) if op in OVERFLOWING else result
 
-    def wide_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
+    def wide_binary(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         """In a whole register: a small type's result may have bits too many."""
         wide = register_class(dtype)
         signed, bits = ("s" if dtype.kind == "int" else "u"), ("64" if wide == "b64" else "32")
@@ -214,7 +196,7 @@ class Scalars:
             "max": f"max.{signed}",
         }
         if op in simple:
-            if op == "mul" and isinstance(b, Const) and _power_of_two(int(b.value)):
+            if op == "mul" and isinstance(b, tile.Const) and _power_of_two(int(b.value)):
                 return emit(wide, f"shl.b{bits}", self.in_register(x, dtype), Imm(int(b.value).bit_length() - 1))
             if isinstance(x, Imm) and op in ("add", "mul", "min", "max"):
                 x, y = y, x
@@ -229,16 +211,16 @@ class Scalars:
     def in_register(self, value: Operand, dtype: DType) -> Reg:
         return value if isinstance(value, Reg) else self.materialise(value, dtype)
 
-    def divide(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
+    def divide(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         """Python's floor division and modulo."""
-        form, itself = affine(Binary(op, a, b, dtype)), Binary(op, a, b, dtype)  # type: ignore[arg-type]
+        form, itself = affine(tile.Binary(op, a, b, dtype)), tile.Binary(op, a, b, dtype)  # type: ignore[arg-type]
         if form.terms != ((itself, 1),) and dtype == INT32:
-            return self.register(add(form.symbolic(), integer(form.constant)), read)
+            return self.register(add(form.symbolic(), tile.integer(form.constant)), read)
         wide = register_class(dtype)
         bits = "64" if wide == "b64" else "32"
         emit = self.builder.into
         x = self.register(a, read)
-        divisor = int(b.value) if isinstance(b, Const) else 0
+        divisor = int(b.value) if isinstance(b, tile.Const) else 0
         if _power_of_two(divisor):
             if op == "floormod":
                 return emit(wide, f"and.b{bits}", x, Imm(divisor - 1))
@@ -257,7 +239,7 @@ class Scalars:
             return emit(wide, f"selp.b{bits}", emit(wide, f"sub.s{bits}", quotient, Imm(1)), quotient, fix)
         return emit(wide, f"selp.b{bits}", emit(wide, f"add.s{bits}", remainder, y), remainder, fix)
 
-    def compare(self, op: str, a: Expr, b: Expr, read: ReadElement | None) -> Reg:
+    def compare(self, op: str, a: tile.Expr, b: tile.Expr, read: ReadElement | None) -> Reg:
         dtype = a.dtype
         x, y = self.value(a, read), self.value(b, read)
         if dtype.is_float and dtype.bits < 32:
@@ -268,7 +250,7 @@ class Scalars:
         suffix = f"f{dtype.bits}" if dtype.is_float else f"{'s' if dtype.kind == 'int' else 'u'}{max(dtype.bits, 32)}"
         return self.builder.into("pred", f"setp.{name}.{suffix}", self.in_register(x, dtype), y)
 
-    def logic(self, op: str, a: Expr, b: Expr, read: ReadElement | None) -> Reg:
+    def logic(self, op: str, a: tile.Expr, b: tile.Expr, read: ReadElement | None) -> Reg:
         names = {"and": "and.pred", "or": "or.pred", "bitand": "and.pred", "bitor": "or.pred", "xor": "xor.pred"}
         return self.builder.into("pred", names[op], self.register(a, read), self.register(b, read))
 
@@ -290,7 +272,7 @@ class Scalars:
             return narrowed(self.builder, self.in_register(value, FLOAT32), dtype, self.converts_fp8)
         return self.builder.into("b16", f"cvt.rn.{SHORT[dtype]}.f32", self.in_register(value, FLOAT32))
 
-    def float_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
+    def float_binary(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         x, y = self.value(a, read), self.value(b, read)
         if dtype.bits < 32:
             # float32 has more than twice the digits of a smaller float, so rounding twice is rounding once.
@@ -309,7 +291,7 @@ class Scalars:
         # Signed zero and NaN as in numpy's maximum would need .NaN forms; the language has C's fmax.
         return self.builder.into("f64" if cls == "f64" else "f32", f"{names[op]}.{cls}", x, y)
 
-    def unary(self, op: str, a: Expr, dtype: DType, read: ReadElement | None) -> Reg:
+    def unary(self, op: str, a: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         x = self.register(a, read)
         if op == "not":
             return self.builder.into("pred", "not.pred", x)
@@ -321,22 +303,22 @@ class Scalars:
         wide = register_class(dtype)
         return self.wrap(self.builder.into(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
 
-    def phase_done(self, barrier: Expr, parity: Reg) -> Reg:
-        assert isinstance(barrier, Load)
+    def phase_done(self, barrier: tile.Expr, parity: Reg) -> Reg:
+        assert isinstance(barrier, tile.Load)
         return self.builder.into("pred", "mbarrier.test_wait.parity.shared::cta.b64", self.barrier(barrier), parity)
 
-    def call(self, fn: str, args: tuple[Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
-        if fn in WARP_WIDE or fn in BLOCK_WIDE:
+    def call(self, fn: str, args: tuple[tile.Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
+        if fn in tile.WARP_WIDE or fn in tile.BLOCK_WIDE:
             return emit_warp_function(fn, args, dtype, self, read)
-        if fn == PHASE_DONE:
+        if fn == tile.PHASE_DONE:
             return self.phase_done(args[0], self.register(args[1], read))
         values = [self.value(a, read) for a in args]
         if fn == "reinterpret":
             return self.in_register(self.reinterpret(values[0], args[0].dtype, dtype), dtype)
-        if fn in INTEGER_CALLS:
+        if fn in tile.INTEGER_CALLS:
             operands = [self.in_register(v, a.dtype) for v, a in zip(values, args, strict=True)]
             return emit_integer_call(fn, operands, self.builder)
-        if fn in BIT_COUNTS:
+        if fn in tile.BIT_COUNTS:
             opcode = f"{'popc' if fn == 'popcount' else 'clz'}.b{args[0].dtype.bits}"
             return self.builder.into("b32", opcode, self.in_register(values[0], args[0].dtype))
         if fn == "fma":
@@ -387,7 +369,7 @@ class Scalars:
                 zero = self.builder.into("b16", "mov.b16", Imm(0))
                 return emit("b16", "selp.b16", one, zero, condition)
             if target.is_float:
-                choices = (immediate(Const(number, target)) for number in (1.0, 0.0))
+                choices = (immediate(tile.Const(number, target)) for number in (1.0, 0.0))
                 return emit(register_class(target), f"selp.f{target.bits}", *choices, condition)
             return emit(register_class(target), f"selp.b{max(target.bits, 32)}", Imm(1), Imm(0), condition)
         if isinstance(value, Imm) and not target.is_float and target.kind != "bool":
@@ -397,7 +379,7 @@ class Scalars:
             if source.is_float and source.bits < 32:
                 x, source = self.widen(x, source), FLOAT32
             opcode = f"setp.neu.f{source.bits}" if source.is_float else f"setp.ne.s{max(source.bits, 32)}"
-            return emit("pred", opcode, x, immediate(Const(0, source)))
+            return emit("pred", opcode, x, immediate(tile.Const(0, source)))
         if source.is_float and source.bits < 32:
             return self.convert(self.widen(x, source), FLOAT32, target)
         if target.is_float and target.bits < 32:
@@ -411,7 +393,7 @@ class Scalars:
         if source.is_float and 64 in (source.bits, target.bits):
             # Between 32 bits the conversion makes a NaN 0; where 64 are involved, the top bit alone.
             unordered = emit("pred", f"setp.nan.{of}", x, x)
-            x = emit(register_class(source), f"selp.{of}", immediate(Const(0.0, source)), x, unordered)
+            x = emit(register_class(source), f"selp.{of}", immediate(tile.Const(0.0, source)), x, unordered)
         if source.is_float and target.bits >= 32:
             return emit(cls, f"cvt.rzi.{to}.{of}", x)
         if source.is_float:
@@ -432,7 +414,7 @@ class Scalars:
             return self.builder.into("b32", "and.b32", value, Imm((1 << dtype.bits) - 1))
         return self.builder.into("b32", "bfe.s32", value, Imm(0), Imm(dtype.bits))
 
-    def select(self, c: Expr, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
+    def select(self, c: tile.Expr, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         condition = self.register(c, read)
         x, y = self.value(a, read), self.value(b, read)
         cls = register_class(dtype)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from tilec.codegen.matrix import LANE, digit
 from tilec.codegen.state import State
+from tilec.ir import tile
 from tilec.ir.affine import add, scale
-from tilec.ir.tile import Binary, Buffer, Expr, integer
 from tilec.ir.types import INT32
 from tilec.ir.warp import Cursor, Mma, Wgmma
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
@@ -18,31 +18,31 @@ from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 ROW, QUAD = digit(LANE, 4, 8), digit(LANE, 1, 4)
 
 
-def metadata(op: Mma | Wgmma, state: State, row: Expr, step: int) -> tuple[Operand, ...]:
+def metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> tuple[Operand, ...]:
     """The operands that tell where the elements of one instruction belong: metadata of 16 rows, and the selector of the
     threads whose share it is. Nothing where A is dense."""
-    tile = op.metadata
-    if tile is None:
+    buffer = op.metadata
+    if buffer is None:
         return ()
     builder = state.builder
     if op.a.buffer.dtype.bytes == 1:
         mine = add(add(row, ROW), scale(digit(LANE, 1, 2), 8))
-        byte = add(integer(8 * step), scale(digit(LANE, 2, 2), 4))
-        return _legal(state, builder.into("b32", "ld.shared.b32", _address(state, tile, mine, byte, op.cursors))), Imm(
-            0
-        )
+        byte = add(tile.integer(8 * step), scale(digit(LANE, 2, 2), 4))
+        return _legal(
+            state, builder.into("b32", "ld.shared.b32", _address(state, buffer, mine, byte, op.cursors))
+        ), Imm(0)
     steps = op.a.extent[-2 if op.transpose_a else -1] * op.a.buffer.dtype.bytes // 32
     # The other two threads of a quad have the next instruction's at the same time.
     paired = steps % 2 == 0
     lane = QUAD if paired else digit(LANE, 1, 2)
-    byte = add(integer(4 * (step - step % 2 if paired else step)), scale(lane, 2))
+    byte = add(tile.integer(4 * (step - step % 2 if paired else step)), scale(lane, 2))
 
     def both() -> Reg:
-        rows = (add(row, ROW), add(add(row, ROW), integer(8)))
-        halves = [builder.into("b16", "ld.shared.b16", _address(state, tile, r, byte, op.cursors)) for r in rows]
+        rows = (add(row, ROW), add(add(row, ROW), tile.integer(8)))
+        halves = [builder.into("b16", "ld.shared.b16", _address(state, buffer, r, byte, op.cursors)) for r in rows]
         return _legal(state, builder.into("b32", "mov.b32", Vector(tuple(halves))))
 
-    return state.scalars.once(("metadata", tile.name, row, byte), both), Imm(step % 2 if paired else 0)
+    return state.scalars.once(("metadata", buffer.name, row, byte), both), Imm(step % 2 if paired else 0)
 
 
 def _legal(state: State, fields: Reg) -> Reg:
@@ -55,13 +55,15 @@ def _legal(state: State, fields: Reg) -> Reg:
     return into("b32", "or.b32", fields, into("b32", "shl.b32", empty, Imm(2)))
 
 
-def _address(state: State, tile: Buffer, row: Expr, byte: Expr, cursors: tuple[Cursor, ...]) -> Address:
+def _address(
+    state: State, buffer: tile.Buffer, row: tile.Expr, byte: tile.Expr, cursors: tuple[Cursor, ...]
+) -> Address:
     """Where a byte of a row is, whatever the tile's elements."""
-    size = tile.dtype.bytes
+    size = buffer.dtype.bytes
     if size == 1:
-        return state.addresses.shared_element(tile, (row, byte), cursors)
-    column, inside = (Binary(op, byte, integer(size), INT32) for op in ("floordiv", "floormod"))
-    address = state.addresses.shared_element(tile, (row, column), cursors)
+        return state.addresses.shared_element(buffer, (row, byte), cursors)
+    column, inside = (tile.Binary(op, byte, tile.integer(size), INT32) for op in ("floordiv", "floormod"))
+    address = state.addresses.shared_element(buffer, (row, column), cursors)
     if size == 2:
         return address
     base = state.builder.into("b32", "add.u32", address.base, state.scalars.register(inside))

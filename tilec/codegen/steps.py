@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.affine import affine
-from tilec.ir.tile import (
-    ONCE,
-    Bind,
-    Expr,
-    If,
-    Load,
-    Parallel,
-    Print,
-    Stmt,
-    Store,
-    Unary,
-    Var,
-    substitute,
-    walk,
-    walk_expr,
-)
 from tilec.ir.types import BOOL
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
@@ -30,11 +15,11 @@ from tilec.support.records import dataclass
 class Assignment:
     """One store of the nest's body, with the conditions under which it happens."""
 
-    conditions: tuple[Expr, ...]
-    store: Store
+    conditions: tuple[tile.Expr, ...]
+    store: tile.Store
 
     @property
-    def expressions(self) -> tuple[Expr, ...]:
+    def expressions(self) -> tuple[tile.Expr, ...]:
         return (self.store.value, *self.store.indices, *self.conditions)
 
 
@@ -42,11 +27,11 @@ class Assignment:
 class Definition:
     """A value that stores after it may change, and so is computed here once and for all."""
 
-    var: Var
-    value: Expr
+    var: tile.Var
+    value: tile.Expr
 
     @property
-    def expressions(self) -> tuple[Expr, ...]:
+    def expressions(self) -> tuple[tile.Expr, ...]:
         return (self.value,)
 
 
@@ -54,46 +39,50 @@ class Definition:
 class Output:
     """What is printed where these conditions hold."""
 
-    conditions: tuple[Expr, ...]
+    conditions: tuple[tile.Expr, ...]
     text: str
-    values: tuple[Expr, ...]
+    values: tuple[tile.Expr, ...]
 
     @property
-    def expressions(self) -> tuple[Expr, ...]:
+    def expressions(self) -> tuple[tile.Expr, ...]:
         return (*self.values, *self.conditions)
 
 
 Step = Assignment | Definition | Output
 
 
-def steps(nest: Parallel) -> list[Step]:
+def steps(nest: tile.Parallel) -> list[Step]:
     """The stores of a nest in program order. Binds and conditions are put in where they are used, except those that
     read what the nest writes."""
-    written = {s.buffer for s in walk(nest.body) if isinstance(s, Store)}
+    written = {s.buffer for s in tile.walk(nest.body) if isinstance(s, tile.Store)}
     found: list[Step] = []
 
-    def fixed(var: Var, value: Expr, values: dict[Var, Expr]) -> None:
-        value = substitute(value, values)
-        if var.name.startswith(ONCE) or any(isinstance(e, Load) and e.buffer in written for e in walk_expr(value)):
+    def fixed(var: tile.Var, value: tile.Expr, values: dict[tile.Var, tile.Expr]) -> None:
+        value = tile.substitute(value, values)
+        if var.name.startswith(tile.ONCE) or any(
+            isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(value)
+        ):
             found.append(Definition(var, value))
         else:
             values[var] = value
 
-    def visit(body: tuple[Stmt, ...], conditions: tuple[Expr, ...], values: dict[Var, Expr]) -> None:
+    def visit(
+        body: tuple[tile.Stmt, ...], conditions: tuple[tile.Expr, ...], values: dict[tile.Var, tile.Expr]
+    ) -> None:
         for stmt in body:
             match stmt:
-                case Bind(var=var, value=value):
+                case tile.Bind(var=var, value=value):
                     fixed(var, value, values)
-                case Store():
+                case tile.Store():
                     found.append(Assignment(conditions, _substituted(stmt, values)))
-                case Print(text=text, values=printed):
-                    found.append(Output(conditions, text, tuple(substitute(v, values) for v in printed)))
-                case If(condition=condition, then=then, orelse=orelse):
-                    holds = Var(f"%condition{len(found)}", BOOL)
+                case tile.Print(text=text, values=printed):
+                    found.append(Output(conditions, text, tuple(tile.substitute(v, values) for v in printed)))
+                case tile.If(condition=condition, then=then, orelse=orelse):
+                    holds = tile.Var(f"%condition{len(found)}", BOOL)
                     fixed(holds, condition, values)
                     tested = values.get(holds, holds)
                     visit(then, (*conditions, tested), dict(values))
-                    visit(orelse, (*conditions, Unary("not", tested, BOOL)), dict(values))
+                    visit(orelse, (*conditions, tile.Unary("not", tested, BOOL)), dict(values))
                 case _:
                     raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
 
@@ -101,9 +90,9 @@ def steps(nest: Parallel) -> list[Step]:
     return found
 
 
-def _substituted(store: Store, values: dict[Var, Expr]) -> Store:
-    indices = tuple(substitute(i, values) for i in store.indices)
-    return replace(store, indices=indices, value=substitute(store.value, values))
+def _substituted(store: tile.Store, values: dict[tile.Var, tile.Expr]) -> tile.Store:
+    indices = tuple(tile.substitute(i, values) for i in store.indices)
+    return replace(store, indices=indices, value=tile.substitute(store.value, values))
 
 
 def follows(before: Step, after: Step) -> bool:

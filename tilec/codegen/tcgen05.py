@@ -20,8 +20,8 @@ from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
 from tilec.codegen.transfer import barrier_address
 from tilec.codegen.wgmma import tile_byte
+from tilec.ir import tile
 from tilec.ir.groups import TENSOR_LANES
-from tilec.ir.tile import Binary, Buffer, integer, is_true
 from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
 from tilec.ir.warp import (
     Cursor,
@@ -97,28 +97,30 @@ def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> No
     builder.place(past)
 
 
-def _version(tile: Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
+def _version(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
     """The address of the tile's version that the cursors point at."""
     assert state.tensor is not None
-    held = next(t for t in state.program.tensor if t.buffer == tile)
+    held = next(t for t in state.program.tensor if t.buffer == buffer)
     builder, scalars, tensor = state.builder, state.scalars, state.tensor
     base = tensor
     if held.offset:
-        base = scalars.ahead(("tmem", tile.name), lambda: builder.into("b32", "add.u32", tensor, Imm(held.offset)))
+        base = scalars.ahead(("tmem", buffer.name), lambda: builder.into("b32", "add.u32", tensor, Imm(held.offset)))
     if held.depth == 1:
         return base
-    cursor = next(c for c in cursors if c.ring == tile.name)
+    cursor = next(c for c in cursors if c.ring == buffer.name)
     if cursor.index is not None:
         moving = scalars.register(cursor.index)
         return builder.into("b32", "mad.lo.u32", moving, Imm(held.columns), base)
     position = state.addresses.positions[cursor.name]
-    first, step = state.addresses.first_place(next(ring for ring in state.program.rings if ring.name == tile.name))
+    first, step = state.addresses.first_place(next(ring for ring in state.program.rings if ring.name == buffer.name))
     each = Imm(held.columns // step)
     if first is not None:
         back = Imm(-each.value)
-        base = scalars.ahead(("tmem versions", tile.name), lambda: builder.into("b32", "mad.lo.u32", first, back, base))
+        base = scalars.ahead(
+            ("tmem versions", buffer.name), lambda: builder.into("b32", "mad.lo.u32", first, back, base)
+        )
     return scalars.once(
-        ("tmem", tile.name, cursor.name, position.moves),
+        ("tmem", buffer.name, cursor.name, position.moves),
         lambda: builder.into("b32", "mad.lo.u32", position.place, each, base),
     )
 
@@ -175,8 +177,8 @@ def _emit_scaled(op: TensorMma, scales: Scales, rows: int, columns: int, depth: 
         places = Places(scales, scaled_descriptor(op, scales, rows, columns), state)
         always = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
         first = _keeps(op, state, always)
-        sums, of_a, of_b = (_version(tile, op.cursors, state) for tile in (op.c, scales.a, scales.b))
-        a, b = (_descriptor(tile, op.cursors, state) for tile in (op.a, op.b))
+        sums, of_a, of_b = (_version(buffer, op.cursors, state) for buffer in (op.c, scales.a, scales.b))
+        a, b = (_descriptor(buffer, op.cursors, state) for buffer in (op.a, op.b))
         for k in range(0, depth, K_BYTES):
             form = places.descriptor(k, builder)
             for i in range(m // rows):
@@ -230,21 +232,21 @@ def emit_tensor_arrive(op: TensorArrive, state: State) -> None:
 def _keeps(op: TensorMma, state: State, always: Reg) -> Reg:
     """Whether the first products add to what the tile holds."""
     builder = state.builder
-    if is_true(op.clear):
+    if tile.is_true(op.clear):
         return builder.into("pred", "setp.ne.u32", Imm(1), Imm(1))
     clears = state.scalars.value(op.clear)
     return builder.into("pred", "not.pred", clears) if isinstance(clears, Reg) else always
 
 
-def _offset(tile: Buffer, k_major: bool, mn: int, k: int, state: State) -> int:
-    return tile_byte(state.addresses.tiles[tile.name].layout, k_major, mn, k)
+def _offset(buffer: tile.Buffer, k_major: bool, mn: int, k: int, state: State) -> int:
+    return tile_byte(state.addresses.tiles[buffer.name].layout, k_major, mn, k)
 
 
-def _descriptor(tile: Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
+def _descriptor(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
     """The shared memory descriptor of the operand's first block. Eight rows of a panel lie together; one whose rows are
     not along K has further panels behind the first."""
-    builder, layout = state.builder, state.addresses.tiles[tile.name].layout
-    base, offset = state.addresses.tile_base(tile, cursors)
+    builder, layout = state.builder, state.addresses.tiles[buffer.name].layout
+    base, offset = state.addresses.tile_base(buffer, cursors)
     address = builder.into("b32", "add.u32", base, Imm(offset)) if offset else base
     # Above the 18 bits that a descriptor has of an address stands the block's number in its cluster.
     encoded = builder.into("b64", "cvt.u64.u32", builder.into("b32", "bfe.u32", address, Imm(4), Imm(14)))
@@ -279,19 +281,19 @@ def emit_commit(ring: Ring, cursor: Cursor, state: State, *, empty: bool) -> Non
 def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
     """Between a fragment and columns of a tile. Each warp reaches its rows, in the quarter of the lanes that is its
     own, 16 lanes at a time: of a sum 256 bits of each, of a factor 128."""
-    tile, fragment = (op.source, op.destination) if isinstance(op, TensorLoad) else (op.destination, op.source)
+    buffer, fragment = (op.source, op.destination) if isinstance(op, TensorLoad) else (op.destination, op.source)
     builder, layout = state.builder, state.layouts[fragment.name]
     builder.at(op.span)
     blocks, halves = layout.registers[2].size, layout.registers[3].size
-    held = next(t for t in state.program.tensor if t.buffer == tile)
+    held = next(t for t in state.program.tensor if t.buffer == buffer)
     shape, words = ("16x256b", 4) if held.per_column == 1 else ("16x128b", 2)
     with state.scalars.scope():
         quarter = builder.into("b32", "and.b32", state.warp, Imm(3))
         group = builder.into("b32", "shr.u32", state.warp, Imm(2))
-        lanes = builder.into("b32", "mad.lo.u32", quarter, Imm(32 * _LANE), _version(tile, op.cursors, state))
+        lanes = builder.into("b32", "mad.lo.u32", quarter, Imm(32 * _LANE), _version(buffer, op.cursors, state))
         apart = held.columns // (fragment.shape[0] // TENSOR_LANES) if fragment.shape[0] > TENSOR_LANES else 0
         start = builder.into("b32", "mad.lo.u32", group, Imm(apart or 2 * words * blocks), lanes)
-        column = state.scalars.value(Binary("floordiv", op.column, integer(held.per_column), INT32))
+        column = state.scalars.value(tile.Binary("floordiv", op.column, tile.integer(held.per_column), INT32))
         start = builder.into("b32", "add.u32", start, column) if column != Imm(0) else start
         is_load = isinstance(op, TensorLoad)
         registers = _words_into(fragment, held, state) if is_load else _words_of(fragment, held, state)
@@ -325,7 +327,7 @@ def _powers(count: int, most: int) -> Iterator[tuple[int, int]]:
         done += part
 
 
-def _words_into(fragment: Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
+def _words_into(fragment: tile.Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
     """Registers to load into: the fragment's own, or wider ones."""
     registers = state.fragments[fragment.name]
     if held.per_column == 1 and register_class(fragment.dtype) != "b16":
@@ -333,7 +335,7 @@ def _words_into(fragment: Buffer, held: TensorTile, state: State) -> tuple[Reg, 
     return state.builder.many("b32", len(registers) // held.per_column)
 
 
-def _take_apart(fragment: Buffer, held: TensorTile, words: tuple[Reg, ...], state: State) -> None:
+def _take_apart(fragment: tile.Buffer, held: TensorTile, words: tuple[Reg, ...], state: State) -> None:
     registers, builder = state.fragments[fragment.name], state.builder
     if words == registers:
         return
@@ -351,7 +353,7 @@ def _take_apart(fragment: Buffer, held: TensorTile, words: tuple[Reg, ...], stat
             builder.emit(f"bfe.{'s' if signed else 'u'}32", part, word, Imm(8 * place), Imm(8))
 
 
-def _words_of(fragment: Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
+def _words_of(fragment: tile.Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
     """The fragment as it is stored, each word of it in one register."""
     if held.per_column > 1:
         return packed(fragment, state)

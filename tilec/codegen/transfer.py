@@ -5,16 +5,16 @@ from __future__ import annotations
 from tilec.codegen.barriers import is_thread, own_barrier, warpgroup
 from tilec.codegen.clusters import first_of_pair, in_block
 from tilec.codegen.state import State
+from tilec.ir import tile
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import number
-from tilec.ir.tile import Binary, Buffer, Const, Expr, Var, integer, is_true, substitute
 from tilec.ir.types import BOOL
 from tilec.ir.warp import MBARRIER_BYTES, PART_ROWS, CpAsync, FourRows, Gather, TensorMap, TmaLoad, TmaStore
 from tilec.ops.lowering import element
 from tilec.ptx.module import Address, Imm, Operand, Reg, TensorAddress, Vector
 
-PART = Var("%part")
+PART = tile.Var("%part")
 """Which part of a tile is the warpgroup's."""
 
 
@@ -27,19 +27,19 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
     coordinates = layout.thread_coordinates()
     run = op.width // source.buffer.dtype.bytes
     replica = layout.replica()
-    once = [] if replica is None else [Binary("eq", replica, integer(0), BOOL)]
+    once = [] if replica is None else [tile.Binary("eq", replica, tile.integer(0), BOOL)]
     with scalars.scope():
         for register in range(0, layout.register_count, run):
             offset = layout.register_offset(register)
-            here = tuple(add(c, integer(o)) for c, o in zip(coordinates, offset, strict=True))
+            here = tuple(add(c, tile.integer(o)) for c, o in zip(coordinates, offset, strict=True))
             values = dict(zip(source.variables, here, strict=True))
-            indices = tuple(substitute(i, values) for i in source.indices)
+            indices = tuple(tile.substitute(i, values) for i in source.indices)
             inside = [c for i, e in zip(indices, source.buffer.extents, strict=True) for c in scalars.bounds(i, e)]
-            if not is_true(source.condition):
-                inside.append(substitute(source.condition, values))
+            if not tile.is_true(source.condition):
+                inside.append(tile.substitute(source.condition, values))
             within = [c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in scalars.bounds(here[d], e)]
             guard = scalars.all_of([*once, *within])
-            into = tuple(substitute(i, values) for i in element(op.destination, source.variables, layout.shape))
+            into = tuple(tile.substitute(i, values) for i in element(op.destination, source.variables, layout.shape))
             operands: list[Operand] = [
                 state.addresses.shared_element(op.destination.buffer, into, op.cursors),
                 state.addresses.global_element(source.buffer, indices),
@@ -56,8 +56,8 @@ def _gather(op: CpAsync) -> Gather:
     """The source as an index for each element."""
     if isinstance(op.source, Gather):
         return op.source
-    variables = tuple(Var(f"%c{d}") for d in range(len(op.layout.shape)))
-    return Gather(op.source.buffer, variables, element(op.source, variables, op.layout.shape), Const(True, BOOL))
+    variables = tuple(tile.Var(f"%c{d}") for d in range(len(op.layout.shape)))
+    return Gather(op.source.buffer, variables, element(op.source, variables, op.layout.shape), tile.Const(True, BOOL))
 
 
 # ---- TMA -------------------------------------------------------------------------------------------------------------
@@ -134,18 +134,18 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
     for panel in range(layout.panels):
         for row in range(0, rows, height * op.parts):
             source = Address(base, offset + panel * layout.panel_bytes + row * layout.row_bytes)
-            box = _box(state, op.map, _moved(first, op.rows, integer(row)), panel, layout, op.four)
+            box = _box(state, op.map, _moved(first, op.rows, tile.integer(row)), panel, layout, op.four)
             builder.emit(opcode, box, source, guard=storing)
     builder.emit("cp.async.bulk.commit_group", guard=state.first_lanes or state.leader)
 
 
-def _moved(start: tuple[Expr, ...], dim: int, by: Expr) -> tuple[Expr, ...]:
+def _moved(start: tuple[tile.Expr, ...], dim: int, by: tile.Expr) -> tuple[tile.Expr, ...]:
     return (*start[:dim], add(start[dim], by), *start[dim + 1 :])
 
 
-def _first_row(tile: Buffer, op: TmaLoad | TmaStore, layout: SharedLayout, state: State) -> tuple[Reg, int]:
+def _first_row(buffer: tile.Buffer, op: TmaLoad | TmaStore, layout: SharedLayout, state: State) -> tuple[Reg, int]:
     """Where in the version that the cursors point at the copied rows begin: a register and a constant to add."""
-    base, offset = state.addresses.tile_base(tile, op.cursors)
+    base, offset = state.addresses.tile_base(buffer, op.cursors)
     if op.four is None:
         return base, offset
     form = affine(op.four.at)
@@ -158,13 +158,13 @@ def _first_row(tile: Buffer, op: TmaLoad | TmaStore, layout: SharedLayout, state
 def _box(
     state: State,
     tensor_map: TensorMap,
-    start: tuple[Expr, ...],
+    start: tuple[tile.Expr, ...],
     panel: int,
     layout: SharedLayout,
     four: FourRows | None = None,
 ) -> TensorAddress:
     """Coordinates go fastest dimension first; of four rows that of each."""
-    last = add(start[-1], integer(panel * layout.panel))
+    last = add(start[-1], tile.integer(panel * layout.panel))
     others = reversed(start[:-1]) if four is None else four.rows
     coordinates = tuple(state.scalars.register(e) for e in (last, *others))
     return TensorAddress(state.pointers[tensor_map.name], coordinates)

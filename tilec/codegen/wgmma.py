@@ -10,9 +10,9 @@ from tilec.codegen.address import SHARED_BASE, own_copy
 from tilec.codegen.matrix import K_BYTES, KIND, WARP, accumulators, element, operand_kind, packed, warp_part
 from tilec.codegen.sparse import metadata
 from tilec.codegen.state import State
+from tilec.ir import tile
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import THREAD, Binary, Buffer, Expr, Region, integer
 from tilec.ir.types import INT32
 from tilec.ir.warp import Cursor, Wgmma
 from tilec.passes.loop.pools import product_pieces
@@ -46,7 +46,7 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
     with state.scalars.scope():
         first_row = warp_part(layout, 2)[0]
         where = {
-            (i, k): metadata(op, state, add(first_row, integer(i * block_rows)), k // step)
+            (i, k): metadata(op, state, add(first_row, tile.integer(i * block_rows)), k // step)
             for k in range(0, depth, step)
             for i in range(blocks)
         }
@@ -84,13 +84,13 @@ def _modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:
     return (*signs, b_bit) if in_registers else (*signs, Imm(int(op.transpose_a)), b_bit)
 
 
-def _uniform(expr: Expr) -> Expr:
+def _uniform(expr: tile.Expr) -> tile.Expr:
     """Warpgroup digits, from the warp's index instead of the thread's."""
     match expr:
-        case Binary(op="floordiv", a=a, b=b) if a == THREAD:
-            return Binary("floordiv", WARP, integer(int(b.value) // 32), INT32)  # type: ignore[union-attr]
-        case Binary(a=a, b=b):
-            return Binary(expr.op, _uniform(a), _uniform(b), expr.dtype)
+        case tile.Binary(op="floordiv", a=a, b=b) if a == tile.THREAD:
+            return tile.Binary("floordiv", WARP, tile.integer(int(b.value) // 32), INT32)  # type: ignore[union-attr]
+        case tile.Binary(a=a, b=b):
+            return tile.Binary(expr.op, _uniform(a), _uniform(b), expr.dtype)
         case _:
             return expr
 
@@ -102,14 +102,14 @@ def tile_byte(layout: SharedLayout, k_major: bool, mn: int, k: int) -> int:
     return panel * layout.panel_bytes + (row * layout.panel + inside) * layout.element_bytes
 
 
-def _offset(state: State, part: Region, k_major: bool, mn: int, k: int) -> Expr:
+def _offset(state: State, part: tile.Region, k_major: bool, mn: int, k: int) -> tile.Expr:
     """Where in its tile, in bytes, the element (mn, k) of a part starts, before the swizzle."""
     row, column = (mn, k) if k_major else (k, mn)
     layout = state.addresses.tiles[part.buffer.name].layout
-    return state.addresses.linear_offset(layout, element(part, integer(row), integer(column)))
+    return state.addresses.linear_offset(layout, element(part, tile.integer(row), tile.integer(column)))
 
 
-def _descriptor(state: State, buffer: Buffer, cursors: tuple[Cursor, ...], k_major: bool, mn: Expr) -> Reg:
+def _descriptor(state: State, buffer: tile.Buffer, cursors: tuple[Cursor, ...], k_major: bool, mn: tile.Expr) -> Reg:
     """The matrix descriptor of the operand's first block along `mn`. With the version moves only its start address, in
     units of 16 bytes."""
     builder, layout = state.builder, state.addresses.tiles[buffer.name].layout
@@ -125,7 +125,7 @@ def _descriptor(state: State, buffer: Buffer, cursors: tuple[Cursor, ...], k_maj
         # Blocks are whole rows (K-major) or whole panels (MN-major), so the offset is a multiple of the repeat size.
         inside = add(scale(mn, per_row if k_major else layout.panel_bytes // layout.panel), _uniform(own_copy(layout)))
         address = state.scalars.register(SHARED_BASE)
-        if inside != integer(0):
+        if inside != tile.integer(0):
             address = builder.into("b32", "add.u32", address, state.scalars.register(inside))
         if place.constant:
             address = builder.into("b32", "add.u32", address, Imm(place.constant))
@@ -143,12 +143,12 @@ def _descriptor(state: State, buffer: Buffer, cursors: tuple[Cursor, ...], k_maj
     return builder.into("b64", "add.s64", builder.into("b64", "mul.wide.u32", place.register, Imm(units)), found)
 
 
-def _advance(state: State, descriptor: Reg, offset: Expr) -> Reg:
+def _advance(state: State, descriptor: Reg, offset: tile.Expr) -> Reg:
     """The descriptor of a block `offset` bytes on; a block's shared memory ends below 2^18, so nothing carries out of
     the field."""
     form = affine(offset)
     if form.terms:
-        moved = state.scalars.register(Binary("floordiv", offset, integer(16), INT32))
+        moved = state.scalars.register(tile.Binary("floordiv", offset, tile.integer(16), INT32))
         return state.builder.into("b64", "add.s64", descriptor, state.builder.into("b64", "cvt.u64.u32", moved))
     units = form.constant >> 4
     return state.builder.into("b64", "add.s64", descriptor, Imm(units)) if units else descriptor

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from tilec.ir import operations
+from tilec.ir import operations, tile
 from tilec.ir.operation_fields import BY_PASSES
-from tilec.ir.tile import Kernel, Region, Stmt, TileOp, walk, with_bodies
 from tilec.ir.types import FLOAT4_E2M1, UINT8
 from tilec.ops.form import show_violations
 from tilec.ops.gemm import Gemm
@@ -18,10 +17,10 @@ from tilec.ops.sync import WaitCopies
 from tilec.support import schema
 
 
-def violations(kernel: Kernel) -> Iterator[str]:
+def violations(kernel: tile.Kernel) -> Iterator[str]:
     """What is wrong with the operations of a kernel for which something has been decided."""
-    for stmt in walk(kernel.body):
-        if isinstance(stmt, TileOp) and stmt.in_text:
+    for stmt in tile.walk(kernel.body):
+        if isinstance(stmt, tile.TileOp) and stmt.in_text:
             try:
                 operations.check_attributes(replace(stmt, **_said(stmt)))
             except schema.SchemaError as error:
@@ -33,7 +32,7 @@ _ELEMENTS = {"a_type": 0, "b_type": 1}
 """The attributes that say of which type the elements of a region are, whatever holds them."""
 
 
-def _said(op: TileOp) -> dict[str, Any]:
+def _said(op: tile.TileOp) -> dict[str, Any]:
     """What a kernel would say in the place of what has been decided otherwise."""
     said: dict[str, Any] = {}
     if op.announces is False:
@@ -47,10 +46,10 @@ def _said(op: TileOp) -> dict[str, Any]:
     return said
 
 
-def _as_formed(stmt: Stmt) -> Stmt:
+def _as_formed(stmt: tile.Stmt) -> tile.Stmt:
     """The statement as a kernel would say it."""
-    if not isinstance(stmt, TileOp):
-        return with_bodies(stmt, _as_formed)
+    if not isinstance(stmt, tile.TileOp):
+        return tile.with_bodies(stmt, _as_formed)
     decided = {f.name: f.default for f in fields(stmt) if f.metadata == BY_PASSES}
     plain = replace(stmt, **{**decided, "versions": (), **_said(stmt)})
     regions = list(plain.regions)
@@ -60,7 +59,7 @@ def _as_formed(stmt: Stmt) -> Stmt:
     return plain.with_regions(tuple(regions))
 
 
-def _of_halves(region: Region) -> Region:
+def _of_halves(region: tile.Region) -> tile.Region:
     """A region of bytes, each of them two elements of four bits."""
     buffer = region.buffer
     if buffer.dtype != UINT8 or not isinstance(last := buffer.extents[-1], int):

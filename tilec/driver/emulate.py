@@ -19,16 +19,10 @@ from tilec.driver import emulate_compare
 from tilec.driver.emulate_compare import Comparison
 from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
+from tilec.ir import tile
 from tilec.ir.elements import apart, is_raw, largest, poison, storage_shape, storage_type, stored
 from tilec.ir.expr import as_size, integer_range
 from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
-from tilec.ir.tile import (
-    Buffer,
-    Kernel,
-    Stmt,
-    Var,
-    walk,
-)
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, DType
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
@@ -58,16 +52,16 @@ class Arguments:
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _metadata_tensors(body: tuple[Stmt, ...]) -> dict[str, DType]:
+def _metadata_tensors(body: tuple[tile.Stmt, ...]) -> dict[str, DType]:
     """The tensors from which a sparse product's metadata is copied, and what the product multiplies."""
-    products = [s for s in walk(body) if isinstance(s, Gemm)]
+    products = [s for s in tile.walk(body) if isinstance(s, Gemm)]
     tiles = {op.metadata.buffer: op.a.buffer.dtype for op in products if op.metadata is not None}
-    copies = (s for s in walk(body) if isinstance(s, Copy) and s.destination.buffer in tiles)
+    copies = (s for s in tile.walk(body) if isinstance(s, Copy) and s.destination.buffer in tiles)
     return {copy.source.buffer.name: tiles[copy.destination.buffer] for copy in copies}
 
 
 def random_arguments(
-    kernel: Kernel, manifest: Manifest, seed: int, sizes: Mapping[str, int] | None = None
+    kernel: tile.Kernel, manifest: Manifest, seed: int, sizes: Mapping[str, int] | None = None
 ) -> Arguments:
     """Normal floats and small integers, and of sparse products metadata that is legal; the same for the same seed. Pure
     outputs are poisoned. `sizes` are those that the kernel learns at launch."""
@@ -76,9 +70,9 @@ def random_arguments(
     sparse = _metadata_tensors(kernel.body)
     arguments = Arguments({}, {})
     for param in kernel.params:
-        if isinstance(param, Var) and param.name in known:
+        if isinstance(param, tile.Var) and param.name in known:
             arguments.scalars[param.name] = known[param.name]
-        elif isinstance(param, Var):
+        elif isinstance(param, tile.Var):
             drawn = generator.normal() if param.dtype.is_float else generator.integers(1, 5)
             arguments.scalars[param.name] = drawn.item() if isinstance(drawn, np.generic) else drawn
         elif manifest.tensor(param.name).role == "out":
@@ -110,7 +104,7 @@ def _sizes(
         fail("wrong-input", f"{where}{error}")
 
 
-def _shape(param: Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _shape(param: tile.Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
     extents = (as_size(e) for e in param.extents)
     return tuple(max(evaluate(e, sizes), 0) for e in extents if e is not None)
 
@@ -123,7 +117,7 @@ def _random(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator
     return stored(generator.integers(low, high, shape), dtype)
 
 
-def poisoned(param: Buffer, sizes: Mapping[str, int] | None = None) -> Array:
+def poisoned(param: tile.Buffer, sizes: Mapping[str, int] | None = None) -> Array:
     """An array whose elements no correct kernel would write."""
     array = np.empty(storage_shape(_shape(param, sizes or {}), param.dtype), storage_type(param.dtype))
     poison(array, param.dtype)
@@ -131,7 +125,7 @@ def poisoned(param: Buffer, sizes: Mapping[str, int] | None = None) -> Array:
 
 
 def read_arguments(
-    data: bytes, path: str, kernel: Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None
+    data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None
 ) -> Arguments:
     """The arguments in an `.npz` file; a pure output that is not in it is poisoned. Sizes that the kernel learns at
     launch follow from the arrays; what does not, is in the file or in `sizes`."""
@@ -141,16 +135,16 @@ def read_arguments(
         names = ", ".join(p.name for p in kernel.params)
         fail("bad-inputs", f"{path} has '{unknown[0]}', which is no parameter of {kernel.name}",
              help=f"its parameters are {names}")  # fmt: skip
-    scalars = [p for p in kernel.params if isinstance(p, Var)]
+    scalars = [p for p in kernel.params if isinstance(p, tile.Var)]
     numbers: dict[str, int | float] = {**(sizes or {})}
     numbers |= {p.name: _scalar(p, given, path) for p in scalars if p.name in given}
     shapes = {t.name: given[t.name].shape for t in manifest.tensors if t.name in given}
     known = _sizes(manifest, shapes, numbers, path)
     arguments = Arguments({}, {})
     for param in kernel.params:
-        if isinstance(param, Var) and param.name in known:
+        if isinstance(param, tile.Var) and param.name in known:
             arguments.scalars[param.name] = known[param.name]
-        elif isinstance(param, Var):
+        elif isinstance(param, tile.Var):
             arguments.scalars[param.name] = _scalar(param, given, path)
         elif param.name in given:
             arguments.tensors[param.name] = _tensor(param, _shape(param, known), given[param.name], path)
@@ -179,7 +173,7 @@ def read_npz(data: bytes, path: str) -> dict[str, Array]:
     return given
 
 
-def _tensor(param: Buffer, shape: tuple[int, ...], array: Array, path: str) -> Array:
+def _tensor(param: tile.Buffer, shape: tuple[int, ...], array: Array, path: str) -> Array:
     wanted, shape = storage_type(param.dtype), storage_shape(shape, param.dtype)
     if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
         array = array.view(wanted)
@@ -190,7 +184,7 @@ def _tensor(param: Buffer, shape: tuple[int, ...], array: Array, path: str) -> A
     return np.array(array, order="C")
 
 
-def _scalar(param: Var, given: Mapping[str, Array], path: str) -> int | float:
+def _scalar(param: tile.Var, given: Mapping[str, Array], path: str) -> int | float:
     if param.name not in given:
         fail("missing-input", f"{path} has no value for the scalar '{param.name}'")
     array = given[param.name]
@@ -303,7 +297,7 @@ def _workspaces(manifest: Manifest) -> dict[str, Array]:
         if t.role == "zeroed"
     }
     return zeroed | {
-        t.name: poisoned(Buffer(t.name, shape_of(t.shape, {}), BY_NAME[t.dtype], "global"), {}) for t in tensors
+        t.name: poisoned(tile.Buffer(t.name, shape_of(t.shape, {}), BY_NAME[t.dtype], "global"), {}) for t in tensors
     }
 
 
@@ -350,13 +344,13 @@ def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:
     return Diagnostic("emulation-fault", f"the emulated kernel faults: {fault.message}", primary, (), tuple(notes))
 
 
-def reference(kernel: Kernel, arguments: Arguments) -> None:
+def reference(kernel: tile.Kernel, arguments: Arguments) -> None:
     """Run the tile-level reference; tensors are written in place."""
     interp.run(kernel, arguments.tensors, arguments.scalars)
 
 
 def compare(
-    kernel: Kernel,
+    kernel: tile.Kernel,
     manifest: Manifest,
     found: Arguments,
     expected: Arguments,

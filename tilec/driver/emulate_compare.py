@@ -13,29 +13,9 @@ from typing import Any, assert_never
 import numpy as np
 
 from tilec.emu import Report
+from tilec.ir import tile
 from tilec.ir.elements import Array, is_poison, values_of
 from tilec.ir.manifest import Manifest, ScalarParam
-from tilec.ir.tile import (
-    Bind,
-    Break,
-    Buffer,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Print,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    While,
-    bodies,
-    walk,
-    walk_expr,
-)
 from tilec.ir.types import DType
 from tilec.ops.atomic import AtomicTile
 from tilec.ops.copy import Copy
@@ -91,7 +71,7 @@ def written_tensors(manifest: Manifest, report: Report) -> dict[str, Array]:
 
 
 def compare(
-    kernel: Kernel,
+    kernel: tile.Kernel,
     manifest: Manifest,
     found: Mapping[str, Array],
     expected: Mapping[str, Array],
@@ -101,7 +81,7 @@ def compare(
 ) -> list[Comparison]:
     """Every tensor that the kernel writes, as the run left it and as the reference has it; with `written`, only the
     elements marked there. `are_inputs_finite`: see `inputs_are_finite`."""
-    outputs = [p for p in kernel.params if isinstance(p, Buffer) and manifest.tensor(p.name).role != "in"]
+    outputs = [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "in"]
     reordered = summing_error(kernel)
     seen, summed = roundings(kernel)
     compared = []
@@ -116,15 +96,15 @@ def compare(
 
 
 def inputs_are_finite(
-    kernel: Kernel, manifest: Manifest, tensors: Mapping[str, Array], scalars: Mapping[str, int | float]
+    kernel: tile.Kernel, manifest: Manifest, tensors: Mapping[str, Array], scalars: Mapping[str, int | float]
 ) -> bool:
     """Whether nothing that a kernel is given is NaN or infinite, so that results that are so are its own doing."""
-    inputs = [p for p in kernel.params if isinstance(p, Buffer) and manifest.tensor(p.name).role != "out"]
+    inputs = [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "out"]
     floats = (values_of(tensors[p.name], p.dtype) for p in inputs if p.dtype.is_float)
     return all(map(math.isfinite, scalars.values())) and all(bool(np.isfinite(array).all()) for array in floats)
 
 
-def _judged(result: Comparison, param: Buffer, found: Array, mask: Array | None) -> Comparison:
+def _judged(result: Comparison, param: tile.Buffer, found: Array, mask: Array | None) -> Comparison:
     """With the count of what is not finite: where that is most of an output, equal results say nothing."""
     written = ~is_poison(found, param.dtype)
     if mask is not None:
@@ -145,7 +125,7 @@ def _judged(result: Comparison, param: Buffer, found: Array, mask: Array | None)
     )
 
 
-def roundings(kernel: Kernel) -> tuple[dict[Buffer, float], float]:
+def roundings(kernel: tile.Kernel) -> tuple[dict[tile.Buffer, float], float]:
     """The coarsest rounding, relative to a value, that what the kernel computes has seen on its way into each buffer,
     and the coarsest that a gemm or a sum has seen in its terms: where those cancel, it is as large as a term's, not as
     the sum's. What is only copied from inputs is the same on both sides, and not listed."""
@@ -158,30 +138,30 @@ def roundings(kernel: Kernel) -> tuple[dict[Buffer, float], float]:
 class _Flow:
     """Statements in order, so that a tensor that is read before it is written still counts as an input."""
 
-    seen: dict[Buffer, float]
+    seen: dict[tile.Buffer, float]
     summed: float
 
-    def body(self, body: tuple[Stmt, ...]) -> None:
+    def body(self, body: tuple[tile.Stmt, ...]) -> None:
         for stmt in body:
             match stmt:
-                case For(body=inner) | While(body=inner):
+                case tile.For(body=inner) | tile.While(body=inner):
                     before = None
                     while before != self.seen:  # what one iteration leaves, the next one reads
                         before = dict(self.seen)
                         self.body(inner)
-                case If(then=then, orelse=orelse):
+                case tile.If(then=then, orelse=orelse):
                     self.body(then)
                     self.body(orelse)
-                case TileOp() | Parallel() | Store() | Bind():
+                case tile.TileOp() | tile.Parallel() | tile.Store() | tile.Bind():
                     self._leaf(stmt)
-                case Break() | Print():
+                case tile.Break() | tile.Print():
                     pass
                 case _:
                     assert_never(stmt)
 
-    def _leaf(self, stmt: Stmt) -> None:
+    def _leaf(self, stmt: tile.Stmt) -> None:
         read = self._coarsest(reads(stmt))
-        if isinstance(stmt, TileOp):
+        if isinstance(stmt, tile.TileOp):
             if isinstance(stmt, Gemm) or (isinstance(stmt, Reduce) and stmt.kind == "sum"):
                 self.summed = max(self.summed, self._coarsest(r.buffer for r in stmt.regions[:-1]))
             if isinstance(stmt, Copy | Fill) and not read:
@@ -191,19 +171,21 @@ class _Flow:
             own = _RELATIVE.get(buffer.dtype.name, 0.0)
             self.seen[buffer] = max(self.seen.get(buffer, 0.0), own, computed)
 
-    def _coarsest(self, buffers: Iterable[Buffer]) -> float:
+    def _coarsest(self, buffers: Iterable[tile.Buffer]) -> float:
         return max((self.seen.get(buffer, 0.0) for buffer in buffers), default=0.0)
 
 
-def _computed_types(stmt: Stmt) -> Iterator[DType]:
+def _computed_types(stmt: tile.Stmt) -> Iterator[DType]:
     """The types that the statement's expressions compute in."""
-    for inner in walk((stmt,)):
+    for inner in tile.walk((stmt,)):
         for expr in expressions(inner):
-            yield from (part.dtype for part in walk_expr(expr) if not isinstance(part, Const | Var | Load))
+            yield from (
+                part.dtype for part in tile.walk_expr(expr) if not isinstance(part, tile.Const | tile.Var | tile.Load)
+            )
 
 
 def _compare(
-    param: Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
+    param: tile.Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
 ) -> Comparison:
     # Compared in double precision, except integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
@@ -240,16 +222,18 @@ def _compare(
     )
 
 
-def summing_error(kernel: Kernel) -> float:
+def summing_error(kernel: tile.Kernel) -> float:
     """An upper bound on what the order of a sum changes, relative to the largest result: how many roundings a result
     has seen, trip counts times the longest side of what is reduced, in steps of the type that is summed in."""
     return max(_summing(kernel.body, (), kernel), default=2.0**-24)
 
 
-def _summing(body: tuple[Stmt, ...], loops: tuple[For | While, ...], kernel: Kernel) -> Iterator[float]:
+def _summing(
+    body: tuple[tile.Stmt, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel
+) -> Iterator[float]:
     trips = math.prod(_trip_count(loop) for loop in loops)
     for stmt in body:
-        inside = (*loops, stmt) if isinstance(stmt, For | While) else loops
+        inside = (*loops, stmt) if isinstance(stmt, tile.For | tile.While) else loops
         yield trips * 2.0**-24
         match stmt:
             case Gemm(regions=regions) | Reduce(regions=regions):
@@ -259,28 +243,28 @@ def _summing(body: tuple[Stmt, ...], loops: tuple[For | While, ...], kernel: Ker
                 yield trips * (longest if unit == 2.0**-24 else -(-longest // 16)) * unit
             case AtomicTile(regions=(_, destination)):
                 yield _meetings(destination.start, loops, kernel) * _step(destination.buffer.dtype)
-            case Parallel(vars=variables, extents=extents):
-                for store in walk(stmt.body):
-                    if isinstance(store, Store) and store.atomic == "add":
+            case tile.Parallel(vars=variables, extents=extents):
+                for store in tile.walk(stmt.body):
+                    if isinstance(store, tile.Store) and store.atomic == "add":
                         still = [e for v, e in zip(variables, extents, strict=True) if not _moves(v, store.indices)]
                         meetings = _meetings(store.indices, loops, kernel) * math.prod(still)
                         yield meetings * _step(store.buffer.dtype)
             case _:
                 pass
-        for nested in bodies(stmt) if not isinstance(stmt, Parallel) else ():
+        for nested in tile.bodies(stmt) if not isinstance(stmt, tile.Parallel) else ():
             yield from _summing(nested, inside, kernel)
 
 
-def _meetings(indices: tuple[Expr, ...], loops: tuple[For | While, ...], kernel: Kernel) -> int:
+def _meetings(indices: tuple[tile.Expr, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel) -> int:
     """How often blocks and iterations add to the same place."""
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     blocks = [e if isinstance(e, int) else UNKNOWN_TRIPS for v, e in grid if not _moves(v, indices)]
-    still = (_trip_count(loop) for loop in loops if isinstance(loop, While) or not _moves(loop.var, indices))
+    still = (_trip_count(loop) for loop in loops if isinstance(loop, tile.While) or not _moves(loop.var, indices))
     return math.prod(blocks) * math.prod(still)
 
 
-def _moves(var: Var, indices: tuple[Expr, ...]) -> bool:
-    return any(var in walk_expr(index) for index in indices)
+def _moves(var: tile.Var, indices: tuple[tile.Expr, ...]) -> bool:
+    return any(var in tile.walk_expr(index) for index in indices)
 
 
 def _step(dtype: DType) -> float:
@@ -292,7 +276,7 @@ UNKNOWN_TRIPS = 64
 """Where a number is known only at run time: a bound for the tolerance, no more."""
 
 
-def _trip_count(loop: For | While) -> int:
-    if isinstance(loop, For) and isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+def _trip_count(loop: tile.For | tile.While) -> int:
+    if isinstance(loop, tile.For) and isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const):
         return max(math.ceil((int(loop.stop.value) - int(loop.start.value)) / loop.step), 1)
     return UNKNOWN_TRIPS

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tilec.interp.grid_barriers import Meetings
 from tilec.interp.roles import Roles
+from tilec.ir import tile
 from tilec.ir.elements import (
     bits_of,
     is_raw,
@@ -31,35 +32,6 @@ from tilec.ir.elements import (
     values_of,
 )
 from tilec.ir.expr import as_size, integer_range
-from tilec.ir.tile import (
-    PHASE_DONE,
-    THREAD,
-    Binary,
-    Bind,
-    Break,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Extent,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Print,
-    Region,
-    Select,
-    Stmt,
-    Store,
-    TileOp,
-    Unary,
-    Var,
-    While,
-    extent_expr,
-    walk,
-)
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.ops import bits, cluster_launch, philox, registry
 from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, barrier_of, counts_of
@@ -76,17 +48,17 @@ from tilec.support.source import NOWHERE, Span
 Array = NDArray[Any]
 
 
-def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
+def run(kernel: tile.Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
     """Run every block of the grid. `tensors` has an array for each tensor parameter; outputs are written in place.
     Scalars that are the extent of a tensor need not be given."""
     machine = _Machine()
     given = _sizes(kernel, tensors) | dict(scalars or {})
-    machine.variables[THREAD.name] = np.arange(kernel.threads, dtype=np.int32)
+    machine.variables[tile.THREAD.name] = np.arange(kernel.threads, dtype=np.int32)
     for param in kernel.params:
-        if isinstance(param, Var):
+        if isinstance(param, tile.Var):
             machine.variables[param.name] = _take_scalar(param, given)
     for param in kernel.params:
-        if isinstance(param, Buffer):
+        if isinstance(param, tile.Buffer):
             machine.storage[param.name] = _take_tensor(param, machine.shape(param.extents), tensors)
     for buffer in kernel.workspaces:
         machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
@@ -107,16 +79,18 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
             one.peers = [m for m, block in zip(machines, group, strict=True) if _cluster_of(kernel, block) == cluster]
         meetings.run([partial(_run_block, kernel, roles, one) for one in machines])
     for param in kernel.params:
-        if isinstance(param, Buffer) and is_raw(param.dtype):
+        if isinstance(param, tile.Buffer) and is_raw(param.dtype):
             tensors[param.name][...] = stored(machine.storage[param.name], param.dtype)
 
 
 Block = tuple[int, ...]
 
 
-def _groups(kernel: Kernel, blocks: list[Block]) -> list[list[Block]]:
+def _groups(kernel: tile.Kernel, blocks: list[Block]) -> list[list[Block]]:
     """The blocks that may wait for each other, a cluster's in the order of their ranks."""
-    reaching = [s for s in walk(kernel.body) if isinstance(s, TileOp) and (isinstance(s, Meet) or s.reaches_blocks)]
+    reaching = [
+        s for s in tile.walk(kernel.body) if isinstance(s, tile.TileOp) and (isinstance(s, Meet) or s.reaches_blocks)
+    ]
     if any(isinstance(s, Meet) and s.what == "sync_grid" for s in reaching):
         return [blocks]
     clusters: dict[Block, list[Block]] = {}
@@ -125,11 +99,11 @@ def _groups(kernel: Kernel, blocks: list[Block]) -> list[list[Block]]:
     return list(clusters.values())
 
 
-def _cluster_of(kernel: Kernel, block: Block) -> Block:
+def _cluster_of(kernel: tile.Kernel, block: Block) -> Block:
     return tuple(index // size for index, size in zip(block, kernel.cluster.extents, strict=False))
 
 
-def _of_block(machine: _Machine, kernel: Kernel, block: Block) -> _Machine:
+def _of_block(machine: _Machine, kernel: tile.Kernel, block: Block) -> _Machine:
     """The machine with the block's own indices and tiles."""
     own = replace(machine, storage=dict(machine.storage), variables=dict(machine.variables))
     for var, index in zip(kernel.block_vars, block, strict=True):
@@ -142,7 +116,7 @@ def _of_block(machine: _Machine, kernel: Kernel, block: Block) -> _Machine:
     return own
 
 
-def _run_block(kernel: Kernel, roles: tuple[Part, ...], machine: _Machine) -> None:
+def _run_block(kernel: tile.Kernel, roles: tuple[Part, ...], machine: _Machine) -> None:
     """What the block does: as one, or as the roles among which the kernel shares its work out."""
     if not roles:
         machine.meeting = None
@@ -157,7 +131,7 @@ def _run_block(kernel: Kernel, roles: tuple[Part, ...], machine: _Machine) -> No
 def _run_role(part: Part, block: _Machine) -> None:
     """A role, whose registers are its own."""
     threads = part.kernel.threads
-    variables = {**block.variables, THREAD.name: np.arange(threads, dtype=np.int32)}
+    variables = {**block.variables, tile.THREAD.name: np.arange(threads, dtype=np.int32)}
     mine = replace(block, storage=dict(block.storage), variables=variables, threads=threads)
     for buffer in part.kernel.buffers:
         if buffer.in_registers:
@@ -169,16 +143,16 @@ def _run_role(part: Part, block: _Machine) -> None:
         mine.body(part.kernel.body)
 
 
-def _sizes(kernel: Kernel, tensors: Mapping[str, Array]) -> dict[str, int | float]:
+def _sizes(kernel: tile.Kernel, tensors: Mapping[str, Array]) -> dict[str, int | float]:
     """The scalars that the shapes of the arrays give."""
-    shapes = {p.name: tuple(as_size(e) or 0 for e in p.extents) for p in kernel.params if isinstance(p, Buffer)}
+    shapes = {p.name: tuple(as_size(e) or 0 for e in p.extents) for p in kernel.params if isinstance(p, tile.Buffer)}
     try:
         return {**found({n: s for n, s in shapes.items() if n in tensors}, {n: a.shape for n, a in tensors.items()})}
     except SizeError as error:
         fail("wrong-input", str(error))
 
 
-def _take_tensor(param: Buffer, shape: tuple[int, ...], tensors: Mapping[str, Array]) -> Array:
+def _take_tensor(param: tile.Buffer, shape: tuple[int, ...], tensors: Mapping[str, Array]) -> Array:
     if param.name not in tensors:
         fail("missing-input", f"there is no array for tensor {param.name}", param.span)
     array = tensors[param.name]
@@ -190,7 +164,7 @@ def _take_tensor(param: Buffer, shape: tuple[int, ...], tensors: Mapping[str, Ar
     return values_of(array, param.dtype)
 
 
-def _take_scalar(param: Var, scalars: Mapping[str, int | float]) -> Array:
+def _take_scalar(param: tile.Var, scalars: Mapping[str, int | float]) -> Array:
     if param.name not in scalars:
         fail("missing-input", f"there is no value for scalar {param.name}")
     return convert(np.asarray(scalars[param.name]), param.dtype)
@@ -286,46 +260,46 @@ class _Machine:
     meetings: Meetings | None = None
     peers: list[_Machine] = field(default_factory=list)
 
-    def shape(self, extents: tuple[Extent, ...]) -> tuple[int, ...]:
-        return tuple(max(int(self.expr(extent_expr(e))), 0) for e in extents)
+    def shape(self, extents: tuple[tile.Extent, ...]) -> tuple[int, ...]:
+        return tuple(max(int(self.expr(tile.extent_expr(e))), 0) for e in extents)
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
-    def body(self, body: tuple[Stmt, ...]) -> None:
+    def body(self, body: tuple[tile.Stmt, ...]) -> None:
         for stmt in body:
             self.span = stmt.span
             match stmt:
-                case TileOp() if self.meeting is not None and stmt.synchronises_roles:
+                case tile.TileOp() if self.meeting is not None and stmt.synchronises_roles:
                     self._meet(stmt, self.meeting)
-                case TileOp(name=name):
+                case tile.TileOp(name=name):
                     registry.get(name).reference(stmt, self)
                     if self.meeting is not None and stmt.commits:
                         self._meet(stmt, self.meeting)
-                case Store():
+                case tile.Store():
                     self._store(stmt)
-                case Print():
+                case tile.Print():
                     pass  # numbers are what the reference is for
-                case Bind(var=var, value=value):
+                case tile.Bind(var=var, value=value):
                     self.variables[var.name] = self.expr(value)
-                case Parallel():
+                case tile.Parallel():
                     self._parallel(stmt)
-                case For(var=var, start=start, stop=stop, step=step, body=inner):
+                case tile.For(var=var, start=start, stop=stop, step=step, body=inner):
                     with suppress(_Left):
                         for index in range(int(self.expr(start)), int(self.expr(stop)), step):
                             self.variables[var.name] = np.int32(index)
                             self.body(inner)
-                case While(condition=condition, body=inner):
+                case tile.While(condition=condition, body=inner):
                     with suppress(_Left):
                         while self.expr(condition):
                             self.body(inner)
-                case Break():
+                case tile.Break():
                     raise _Left
-                case If():
+                case tile.If():
                     self._if(stmt)
                 case _:
                     assert_never(stmt)
 
-    def _meet(self, op: TileOp, meeting: Roles) -> None:
+    def _meet(self, op: tile.TileOp, meeting: Roles) -> None:
         """What lets roles wait for one another."""
         if isinstance(op, BlockBarrier | NamedArrive):
             assert op.id is not None and op.threads is not None
@@ -336,7 +310,7 @@ class _Machine:
         match op:
             case AwaitBarrier():
                 meeting.wait(barrier.name, index, int(self.expr(op.parity)), op.span)
-            case TileOp(commits=True):
+            case tile.TileOp(commits=True):
                 for heard in map(self._barriers, (0, 1)) if op.is_paired else (meeting,):
                     heard.arrive(barrier.name, index, 1)
             case ExpectTx():
@@ -356,7 +330,7 @@ class _Machine:
         assert theirs is not None, "all blocks have the same roles"
         return theirs
 
-    def _parallel(self, nest: Parallel) -> None:
+    def _parallel(self, nest: tile.Parallel) -> None:
         outer = self.variables
         if nest.is_per_thread:  # what every thread has of its own runs along the first dimension
             self.variables = {name: _along_threads(v, nest.extents) for name, v in outer.items()}
@@ -369,7 +343,7 @@ class _Machine:
         self.is_shared_out = False
         self.variables = outer
 
-    def _if(self, stmt: If) -> None:
+    def _if(self, stmt: tile.If) -> None:
         condition = np.asarray(self.expr(stmt.condition))
         if condition.ndim == 0:
             self.body(stmt.then if condition else stmt.orelse)
@@ -388,7 +362,7 @@ class _Machine:
         finally:
             self.mask = outer
 
-    def _store(self, stmt: Store) -> None:
+    def _store(self, stmt: tile.Store) -> None:
         target = self.storage[stmt.buffer.name]
         value = self.expr(stmt.value)
         indices, inside = self._indices(stmt.buffer, stmt.indices)
@@ -401,7 +375,7 @@ class _Machine:
         else:
             target[tuple(i[active] for i in where)] = values[active]
 
-    def _atomic(self, stmt: Store, where: list[Array], values: Array, active: Array) -> None:
+    def _atomic(self, stmt: tile.Store, where: list[Array], values: Array, active: Array) -> None:
         """Element after element, in the order of the nest: threads may meet at one."""
         target, combine = self.storage[stmt.buffer.name], _ATOMIC[stmt.atomic or "store"]
         previous = np.zeros(values.shape, target.dtype)
@@ -413,7 +387,7 @@ class _Machine:
         if stmt.previous is not None:
             self.variables[stmt.previous.name] = previous
 
-    def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[list[Array], Array]:
+    def _indices(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[list[Array], Array]:
         """Index arrays brought into range, and where the access really happens. Tiles may not be left, tensors may."""
         arrays: list[Array] = []
         inside: Any = True
@@ -426,7 +400,7 @@ class _Machine:
                     self.span,
                     help="compare with numbers of your own, as --outputs has them: pass --no-compare",
                 )
-            arrays.append(self.variables[THREAD.name])
+            arrays.append(self.variables[tile.THREAD.name])
             shape = shape[1:]
         for index, size in zip(indices, shape, strict=True):
             array = np.asarray(self.expr(index))
@@ -438,7 +412,7 @@ class _Machine:
 
     # ---- what references see -----------------------------------------------------------------------------------------
 
-    def scalar(self, expr: Expr) -> Any:
+    def scalar(self, expr: tile.Expr) -> Any:
         return self.expr(expr)
 
     def meet(self, what: str) -> None:
@@ -451,7 +425,7 @@ class _Machine:
         if what in ("sync_grid", "cluster_sync", "cluster_wait"):
             self.meetings.wait(self.number, where)
 
-    def read(self, region: Region) -> Array:
+    def read(self, region: tile.Region) -> Array:
         """The region's elements; 0 for what lies outside a tensor."""
         source, inner, outer = self._overlap(region)
         if outer is None:
@@ -460,7 +434,7 @@ class _Machine:
         result[outer] = source[inner]
         return result
 
-    def write(self, region: Region, value: Array) -> None:
+    def write(self, region: tile.Region, value: Array) -> None:
         """Set the region's elements, converted to the buffer's dtype; what lies outside a tensor is dropped."""
         target, inner, outer = self._overlap(region)
         converted = convert(value, region.buffer.dtype)
@@ -475,7 +449,7 @@ class _Machine:
             fail("out-of-range", f"there is no block {block} in the cluster", self.span)
         return self.peers[block]
 
-    def _overlap(self, region: Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
+    def _overlap(self, region: tile.Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
         """The buffer, the part of it that the region covers, and which part of the region that is (None: all)."""
         inner, outer = [], []
         is_whole = True
@@ -493,37 +467,37 @@ class _Machine:
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
-    def expr(self, expr: Expr) -> Any:
+    def expr(self, expr: tile.Expr) -> Any:
         """The value: a numpy scalar, or inside T.Parallel an array that broadcasts over the nest."""
         match expr:
-            case Const(value=value, dtype=dtype):
+            case tile.Const(value=value, dtype=dtype):
                 return numpy_type(dtype).type(value)
-            case Var(name=name):
+            case tile.Var(name=name):
                 return self.variables[name]
-            case Unary(op=op, a=a):
+            case tile.Unary(op=op, a=a):
                 return np.logical_not(self.expr(a)) if op == "not" else np.negative(self.expr(a))
-            case Binary(op=op, a=a, b=b, dtype=dtype):
+            case tile.Binary(op=op, a=a, b=b, dtype=dtype):
                 return _rounded(_BINARY[op](self.expr(a), self.expr(b)), dtype)
-            case Call(fn="reinterpret", args=(a,), dtype=dtype):
+            case tile.Call(fn="reinterpret", args=(a,), dtype=dtype):
                 return of_bits(bits_of(np.asarray(self.expr(a)), a.dtype), dtype)
-            case Call(fn=fn, args=args, dtype=dtype) if fn in REFERENCES:
-                whole = np.empty(self.extents) if self.is_shared_out else self.variables[THREAD.name]
+            case tile.Call(fn=fn, args=args, dtype=dtype) if fn in REFERENCES:
+                whole = np.empty(self.extents) if self.is_shared_out else self.variables[tile.THREAD.name]
                 alike = np.broadcast_arrays(whole, *(self.expr(a) for a in args))
                 return _rounded(REFERENCES[fn](*alike[1:]), dtype)
-            case Call(fn=fn, args=(Load(buffer=barrier, indices=(index,)), parity)) if fn == PHASE_DONE:
+            case tile.Call(fn=fn, args=(tile.Load(buffer=barrier, indices=(index,)), parity)) if fn == tile.PHASE_DONE:
                 assert self.meeting is not None, "only roles have barriers"
                 place, wanted = int(self.expr(index)), int(self.expr(parity))
                 return np.bool_(self.meeting.is_complete(barrier.name, place, wanted, self.span))
-            case Call(fn="fma", args=args, dtype=dtype):
+            case tile.Call(fn="fma", args=args, dtype=dtype):
                 x, y, z = (np.asarray(self.expr(a)) for a in args)
                 return convert(fused(x, y, z, dtype), dtype)
-            case Call(fn=fn, args=args, dtype=dtype):
+            case tile.Call(fn=fn, args=args, dtype=dtype):
                 return _rounded(_CALLS[fn](*(_single(self.expr(a)) for a in args)), dtype)
-            case Cast(a=a, dtype=dtype):
+            case tile.Cast(a=a, dtype=dtype):
                 return convert(np.asarray(self.expr(a)), dtype)
-            case Select():
+            case tile.Select():
                 return self._select(expr)
-            case Load(buffer=buffer, indices=indices):
+            case tile.Load(buffer=buffer, indices=indices):
                 arrays, inside = self._indices(buffer, indices)
                 if self.storage[buffer.name].size == 0:
                     return np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)), self.storage[buffer.name].dtype)
@@ -532,7 +506,7 @@ class _Machine:
             case _:
                 assert_never(expr)
 
-    def _select(self, expr: Select) -> Any:
+    def _select(self, expr: tile.Select) -> Any:
         condition = np.asarray(self.expr(expr.condition))
         with self.masked(condition):
             then = self.expr(expr.then)

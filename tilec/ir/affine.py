@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from tilec.ir import tile
 from tilec.ir.expr import integer_range
-from tilec.ir.tile import Binary, Buffer, Cast, Const, Expr, Extent, Select, Unary, Var, integer
 from tilec.ir.types import INT32, DType
 from tilec.support.records import dataclass
 
@@ -18,7 +18,7 @@ UNKNOWN: Interval = (-math.inf, math.inf)
 class Affine:
     """constant + Σ coefficient · atom; atoms are variables and what is not affine, in order of appearance."""
 
-    terms: tuple[tuple[Expr, int], ...]
+    terms: tuple[tuple[tile.Expr, int], ...]
     constant: int
 
     @property
@@ -26,42 +26,47 @@ class Affine:
         """The largest integer known to divide every value (0 for the constant 0)."""
         return math.gcd(self.constant, *(c for _, c in self.terms))
 
-    def symbolic(self) -> Expr:
+    def symbolic(self) -> tile.Expr:
         """The sum without its constant."""
-        total: Expr | None = None
+        total: tile.Expr | None = None
         for atom, coefficient in self.terms:
-            term = atom if coefficient == 1 else Binary("mul", atom, integer(coefficient), INT32)
-            total = term if total is None else Binary("add", total, term, INT32)
-        return integer(0) if total is None else total
+            term = atom if coefficient == 1 else tile.Binary("mul", atom, tile.integer(coefficient), INT32)
+            total = term if total is None else tile.Binary("add", total, term, INT32)
+        return tile.integer(0) if total is None else total
 
 
-def affine(expr: Expr) -> Affine:
+def affine(expr: tile.Expr) -> Affine:
     """Every integer expression is affine in some atoms, at worst in itself."""
-    terms: dict[Expr, int] = {}
+    terms: dict[tile.Expr, int] = {}
     constant = _collect(expr, 1, terms)
     return Affine(tuple((a, c) for a, c in terms.items() if c), constant)
 
 
-def _collect(expr: Expr, factor: int, terms: dict[Expr, int]) -> int:
+def _collect(expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
     match expr:
-        case Const(value=value):
+        case tile.Const(value=value):
             return factor * int(value)
-        case Unary(op="neg", a=a):
+        case tile.Unary(op="neg", a=a):
             return _collect(a, -factor, terms)
-        case Binary(op="add", a=a, b=b):
+        case tile.Binary(op="add", a=a, b=b):
             return _collect(a, factor, terms) + _collect(b, factor, terms)
-        case Binary(op="sub", a=a, b=b):
+        case tile.Binary(op="sub", a=a, b=b):
             return _collect(a, factor, terms) + _collect(b, -factor, terms)
-        case Binary(op="mul", a=a, b=Const(value=value)) | Binary(op="mul", a=Const(value=value), b=a):
+        case (
+            tile.Binary(op="mul", a=a, b=tile.Const(value=value))
+            | tile.Binary(op="mul", a=tile.Const(value=value), b=a)
+        ):
             return _collect(a, factor * int(value), terms)
-        case Binary(op="floordiv" | "floormod", a=a, b=Const(value=value), dtype=dtype) if dtype == INT32 and value > 0:
+        case tile.Binary(op="floordiv" | "floormod", a=a, b=tile.Const(value=value), dtype=dtype) if (
+            dtype == INT32 and value > 0
+        ):
             return _divided(expr, affine(a), int(value), factor, terms)
         case _:
             terms[expr] = terms.get(expr, 0) + factor
             return 0
 
 
-def _divided(expr: Binary, form: Affine, by: int, factor: int, terms: dict[Expr, int]) -> int:
+def _divided(expr: tile.Binary, form: Affine, by: int, factor: int, terms: dict[tile.Expr, int]) -> int:
     """(Σ cᵢ·xᵢ + c) // d or % d. What d divides comes out of the quotient, and drops out of the remainder; what is left
     is divided by its common divisor with d."""
     is_quotient = expr.op == "floordiv"
@@ -77,62 +82,62 @@ def _divided(expr: Binary, form: Affine, by: int, factor: int, terms: dict[Expr,
     inner, left = divmod(form.constant % by, common)
     smaller = Affine(tuple((atom, coefficient // common) for atom, coefficient in rest), inner)
     if smaller != form:
-        expr = Binary(expr.op, add(smaller.symbolic(), integer(inner)), integer(by // common), INT32)
+        expr = tile.Binary(expr.op, add(smaller.symbolic(), tile.integer(inner)), tile.integer(by // common), INT32)
     terms[expr] = terms.get(expr, 0) + (factor if is_quotient else factor * common)
     return factor * (constant if is_quotient else left)
 
 
-def divisor(extent: Extent) -> int:
+def divisor(extent: tile.Extent) -> int:
     """The largest integer known to divide it."""
     return extent if isinstance(extent, int) else affine(extent).divisor
 
 
-def row_divisor(tensor: Buffer) -> int:
+def row_divisor(tensor: tile.Buffer) -> int:
     """The largest number of elements known to divide the length of a row, and the distances of rows where these are
     given."""
     apart = (divisor(stride) for stride in (tensor.strides or ())[:-1])
     return math.gcd(divisor(tensor.extents[-1]), *apart)
 
 
-def add(a: Expr, b: Expr) -> Expr:
+def add(a: tile.Expr, b: tile.Expr) -> tile.Expr:
     """a + b, with constants folded."""
-    if isinstance(b, Const) and b.value == 0:
+    if isinstance(b, tile.Const) and b.value == 0:
         return a
-    if isinstance(a, Const):
+    if isinstance(a, tile.Const):
         if a.value == 0:
             return b
-        if isinstance(b, Const):
-            return integer(int(a.value) + int(b.value))
-    if isinstance(b, Const) and b.value < 0:
-        return Binary("sub", a, integer(-int(b.value)), INT32)
-    return Binary("add", a, b, INT32)
+        if isinstance(b, tile.Const):
+            return tile.integer(int(a.value) + int(b.value))
+    if isinstance(b, tile.Const) and b.value < 0:
+        return tile.Binary("sub", a, tile.integer(-int(b.value)), INT32)
+    return tile.Binary("add", a, b, INT32)
 
 
-def scale(a: Expr, factor: int) -> Expr:
+def scale(a: tile.Expr, factor: int) -> tile.Expr:
     """a · factor, with constants folded."""
-    if isinstance(a, Const):
-        return integer(int(a.value) * factor)
-    return a if factor == 1 else Binary("mul", a, integer(factor), INT32)
+    if isinstance(a, tile.Const):
+        return tile.integer(int(a.value) * factor)
+    return a if factor == 1 else tile.Binary("mul", a, tile.integer(factor), INT32)
 
 
-def interval(expr: Expr, ranges: Mapping[Var, Interval]) -> Interval:
+def interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
     """Bounds, inclusive, on the value of an integer expression given those of its variables."""
     match expr:
-        case Const(value=value):
+        case tile.Const(value=value):
             return (value, value)
-        case Var():
+        case tile.Var():
             return ranges.get(expr, UNKNOWN)
-        case Unary(op="neg", a=a):
+        case tile.Unary(op="neg", a=a):
             low, high = interval(a, ranges)
             return _computed((-high, -low), expr.dtype)
-        case Cast(a=a) if a.dtype.kind == "bool":
+        case tile.Cast(a=a) if a.dtype.kind == "bool":
             return (0, 1)
-        case Cast(a=a) if not a.dtype.is_float:
+        case tile.Cast(a=a) if not a.dtype.is_float:
             return _wrapped(interval(a, ranges), expr.dtype)
-        case Select(then=a, orelse=b):
+        case tile.Select(then=a, orelse=b):
             (la, ha), (lb, hb) = interval(a, ranges), interval(b, ranges)
             return (min(la, lb), max(ha, hb))
-        case Binary(op=op, a=a, b=b):
+        case tile.Binary(op=op, a=a, b=b):
             return _computed(_binary(op, interval(a, ranges), interval(b, ranges)), expr.dtype)
         case _:
             return UNKNOWN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from tilec.ir.tile import Binary, Cast, Const, Expr, Extent, Var
+from tilec.ir import tile
 from tilec.ir.types import (
     BFLOAT16,
     BOOL,
@@ -114,28 +114,28 @@ def _as_float(value: int | float | bool) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def constant(value: int | float | bool, dtype: DType) -> Const:
+def constant(value: int | float | bool, dtype: DType) -> tile.Const:
     """A constant converted as a cast converts: floats to integers toward zero and within the range, as the hardware
     does, a NaN to 0; integers modulo the range, to floats the nearest."""
     if dtype == BOOL:
-        return Const(bool(value), BOOL)
+        return tile.Const(bool(value), BOOL)
     if dtype.is_float:
-        return Const(round_to(_as_float(value), dtype), dtype)
+        return tile.Const(round_to(_as_float(value), dtype), dtype)
     if not isinstance(value, float):
-        return Const(wrap(value, dtype), dtype)
+        return tile.Const(wrap(value, dtype), dtype)
     low, high = integer_range(dtype)
     if math.isnan(value):
-        return Const(0, dtype)
-    return Const(high if value >= high else low if value <= low else int(value), dtype)
+        return tile.Const(0, dtype)
+    return tile.Const(high if value >= high else low if value <= low else int(value), dtype)
 
 
-def cast(expr: Expr, dtype: DType) -> Expr:
+def cast(expr: tile.Expr, dtype: DType) -> tile.Expr:
     """`expr` as `dtype`; itself where it already is."""
     if expr.dtype == dtype:
         return expr
-    if isinstance(expr, Const):
+    if isinstance(expr, tile.Const):
         return constant(expr.value, dtype)
-    return Cast(expr, dtype)
+    return tile.Cast(expr, dtype)
 
 
 def common_type(a: DType, b: DType) -> DType | None:
@@ -155,19 +155,19 @@ def common_type(a: DType, b: DType) -> DType | None:
     return a if a.kind == "uint" else b
 
 
-def as_size(extent: Extent) -> Size | None:
+def as_size(extent: tile.Extent) -> Size | None:
     """What a host is to compute at launch, or None for what it cannot: a size has integers, sums, products and the like
     of scalars, and no elements of tensors."""
     match extent:
         case int():
             return extent
-        case Const(value=value) if not extent.dtype.is_float:
+        case tile.Const(value=value) if not extent.dtype.is_float:
             return int(value)
-        case Var(name=name) if not extent.dtype.is_float:
+        case tile.Var(name=name) if not extent.dtype.is_float:
             return name
-        case Cast(a=a) if not a.dtype.is_float:
+        case tile.Cast(a=a) if not a.dtype.is_float:
             return as_size(a)
-        case Binary(op=op, a=a, b=b) if op in OPERATIONS and not extent.dtype.is_float:
+        case tile.Binary(op=op, a=a, b=b) if op in OPERATIONS and not extent.dtype.is_float:
             left, right = as_size(a), as_size(b)
             return None if left is None or right is None else (op, left, right)
         case _:

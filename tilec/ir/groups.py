@@ -5,7 +5,7 @@ Such a condition is always one range of neighbouring warpgroups, and the `If` ha
 
 from __future__ import annotations
 
-from tilec.ir.tile import WARPGROUP, Binary, Const, Expr, If, Stmt, integer
+from tilec.ir import tile
 from tilec.ir.types import BOOL
 
 WARP_THREADS = 32
@@ -15,22 +15,22 @@ TENSOR_LANES = 128
 """Lanes of tensor memory: warp w reaches 32 of them, from lane 32 · (w % 4) on (PTX ISA, "Tensor Memory")."""
 
 
-def condition(groups: range) -> Expr:
+def condition(groups: range) -> tile.Expr:
     """Whether the thread's warpgroup is one of these."""
-    first = Binary("ge", WARPGROUP, integer(groups.start), BOOL)
-    return Binary("and", first, Binary("lt", WARPGROUP, integer(groups.stop), BOOL), BOOL)
+    first = tile.Binary("ge", tile.WARPGROUP, tile.integer(groups.start), BOOL)
+    return tile.Binary("and", first, tile.Binary("lt", tile.WARPGROUP, tile.integer(groups.stop), BOOL), BOOL)
 
 
-def groups_of(stmt: Stmt) -> range | None:
+def groups_of(stmt: tile.Stmt) -> range | None:
     """The warpgroups that run what stands under this statement, if it says."""
     match stmt:
-        case If(
-            condition=Binary(
+        case tile.If(
+            condition=tile.Binary(
                 op="and",
-                a=Binary(op="ge", a=first, b=Const(value=start)),
-                b=Binary(op="lt", a=last, b=Const(value=stop)),
+                a=tile.Binary(op="ge", a=first, b=tile.Const(value=start)),
+                b=tile.Binary(op="lt", a=last, b=tile.Const(value=stop)),
             )
-        ) if first == last == WARPGROUP:
+        ) if first == last == tile.WARPGROUP:
             return range(int(start), int(stop))
         case _:
             return None

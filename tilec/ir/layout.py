@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tilec.ir import tile
 from tilec.ir.groups import TENSOR_LANES, WARPGROUP_THREADS, WARPGROUP_WARPS
 from tilec.ir.placement import run as run_of
-from tilec.ir.tile import THREAD, Binary, Expr, Placement, integer
 from tilec.ir.types import INT32
 from tilec.support.records import dataclass
 
@@ -59,37 +59,39 @@ class Fragment:
                 offset[axis.dim] += digit * axis.stride
         return tuple(offset)
 
-    def thread_coordinates(self) -> tuple[Expr, ...]:
+    def thread_coordinates(self) -> tuple[tile.Expr, ...]:
         """What the thread's digits add to each coordinate, as expressions of `THREAD`."""
-        total: list[Expr | None] = [None] * len(self.shape)
+        total: list[tile.Expr | None] = [None] * len(self.shape)
         below = 1
         for axis in self.threads:
             if axis.dim >= 0 and axis.size > 1:
                 digit = self._digit(below, axis.size)
-                term: Expr = digit if axis.stride == 1 else Binary("mul", digit, integer(axis.stride), INT32)
+                term: tile.Expr = (
+                    digit if axis.stride == 1 else tile.Binary("mul", digit, tile.integer(axis.stride), INT32)
+                )
                 before = total[axis.dim]
-                total[axis.dim] = term if before is None else Binary("add", before, term, INT32)
+                total[axis.dim] = term if before is None else tile.Binary("add", before, term, INT32)
             below *= axis.size
-        return tuple(integer(0) if t is None else t for t in total)
+        return tuple(tile.integer(0) if t is None else t for t in total)
 
-    def _digit(self, below: int, size: int) -> Expr:
-        value: Expr = THREAD
+    def _digit(self, below: int, size: int) -> tile.Expr:
+        value: tile.Expr = tile.THREAD
         if below > 1:
-            value = Binary("floordiv", value, integer(below), INT32)
+            value = tile.Binary("floordiv", value, tile.integer(below), INT32)
         if below * size < self.thread_count:
-            value = Binary("floormod", value, integer(size), INT32)
+            value = tile.Binary("floormod", value, tile.integer(size), INT32)
         return value
 
-    def replica(self, groups: int = 1) -> Expr | None:
+    def replica(self, groups: int = 1) -> tile.Expr | None:
         """An expression that is 0 in exactly one thread of each set that holds the same elements; None: no
         replication. Where each of so many `groups` of threads has all elements: in one thread of each group.
         """
-        total: Expr | None = None
+        total: tile.Expr | None = None
         below = 1
         for axis in self.threads:
             if axis.dim < 0 and axis.size > 1 and below < self.thread_count // groups:
                 digit = self._digit(below, axis.size)
-                total = digit if total is None else Binary("add", total, digit, INT32)
+                total = digit if total is None else tile.Binary("add", total, digit, INT32)
             below *= axis.size
         return total
 
@@ -389,7 +391,7 @@ class SharedLayout:
     element_bytes: int
     panel: int
     swizzle: int = 0
-    placement: Placement | None = None
+    placement: tile.Placement | None = None
     copies: int = 1
 
     @property
@@ -436,7 +438,7 @@ class SharedLayout:
         return max(self.swizzle * 8, 16)
 
 
-def placed(given: Placement, element_bytes: int) -> SharedLayout:
+def placed(given: tile.Placement, element_bytes: int) -> SharedLayout:
     """The layout whose map a kernel gives; `element_bytes` is the size of an element."""
     return SharedLayout(given.shape, element_bytes, given.shape[-1], placement=given)
 

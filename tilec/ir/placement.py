@@ -6,20 +6,20 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from tilec.ir.tile import Binary, Cast, Const, Expr, Placement, Select, Unary, Var
+from tilec.ir import tile
 
 MAX_RUN = 16
 
 
 @lru_cache(maxsize=64)
-def places(placement: Placement) -> tuple[int, ...]:
+def places(placement: tile.Placement) -> tuple[int, ...]:
     """The place of each element, in row-major order. Fails with `NotArithmetic` where an expression is something
     else than integer arithmetic on the placement's variables."""
     return tuple(evaluated(placement.place, placement.shape, placement.vars))
 
 
 @lru_cache(maxsize=64)
-def run(placement: Placement) -> int:
+def run(placement: tile.Placement) -> int:
     """How many neighbours of a row, from each multiple of that number on, lie next to each other and as aligned."""
     found = places(placement)
     length = math.gcd(placement.shape[-1], MAX_RUN)
@@ -36,7 +36,7 @@ class NotArithmetic(Exception):
     """An index is made of more than integers and variables."""
 
 
-def evaluated(expr: Expr, shape: tuple[int, ...], variables: tuple[Var, ...]) -> list[int]:
+def evaluated(expr: tile.Expr, shape: tuple[int, ...], variables: tuple[tile.Var, ...]) -> list[int]:
     """The values of an expression of the indices of a shape, in row-major order."""
     import numpy as np
 
@@ -48,21 +48,21 @@ def evaluated(expr: Expr, shape: tuple[int, ...], variables: tuple[Var, ...]) ->
     return found
 
 
-def _compute(expr: Expr, values: dict[Var, Any]) -> Any:
+def _compute(expr: tile.Expr, values: dict[tile.Var, Any]) -> Any:
     import numpy as np
 
     match expr:
-        case Const(value=value):
+        case tile.Const(value=value):
             return np.int64(value)
-        case Var() if expr in values:
+        case tile.Var() if expr in values:
             return values[expr]
-        case Unary(op=op, a=a):
+        case tile.Unary(op=op, a=a):
             return np.logical_not(_compute(a, values)) if op == "not" else -_compute(a, values)
-        case Cast(a=a, dtype=dtype) if dtype.kind in ("int", "uint"):
+        case tile.Cast(a=a, dtype=dtype) if dtype.kind in ("int", "uint"):
             return _compute(a, values)
-        case Select(condition=condition, then=then, orelse=orelse):
+        case tile.Select(condition=condition, then=then, orelse=orelse):
             return np.where(*(_compute(e, values) for e in (condition, then, orelse)))
-        case Binary(op=op, a=a, b=b):
+        case tile.Binary(op=op, a=a, b=b):
             combine = {
                 "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
                 "min": np.minimum, "max": np.maximum, "bitand": np.bitwise_and, "bitor": np.bitwise_or,

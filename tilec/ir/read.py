@@ -11,53 +11,9 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple, NoReturn, TypeVar, get_args
 
-from tilec.ir import operations
+from tilec.ir import operations, tile
 from tilec.ir.expr import constant
 from tilec.ir.text import SYMBOLS
-from tilec.ir.tile import (
-    ALONE,
-    COMPARISONS,
-    THREAD,
-    WARPGROUP,
-    Ask,
-    Atomic,
-    Attr,
-    Binary,
-    BinaryOp,
-    Bind,
-    Break,
-    Buffer,
-    Call,
-    Cast,
-    Cluster,
-    Const,
-    Expr,
-    Extent,
-    For,
-    If,
-    Kernel,
-    Load,
-    LoopKind,
-    LoopLayout,
-    Order,
-    Parallel,
-    Pinned,
-    Placement,
-    Print,
-    Raster,
-    Region,
-    Scope,
-    Select,
-    Stmt,
-    Store,
-    Subtile,
-    TileOp,
-    Unary,
-    Var,
-    While,
-    Wishes,
-    integer,
-)
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
 from tilec.support import readers, schema
 from tilec.support.diagnostics import fail
@@ -66,25 +22,27 @@ from tilec.support.source import Span
 
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
 _DECLARATION = re.compile(
-    rf"({'|'.join((*get_args(Scope), 'scalar'))}) ([\w.]+): (\w+)(?:\[(.+?)\])?(?:, strides \((.+)\))?"
+    rf"({'|'.join((*get_args(tile.Scope), 'scalar'))}) ([\w.]+): (\w+)(?:\[(.+?)\])?(?:, strides \((.+)\))?"
 )
 _CLUSTER = re.compile(r"cluster (\d+), (\d+), (\d+)")
 _RASTER = re.compile(r"raster (?:none|panels\((\d+), (rows|columns)\))")
 _PINNED = re.compile(r"layout ([\w.]+): (.*)")
 _SUBTILE = re.compile(r"subtile ([\w.]+): (\d+(?:, \d+)*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
-_ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")
+_ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(tile.Atomic))}) ([\w.]+\[.*)")
 _BIND = re.compile(r"(%?[\w.]+): (\w+) = (.*)")
 _STORE = re.compile(r"([\w.]+\[.*?\]) = (.*)")
 _OPERATION = re.compile(r"([a-z_]\w*)(?: (\S.*))?")
 _INTERNAL = re.compile(r"%(?=\w)")
 _LETTER = "\N{RUNIC ARLAUG SYMBOL}"
 """A letter to Python, and in no kernel: it stands for the % of a name while Python reads an expression."""
-_SCOPES: dict[str, Scope] = {scope: scope for scope in get_args(Scope)}
-_KINDS: dict[str, LoopKind] = {kind: kind for kind in get_args(LoopKind)}
-_ATOMICS: dict[str, Atomic] = {atomic: atomic for atomic in get_args(Atomic)}
-_ORDERS: dict[str, Order] = {order: order for order in get_args(Order)}
-_BINARY: dict[str, BinaryOp] = {symbol: op for op in get_args(BinaryOp) if op in SYMBOLS for symbol in SYMBOLS[op][:1]}
+_SCOPES: dict[str, tile.Scope] = {scope: scope for scope in get_args(tile.Scope)}
+_KINDS: dict[str, tile.LoopKind] = {kind: kind for kind in get_args(tile.LoopKind)}
+_ATOMICS: dict[str, tile.Atomic] = {atomic: atomic for atomic in get_args(tile.Atomic)}
+_ORDERS: dict[str, tile.Order] = {order: order for order in get_args(tile.Order)}
+_BINARY: dict[str, tile.BinaryOp] = {
+    symbol: op for op in get_args(tile.BinaryOp) if op in SYMBOLS for symbol in SYMBOLS[op][:1]
+}
 _SYMBOL_OF: dict[type[ast.AST], str] = {
     ast.Or: "or", ast.And: "and", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
     ast.BitOr: "|", ast.BitXor: "^", ast.BitAnd: "&", ast.LShift: "<<", ast.RShift: ">>", ast.Add: "+", ast.Sub: "-",
@@ -110,7 +68,7 @@ class _Arguments(NamedTuple):
     named: dict[str, ast.expr]
 
 
-def read_kernel(text: str) -> Kernel:
+def read_kernel(text: str) -> tile.Kernel:
     """The kernel that `print_kernel` wrote, or a person; raises `CompileError` for anything else."""
     lines = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -127,8 +85,8 @@ class _Reader:
     def __init__(self, lines: list[_Line]) -> None:
         self.lines = lines
         self.at = 0
-        self.vars: dict[str, Var] = {}
-        self.buffers: dict[str, Buffer] = {}
+        self.vars: dict[str, tile.Var] = {}
+        self.buffers: dict[str, tile.Buffer] = {}
 
     # ---- lines -------------------------------------------------------------------------------------------------------
 
@@ -147,7 +105,7 @@ class _Reader:
             self.wrong("the line is indented further than its block", line)
         return line
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> tile.Kernel:
         header = self.peek(0)
         match = _HEADER.fullmatch(header.text) if header else None
         if header is None or match is None:
@@ -159,54 +117,56 @@ class _Reader:
             declarations.append((found, line))
             self.at += 1
         # Extents are made of scalars, wherever those stand.
-        scalars = (Var(found[2], self.dtype(found[3], line)) for found, line in declarations if found[1] == "scalar")
+        scalars = (
+            tile.Var(found[2], self.dtype(found[3], line)) for found, line in declarations if found[1] == "scalar"
+        )
         self.vars = {v.name: v for v in scalars}
         declared = [self.declaration(found, line) for found, line in declarations]
         grid, block_vars = self.grid(match[3], header)
         params, buffers = declared[: len(names)], declared[len(names) :]
         if [p.name for p in params] != names:
             self.wrong(f"the parameters {', '.join(names)} are not declared first, in this order", header)
-        tiles = tuple(b for b in buffers if isinstance(b, Buffer))
-        self.buffers = {b.name: b for b in declared if isinstance(b, Buffer)}
-        self.vars = {v.name: v for v in (*params, *block_vars, THREAD, WARPGROUP) if isinstance(v, Var)}
+        tiles = tuple(b for b in buffers if isinstance(b, tile.Buffer))
+        self.buffers = {b.name: b for b in declared if isinstance(b, tile.Buffer)}
+        self.vars = {v.name: v for v in (*params, *block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(v, tile.Var)}
         layouts, subtiles = tuple(self.pinned()), tuple(self.subtiles())
         cluster, raster = self.cluster(), self.raster()
-        outputs = self.listed("returns", tuple(p.name for p in params if isinstance(p, Buffer)))
-        asks = self.listed("asks", get_args(Ask))
+        outputs = self.listed("returns", tuple(p.name for p in params if isinstance(p, tile.Buffer)))
+        asks = self.listed("asks", get_args(tile.Ask))
         body = self.body(1)
         if self.at < len(self.lines):
             self.wrong("nothing may follow the kernel")
         threads = int(match[4])
-        return Kernel(
+        return tile.Kernel(
             *(match[1], tuple(params), grid, block_vars, threads, tiles, body, header.span, layouts, outputs, asks),
             cluster,
             raster,
             subtiles,
         )
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> tile.Cluster:
         """The blocks of a cluster along each dimension, if a line says."""
         line = self.peek(1)
         found = None if line is None else _CLUSTER.fullmatch(line.text)
         if line is None or found is None:
-            return ALONE
+            return tile.ALONE
         self.at += 1
-        return Cluster((int(found[1]), int(found[2]), int(found[3])), line.span)
+        return tile.Cluster((int(found[1]), int(found[2]), int(found[3])), line.span)
 
-    def subtiles(self) -> Iterator[Subtile]:
+    def subtiles(self) -> Iterator[tile.Subtile]:
         """In how many parts tiles are to be."""
         while (line := self.peek(1)) and (found := _SUBTILE.fullmatch(line.text)):
-            yield Subtile(self.buffer(ast.Name(found[1]), line), tuple(map(int, found[2].split(", "))), line.span)
+            yield tile.Subtile(self.buffer(ast.Name(found[1]), line), tuple(map(int, found[2].split(", "))), line.span)
             self.at += 1
 
-    def raster(self) -> Raster | None:
+    def raster(self) -> tile.Raster | None:
         """The order of the blocks, if a line says."""
         line = self.peek(1)
         found = None if line is None else _RASTER.fullmatch(line.text)
         if line is None or found is None:
             return None
         self.at += 1
-        return Raster(int(found[1] or 0), found[2] != "columns", line.span)
+        return tile.Raster(int(found[1] or 0), found[2] != "columns", line.span)
 
     def listed(self, word: str, known: tuple[T, ...]) -> tuple[T, ...]:
         """The names behind a word, if a line begins with it."""
@@ -219,51 +179,53 @@ class _Reader:
         self.at += 1
         return tuple(k for name in names for k in known if k == name)
 
-    def pinned(self) -> Iterator[Pinned]:
+    def pinned(self) -> Iterator[tile.Pinned]:
         """The layouts that tiles are given."""
         while (line := self.peek(1)) and (found := _PINNED.fullmatch(line.text)):
             buffer, node = self.buffer(ast.Name(found[1]), line), self.python(found[2], line)
             match node:
                 case ast.Call(func=ast.Name(id="swizzle"), args=[width]):
-                    yield Pinned(buffer, self.literal(width, int, line), line.span)
+                    yield tile.Pinned(buffer, self.literal(width, int, line), line.span)
                 case ast.Call(
                     func=ast.Name(id="placement"),
                     args=[shape, size, ast.Lambda(args=ast.arguments(args=names), body=place)],
                 ):
                     variables, (read,) = self.of_indices(names, (place,), line)
-                    placement = Placement(self.integers(shape, line), variables, read, self.literal(size, int, line))
-                    yield Pinned(buffer, placement, line.span)
+                    placement = tile.Placement(
+                        self.integers(shape, line), variables, read, self.literal(size, int, line)
+                    )
+                    yield tile.Pinned(buffer, placement, line.span)
                 case _:
-                    yield Pinned(buffer, self.layout(node, line), line.span)
+                    yield tile.Pinned(buffer, self.layout(node, line), line.span)
             self.at += 1
 
-    def grid(self, text: str, header: _Line) -> tuple[tuple[Extent, ...], tuple[Var, ...]]:
+    def grid(self, text: str, header: _Line) -> tuple[tuple[tile.Extent, ...], tuple[tile.Var, ...]]:
         """The extents, and the variables below them."""
-        extents: list[Extent] = []
-        variables: list[Var] = []
+        extents: list[tile.Extent] = []
+        variables: list[tile.Var] = []
         for part in self.arguments(text, header).positional:
             match part:
                 case ast.Compare(left=ast.Name() | ast.Attribute() as name, ops=[ast.Lt()], comparators=[extent]):
-                    variables.append(Var(_name(ast.unparse(name))))
+                    variables.append(tile.Var(_name(ast.unparse(name))))
                     extents.append(self.extent(extent, header))
                 case _:
                     self.wrong(f"expected 'NAME < EXTENT', found '{ast.unparse(part)}'", header)
         return tuple(extents), tuple(variables)
 
-    def extent(self, node: ast.expr, line: _Line) -> Extent:
+    def extent(self, node: ast.expr, line: _Line) -> tile.Extent:
         read = self.node(node, line)
-        return int(read.value) if isinstance(read, Const) and read.dtype == INT32 else read
+        return int(read.value) if isinstance(read, tile.Const) and read.dtype == INT32 else read
 
-    def declaration(self, match: re.Match[str], line: _Line) -> Buffer | Var:
+    def declaration(self, match: re.Match[str], line: _Line) -> tile.Buffer | tile.Var:
         scope, name, dtype = match[1], match[2], self.dtype(match[3], line)
         if scope == "scalar":
-            return Var(name, dtype)
+            return tile.Var(name, dtype)
         if not match[4]:
             self.wrong(f"{name} has no shape", line)
         shape = tuple(self.extent(extent, line) for extent in self.arguments(match[4], line).positional)
         steps = self.arguments(match[5], line).positional if match[5] else None
         strides = None if steps is None else tuple(self.extent(step, line) for step in steps)
-        return Buffer(name, shape, dtype, _SCOPES[scope], line.span, strides=strides)
+        return tile.Buffer(name, shape, dtype, _SCOPES[scope], line.span, strides=strides)
 
     def dtype(self, name: str, line: _Line | None = None) -> DType:
         if name not in BY_NAME:
@@ -272,37 +234,37 @@ class _Reader:
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
-    def body(self, depth: int) -> tuple[Stmt, ...]:
+    def body(self, depth: int) -> tuple[tile.Stmt, ...]:
         before = dict(self.vars)
-        stmts: list[Stmt] = []
+        stmts: list[tile.Stmt] = []
         while (line := self.peek(depth)) and line.text != "else:":
             stmts.append(self.stmt(line))
         self.vars = before
         return tuple(stmts)
 
-    def stmt(self, line: _Line) -> Stmt:
+    def stmt(self, line: _Line) -> tile.Stmt:
         if line.text.startswith("if ") and line.text.endswith(":"):
             return self.branch(line)
         if line.text.startswith("while ") and line.text.endswith(":"):
             condition = self.expr(line.text[len("while ") : -1], line)
             self.at += 1
-            return While(condition, self.body(line.depth + 1), line.span)
+            return tile.While(condition, self.body(line.depth + 1), line.span)
         if match := _LOOP.fullmatch(line.text):
             return self.loop(match[1], match[2], match[3], line)
         self.at += 1
         if line.text == "break":
-            return Break(line.span)
+            return tile.Break(line.span)
         if match := _ATOMIC.fullmatch(line.text):
-            previous = Var(match[1], self.dtype(match[2], line)) if match[1] else None
+            previous = tile.Var(match[1], self.dtype(match[2], line)) if match[1] else None
             return self.atomic(previous, _ATOMICS[match[3]], match[4], line)
         if match := _BIND.fullmatch(line.text):
             value = self.expr(match[3], line)
-            var = Var(match[1], self.dtype(match[2], line))
+            var = tile.Var(match[1], self.dtype(match[2], line))
             self.vars[var.name] = var
-            return Bind(var, value, line.span)
+            return tile.Bind(var, value, line.span)
         if line.text.startswith("print "):
             text, *values = self.arguments(line.text.removeprefix("print "), line).positional
-            return Print(self.literal(text, str, line), tuple(self.node(v, line) for v in values), line.span)
+            return tile.Print(self.literal(text, str, line), tuple(self.node(v, line) for v in values), line.span)
         if match := _OPERATION.fullmatch(line.text):
             rest = match[2] or ""
             if rest.startswith("= "):
@@ -311,42 +273,42 @@ class _Reader:
         if match := _STORE.fullmatch(line.text):
             # The first `] = ` ends the target: nothing inside indices has an equals sign with blanks around it.
             target = self.expr(match[1], line)
-            if isinstance(target, Load):
-                return Store(target.buffer, target.indices, self.expr(match[2], line), line.span)
+            if isinstance(target, tile.Load):
+                return tile.Store(target.buffer, target.indices, self.expr(match[2], line), line.span)
         raise self.wrong("expected a statement", line)
 
-    def branch(self, line: _Line) -> If:
+    def branch(self, line: _Line) -> tile.If:
         condition = self.expr(line.text[len("if ") : -1], line)
         self.at += 1
         then = self.body(line.depth + 1)
-        orelse: tuple[Stmt, ...] = ()
+        orelse: tuple[tile.Stmt, ...] = ()
         if (after := self.peek(line.depth)) and after.text == "else:":
             self.at += 1
             orelse = self.body(line.depth + 1)
-        return If(condition, then, orelse, line.span)
+        return tile.If(condition, then, orelse, line.span)
 
-    def loop(self, names: str, kind: str, text: str, line: _Line) -> For | Parallel:
+    def loop(self, names: str, kind: str, text: str, line: _Line) -> tile.For | tile.Parallel:
         arguments = self.arguments(text, line)
         self.at += 1
         return (
             self.parallel(names, arguments, line) if kind == "parallel" else self.serial(names, kind, arguments, line)
         )
 
-    def parallel(self, names: str, arguments: _Arguments, line: _Line) -> Parallel:
+    def parallel(self, names: str, arguments: _Arguments, line: _Line) -> tile.Parallel:
         extents = tuple(self.literal(argument, int, line) for argument in arguments.positional)
         given = arguments.named
         width, layout, asynchronous = (given.pop(name, None) for name in ("width", "layout", "asynchronous"))
         self.nothing_else(given, "parallel", line)
-        variables = tuple(Var(name) for name in names.split(", "))
+        variables = tuple(tile.Var(name) for name in names.split(", "))
         self.vars |= {v.name: v for v in variables}
-        return Parallel(
+        return tile.Parallel(
             variables, extents, self.body(line.depth + 1), line.span,
             None if width is None else self.literal(width, int, line),
             None if layout is None else self.layout(layout, line),
             asynchronous is not None and self.literal(asynchronous, bool, line),
         )  # fmt: skip
 
-    def layout(self, node: ast.expr, line: _Line) -> LoopLayout:
+    def layout(self, node: ast.expr, line: _Line) -> tile.LoopLayout:
         match node:
             case ast.Call(
                 func=ast.Name(id="fragment"),
@@ -356,21 +318,21 @@ class _Reader:
                 variables, read = self.of_indices(names, given, line)
                 of_index = read[1] if len(read) > 1 else None
                 copies = self.literal(more[0], int, line) if more else 1
-                return LoopLayout(self.integers(shape, line), variables, read[0], of_index, line.span, copies)
+                return tile.LoopLayout(self.integers(shape, line), variables, read[0], of_index, line.span, copies)
         raise self.wrong("a layout is written fragment([EXTENT, …], lambda NAME, …: (THREAD, INDEX), COPIES)", line)
 
     def of_indices(
         self, names: list[ast.arg], values: tuple[ast.expr, ...], line: _Line
-    ) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
+    ) -> tuple[tuple[tile.Var, ...], tuple[tile.Expr, ...]]:
         """What a lambda of indices says."""
-        variables = tuple(Var(_name(name.arg)) for name in names)
+        variables = tuple(tile.Var(_name(name.arg)) for name in names)
         before = dict(self.vars)
         self.vars |= {v.name: v for v in variables}
         read = tuple(self.node(value, line) for value in values)
         self.vars = before
         return variables, read
 
-    def serial(self, names: str, kind: str, arguments: _Arguments, line: _Line) -> For:
+    def serial(self, names: str, kind: str, arguments: _Arguments, line: _Line) -> tile.For:
         if not 2 <= len(arguments.positional) <= 3:
             self.wrong(f"{kind} takes a start, a stop and perhaps a step", line)
         start, stop = (self.node(argument, line) for argument in arguments.positional[:2])
@@ -382,15 +344,15 @@ class _Reader:
         apart = tuple(map(str, self.literal(given.pop("apart"), list, line))) if "apart" in given else None
         handed_out = "handed_out" in given and self.literal(given.pop("handed_out"), bool, line)
         self.nothing_else(given, kind, line)
-        var = Var(names, start.dtype)
+        var = tile.Var(names, start.dtype)
         self.vars[var.name] = var
         body = self.body(line.depth + 1)
-        return For(
+        return tile.For(
             _KINDS[kind], var, start, stop, step, body, numbers.get("num_stages"), lists.get("stage"),
             lists.get("order"), line.span, wishes, numbers.get("factor"), apart, handed_out,
         )  # fmt: skip
 
-    def wishes(self, node: ast.expr, line: _Line) -> Wishes:
+    def wishes(self, node: ast.expr, line: _Line) -> tile.Wishes:
         said = self.literal(node, dict, line)
 
         def members(name: str, kind: type[T]) -> tuple[T, ...] | None:
@@ -404,28 +366,28 @@ class _Reader:
         asynchronous, groups, sync = members("asynchronous", bool), members("groups", int), members("sync", list)
         self.nothing_else(said, "wishes", line)
         waits = None if sync is None else tuple(tuple(waited) for waited in sync)
-        return Wishes(asynchronous, groups, waits, line.span)
+        return tile.Wishes(asynchronous, groups, waits, line.span)
 
     def nothing_else(self, given: Collection[str], what: str, line: _Line) -> None:
         if given:
             self.wrong(f"{what} has no '{next(iter(given))}'", line)
 
-    def atomic(self, previous: Var | None, atomic: Atomic, text: str, line: _Line) -> Store:
+    def atomic(self, previous: tile.Var | None, atomic: tile.Atomic, text: str, line: _Line) -> tile.Store:
         """The element, the value unless it is a load, and the order unless it is relaxed."""
         arguments = self.arguments(text, line)
         self.nothing_else(arguments.named, f"atomic_{atomic}", line)
         element, *rest = (self.node(a, line) for a in arguments.positional[: 1 if atomic == "load" else 2])
         orders = [ast.unparse(node) for node in arguments.positional[1 + len(rest) :]] or ["relaxed"]
-        if not isinstance(element, Load) or len(rest) != (atomic != "load") or len(orders) > 1:
+        if not isinstance(element, tile.Load) or len(rest) != (atomic != "load") or len(orders) > 1:
             self.wrong(f"atomic_{atomic} takes an element{', a value' * (atomic != 'load')} and perhaps an order", line)
         if orders[0] not in _ORDERS:
             self.wrong(f"there is no order '{orders[0]}'", line)
         (value,) = rest or [constant(0, element.dtype)]
         if previous is not None:
             self.vars[previous.name] = previous
-        return Store(element.buffer, element.indices, value, line.span, atomic, _ORDERS[orders[0]], previous)
+        return tile.Store(element.buffer, element.indices, value, line.span, atomic, _ORDERS[orders[0]], previous)
 
-    def operation(self, name: str, rest: str, line: _Line) -> TileOp:
+    def operation(self, name: str, rest: str, line: _Line) -> tile.TileOp:
         arguments = self.arguments(rest, line)
         regions = tuple(self.region(argument, line) for argument in arguments.positional)
         attributes = {key: self.attr(value, line) for key, value in arguments.named.items()}
@@ -434,19 +396,19 @@ class _Reader:
         except schema.SchemaError as error:
             self.wrong(str(error), line)
 
-    def region(self, node: ast.expr, line: _Line) -> Region:
+    def region(self, node: ast.expr, line: _Line) -> tile.Region:
         if not isinstance(node, ast.Subscript):
             self.wrong(f"'{ast.unparse(node)}' is no region of a buffer", line)
         buffer = self.buffer(node.value, line)
         dims = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if len(dims) != len(buffer.extents):
             self.wrong(f"{buffer.name} has {len(buffer.extents)} dimensions, here are {len(dims)}", line)
-        start: list[Expr] = []
+        start: list[tile.Expr] = []
         extent: list[int] = []
         for dim, size in zip(dims, buffer.extents, strict=True):
             match dim:
                 case ast.Slice(lower=None, upper=None) if isinstance(size, int):
-                    start.append(integer(0))
+                    start.append(tile.integer(0))
                     extent.append(size)
                 case ast.Slice(lower=ast.expr() as lower, upper=ast.UnaryOp(op=ast.UAdd(), operand=count)):
                     start.append(self.node(lower, line))
@@ -456,9 +418,9 @@ class _Reader:
                 case _:
                     start.append(self.node(dim, line))
                     extent.append(1)
-        return Region(buffer, tuple(start), tuple(extent), line.span)
+        return tile.Region(buffer, tuple(start), tuple(extent), line.span)
 
-    def attr(self, node: ast.expr, line: _Line) -> Attr:
+    def attr(self, node: ast.expr, line: _Line) -> tile.Attr:
         match node:
             case ast.Constant(value=None | bool() | int() | float() | str() as value):
                 return value
@@ -485,7 +447,7 @@ class _Reader:
                     return _Arguments(positional, named)
         raise self.wrong(f"'{text}' is no list of arguments", line)
 
-    def expr(self, text: str, line: _Line) -> Expr:
+    def expr(self, text: str, line: _Line) -> tile.Expr:
         return self.node(self.python(text, line), line)
 
     def literal(self, node: ast.expr, kind: type[T], line: _Line) -> T:
@@ -507,23 +469,23 @@ class _Reader:
         members = node.elts if isinstance(node, ast.List) else self.wrong("expected a list of integers", line)
         return tuple(self.literal(member, int, line) for member in members)
 
-    def buffer(self, node: ast.expr, line: _Line) -> Buffer:
+    def buffer(self, node: ast.expr, line: _Line) -> tile.Buffer:
         name = _name(ast.unparse(node))
         if name not in self.buffers:
             self.wrong(f"no buffer is called '{name}'", line)
         return self.buffers[name]
 
-    def node(self, node: ast.expr, line: _Line) -> Expr:
-        def read(inner: ast.expr) -> Expr:
+    def node(self, node: ast.expr, line: _Line) -> tile.Expr:
+        def read(inner: ast.expr) -> tile.Expr:
             return self.node(inner, line)
 
         match node:
             case ast.Constant(value=bool() as value):
-                return Const(value, BOOL)
+                return tile.Const(value, BOOL)
             case ast.Constant(value=int() | float() as value):
-                return Const(value, FLOAT32 if isinstance(value, float) else INT32)
+                return tile.Const(value, FLOAT32 if isinstance(value, float) else INT32)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-                return Const(-value, FLOAT32 if isinstance(value, float) else INT32)
+                return tile.Const(-value, FLOAT32 if isinstance(value, float) else INT32)
             case ast.UnaryOp(op=ast.USub(), operand=a):
                 return _unary("neg", read(a))
             case ast.UnaryOp(op=ast.Not(), operand=a):
@@ -542,45 +504,45 @@ class _Reader:
                 return _binary(_BINARY[_SYMBOL_OF[type(op)]], read(a), read(b))
             case ast.Subscript(value=buffer, slice=index):
                 indices = index.elts if isinstance(index, ast.Tuple) else [index]
-                return Load(self.buffer(buffer, line), tuple(read(i) for i in indices))
+                return tile.Load(self.buffer(buffer, line), tuple(read(i) for i in indices))
             case ast.Call(func=ast.Name(id=name), args=[_, *_] as args, keywords=[]):
                 return self.call(name, args, read, line)
             case ast.Call(func=ast.Subscript(value=ast.Name(id=name), slice=dtype), args=args, keywords=[]):
-                return Call(name, tuple(read(a) for a in args), self.dtype(ast.unparse(dtype), line))
+                return tile.Call(name, tuple(read(a) for a in args), self.dtype(ast.unparse(dtype), line))
         raise self.wrong(f"'{ast.unparse(node)}' is no expression of tile IR", line)
 
-    def call(self, name: str, args: list[ast.expr], read: Callable[[ast.expr], Expr], line: _Line) -> Expr:
+    def call(self, name: str, args: list[ast.expr], read: Callable[[ast.expr], tile.Expr], line: _Line) -> tile.Expr:
         match name, args:
             case "cast", [a, dtype]:
-                return Cast(read(a), self.dtype(ast.unparse(dtype), line))
+                return tile.Cast(read(a), self.dtype(ast.unparse(dtype), line))
             case "neg", [a]:
                 return _unary("neg", read(a))
             case "select", [condition, then, orelse]:
                 chosen = read(then)
-                return Select(read(condition), chosen, read(orelse), chosen.dtype)
+                return tile.Select(read(condition), chosen, read(orelse), chosen.dtype)
             case ("min", [a, b]) | ("max", [a, b]):
                 return _binary("min" if name == "min" else "max", read(a), read(b))
         if name in BY_NAME and len(args) == 1:
             named = self.dtype(name, line)
             match args[0]:
                 case ast.Constant(value=str() as text):
-                    return Const(self.number(text, line), named)
+                    return tile.Const(self.number(text, line), named)
                 case ast.Constant(value=int() | float() as value):
-                    return Const(value, named)
+                    return tile.Const(value, named)
                 case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-                    return Const(-value, named)
-            return Cast(read(args[0]), named)
+                    return tile.Const(-value, named)
+            return tile.Cast(read(args[0]), named)
         values = tuple(read(a) for a in args)
-        return Call(name, values, values[0].dtype)
+        return tile.Call(name, values, values[0].dtype)
 
 
 def _name(text: str) -> str:
     return text.replace(_LETTER, "%")
 
 
-def _unary(op: str, a: Expr) -> Unary:
-    return Unary("not", a, BOOL) if op == "not" else Unary("neg", a, a.dtype)
+def _unary(op: str, a: tile.Expr) -> tile.Unary:
+    return tile.Unary("not", a, BOOL) if op == "not" else tile.Unary("neg", a, a.dtype)
 
 
-def _binary(op: BinaryOp, a: Expr, b: Expr) -> Binary:
-    return Binary(op, a, b, BOOL if op in COMPARISONS or op in ("and", "or") else a.dtype)
+def _binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Binary:
+    return tile.Binary(op, a, b, BOOL if op in tile.COMPARISONS or op in ("and", "or") else a.dtype)

@@ -9,36 +9,7 @@ from collections.abc import Callable, Iterator
 from math import isfinite
 from typing import assert_never
 
-from tilec.ir.tile import (
-    Attr,
-    Binary,
-    Bind,
-    Break,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Extent,
-    For,
-    If,
-    Kernel,
-    Load,
-    LoopLayout,
-    Parallel,
-    Placement,
-    Print,
-    Raster,
-    Region,
-    Select,
-    Stmt,
-    Store,
-    TileOp,
-    Unary,
-    Var,
-    While,
-    Wishes,
-)
+from tilec.ir import tile
 from tilec.ir.types import BOOL, FLOAT32, INT32
 
 SYMBOLS = {
@@ -57,16 +28,16 @@ _NOT = 3
 _NEGATE = 11
 
 
-Note = Callable[[Stmt], str]
+Note = Callable[[tile.Stmt], str]
 """What to say in a comment beside a statement; an empty text for nothing."""
 
 
-def print_kernel(kernel: Kernel, *, note: Note | None = None) -> str:
+def print_kernel(kernel: tile.Kernel, *, note: Note | None = None) -> str:
     """A kernel as text, with comments where `note` has one."""
     return "\n".join(_kernel(kernel, note)) + "\n"
 
 
-def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
+def _kernel(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
     params = ", ".join(p.name for p in kernel.params)
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     block = ", ".join(f"{var.name} < {show_extent(extent)}" for var, extent in grid)
@@ -92,28 +63,28 @@ def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
         yield from _stmt(stmt, "  ", note)
 
 
-def _raster(raster: Raster) -> str:
+def _raster(raster: tile.Raster) -> str:
     return f"panels({raster.panel}, {'rows' if raster.by_rows else 'columns'})" if raster.panel else "none"
 
 
-def _declaration(param: Buffer | Var) -> str:
-    if isinstance(param, Var):
+def _declaration(param: tile.Buffer | tile.Var) -> str:
+    if isinstance(param, tile.Var):
         return f"scalar {param.name}: {param.dtype}"
     return f"{param.scope} {show_declared(param)}"
 
 
-def show_declared(buffer: Buffer) -> str:
+def show_declared(buffer: tile.Buffer) -> str:
     """`A: float16[m, 64]`."""
     shape = f"{buffer.name}: {buffer.dtype}[{', '.join(map(show_extent, buffer.extents))}]"
     return shape if buffer.strides is None else f"{shape}, strides ({', '.join(map(show_extent, buffer.strides))})"
 
 
-def show_extent(extent: Extent) -> str:
+def show_extent(extent: tile.Extent) -> str:
     """A size as tile IR's text has it: a number, or an expression of sizes known at launch."""
     return str(extent) if isinstance(extent, int) else show_expr(extent)
 
 
-def _stmt(stmt: Stmt, indent: str, note: Note | None) -> Iterator[str]:
+def _stmt(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
     first, nested = _parts(stmt)
     said = note(stmt) if note is not None else ""
     yield f"{indent}{first}  # {said}" if said else f"{indent}{first}"
@@ -124,33 +95,33 @@ def _stmt(stmt: Stmt, indent: str, note: Note | None) -> Iterator[str]:
             yield from _stmt(inner, f"{indent}  ", note)
 
 
-def _parts(stmt: Stmt) -> tuple[str, tuple[tuple[str, tuple[Stmt, ...]], ...]]:
+def _parts(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.Stmt, ...]], ...]]:
     """The line of a statement, and the statement lists below it, each with what stands above it."""
     match stmt:
-        case TileOp():
+        case tile.TileOp():
             return show_tile_op(stmt), ()
-        case Store():
+        case tile.Store():
             return show_store(stmt), ()
-        case Print(text=text, values=values):
+        case tile.Print(text=text, values=values):
             return f"print {', '.join([_attr(text), *map(show_expr, values)])}", ()
-        case Bind(var=var, value=value):
+        case tile.Bind(var=var, value=value):
             return f"{var.name}: {var.dtype} = {show_expr(value)}", ()
-        case Parallel(body=body):
+        case tile.Parallel(body=body):
             return _parallel(stmt), (("", body),)
-        case For(body=body):
+        case tile.For(body=body):
             return _for(stmt), (("", body),)
-        case If(condition=condition, then=then, orelse=orelse):
+        case tile.If(condition=condition, then=then, orelse=orelse):
             nested = ("", then or ()), ("else:", orelse)
             return f"if {show_expr(condition)}:", nested if orelse else nested[:1]
-        case While(condition=condition, body=body):
+        case tile.While(condition=condition, body=body):
             return f"while {show_expr(condition)}:", (("", body),)
-        case Break():
+        case tile.Break():
             return "break", ()
         case _:
             assert_never(stmt)
 
 
-def _parallel(nest: Parallel) -> str:
+def _parallel(nest: tile.Parallel) -> str:
     parts = [str(extent) for extent in nest.extents]
     if nest.width is not None:
         parts.append(f"width={nest.width}")
@@ -161,26 +132,26 @@ def _parallel(nest: Parallel) -> str:
     return f"for {_names(nest.vars)} in parallel({', '.join(parts)}):"
 
 
-def _pinned(layout: LoopLayout | Placement | int) -> str:
+def _pinned(layout: tile.LoopLayout | tile.Placement | int) -> str:
     if isinstance(layout, int):
         return f"swizzle({layout})"
-    if isinstance(layout, Placement):
+    if isinstance(layout, tile.Placement):
         place = f"lambda {_names(layout.vars)}: {show_expr(layout.place)}"
         return f"placement({list(layout.shape)}, {layout.size}, {place})"
     return _layout(layout)
 
 
-def _layout(layout: LoopLayout) -> str:
+def _layout(layout: tile.LoopLayout) -> str:
     pair = f"({show_expr(layout.thread)}, {show_expr(layout.index) if layout.index is not None else None})"
     copies = f", {layout.copies}" if layout.copies > 1 else ""
     return f"fragment({list(layout.shape)}, lambda {_names(layout.vars)}: {pair}{copies})"
 
 
-def _names(variables: tuple[Var, ...]) -> str:
+def _names(variables: tuple[tile.Var, ...]) -> str:
     return ", ".join(v.name for v in variables)
 
 
-def _for(loop: For) -> str:
+def _for(loop: tile.For) -> str:
     parts = [show_expr(loop.start), show_expr(loop.stop)]
     if loop.step != 1:
         parts.append(str(loop.step))
@@ -201,7 +172,7 @@ def _for(loop: For) -> str:
     return f"for {loop.var.name} in {loop.kind}({', '.join(parts)}):"
 
 
-def _wishes(wishes: Wishes) -> dict[str, list[bool] | list[int] | list[list[int]]]:
+def _wishes(wishes: tile.Wishes) -> dict[str, list[bool] | list[int] | list[list[int]]]:
     said: dict[str, list[bool] | list[int] | list[list[int]]] = {}
     if wishes.asynchronous is not None:
         said["asynchronous"] = list(wishes.asynchronous)
@@ -212,7 +183,7 @@ def _wishes(wishes: Wishes) -> dict[str, list[bool] | list[int] | list[list[int]
     return said
 
 
-def show_store(store: Store) -> str:
+def show_store(store: tile.Store) -> str:
     """`C[i] = x`, or `old: float32 = atomic_add C[i], x, acquire`. A load shows no value: it stores none."""
     element = f"{store.buffer.name}[{', '.join(map(show_expr, store.indices))}]"
     if store.atomic is None:
@@ -223,17 +194,17 @@ def show_store(store: Store) -> str:
     return f"{named}atomic_{store.atomic} {element}{value}{order}"
 
 
-def show_tile_op(op: TileOp) -> str:
+def show_tile_op(op: tile.TileOp) -> str:
     """`gemm A_s[:, :], B_s[:, :], C_l[:, :], clear_accum=False, …`."""
     parts = [show_region(r) for r in op.regions]
     parts += [f"{key}={_attr(value)}" for key, value in op.attributes]
     return f"{op.name} {', '.join(parts)}".rstrip()
 
 
-def _attr(value: Attr) -> str:
+def _attr(value: tile.Attr) -> str:
     """A plain value as Python writes it; the constant of an expression always names its type, to tell the two apart."""
     match value:
-        case Const():
+        case tile.Const():
             return _typed(value)
         case str():
             return repr(value).replace("#", r"\x23").replace("%", r"\x25")  # no comment, no name
@@ -245,65 +216,65 @@ def _attr(value: Attr) -> str:
             return show_expr(value)
 
 
-def _typed(const: Const) -> str:
+def _typed(const: tile.Const) -> str:
     is_number = not isinstance(const.value, float) or isfinite(const.value)
     return f"{const.dtype}({const.value})" if is_number else f"{const.dtype}('{const.value}')"
 
 
-def show_region(region: Region) -> str:
+def show_region(region: tile.Region) -> str:
     """`A[by * 128:+128, 0:+64]`; a dimension taken whole is `:`, an index without extent stands alone."""
     dims = zip(region.start, region.extent, region.buffer.extents, strict=True)
     return f"{region.buffer.name}[{', '.join(_dimension(*d) for d in dims)}]"
 
 
-def _dimension(start: Expr, extent: int, size: Extent) -> str:
-    if extent == size and start == Const(0, INT32):
+def _dimension(start: tile.Expr, extent: int, size: tile.Extent) -> str:
+    if extent == size and start == tile.Const(0, INT32):
         return ":"
     return show_expr(start) if extent == 1 else f"{show_expr(start)}:+{extent}"
 
 
-def show_expr(expr: Expr) -> str:
+def show_expr(expr: tile.Expr) -> str:
     """An expression as Python would write it. Constants name their type, unless it is int32, float32 or bool; calls,
     as `reinterpret[int32](x)`, where it is not their first argument's."""
     return _expr(expr)[0]
 
 
-def _expr(expr: Expr) -> tuple[str, int]:
+def _expr(expr: tile.Expr) -> tuple[str, int]:
     """The text, and how tightly its outermost operator binds."""
     atom = 12
     match expr:
-        case Const(value=value, dtype=dtype):
+        case tile.Const(value=value, dtype=dtype):
             is_plain = type(value) is _PLAIN.get(dtype) and isfinite(value)
             return (str(value) if is_plain else _typed(expr)), atom
-        case Var(name=name):
+        case tile.Var(name=name):
             return name, atom
-        case Unary(op="neg", a=Const() as a):
+        case tile.Unary(op="neg", a=tile.Const() as a):
             return f"neg({show_expr(a)})", atom  # -1 is a constant
-        case Unary(op=op, a=a):
+        case tile.Unary(op=op, a=a):
             binds = _NOT if op == "not" else _NEGATE
             return f"{'not ' if op == 'not' else '-'}{_inside(a, binds)}", binds
-        case Binary(op="min" | "max" as op, a=a, b=b):
+        case tile.Binary(op="min" | "max" as op, a=a, b=b):
             return f"{op}({show_expr(a)}, {show_expr(b)})", atom
-        case Binary(op=op, a=a, b=b):
+        case tile.Binary(op=op, a=a, b=b):
             symbol, binds = SYMBOLS[op]
             # Comparisons chain in Python, so neither side may be one.
             left = binds + 1 if symbol in ("<", "<=", ">", ">=", "==", "!=") else binds
             return f"{_inside(a, left)} {symbol} {_inside(b, binds + 1)}", binds
-        case Call(fn=fn, args=args, dtype=dtype):
+        case tile.Call(fn=fn, args=args, dtype=dtype):
             named = "" if args and args[0].dtype == dtype else f"[{dtype}]"
             return f"{fn}{named}({', '.join(map(show_expr, args))})", atom
-        case Cast(a=Const(dtype=own) as a, dtype=dtype) if own in _PLAIN:
+        case tile.Cast(a=tile.Const(dtype=own) as a, dtype=dtype) if own in _PLAIN:
             return f"cast({show_expr(a)}, {dtype})", atom  # float16(1.0) is a constant
-        case Cast(a=a, dtype=dtype):
+        case tile.Cast(a=a, dtype=dtype):
             return f"{dtype}({show_expr(a)})", atom
-        case Select(condition=condition, then=then, orelse=orelse):
+        case tile.Select(condition=condition, then=then, orelse=orelse):
             return f"select({show_expr(condition)}, {show_expr(then)}, {show_expr(orelse)})", atom
-        case Load(buffer=buffer, indices=indices):
+        case tile.Load(buffer=buffer, indices=indices):
             return f"{buffer.name}[{', '.join(map(show_expr, indices))}]", atom
         case _:
             assert_never(expr)
 
 
-def _inside(expr: Expr, at_least: int) -> str:
+def _inside(expr: tile.Expr, at_least: int) -> str:
     text, binds = _expr(expr)
     return text if binds >= at_least else f"({text})"

@@ -26,37 +26,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, groups_of
 from tilec.ir.text import show_expr
-from tilec.ir.tile import (
-    COMPARISONS,
-    THREAD,
-    Binary,
-    Bind,
-    Break,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Extent,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Placement,
-    Print,
-    Region,
-    Select,
-    Stmt,
-    Store,
-    TileOp,
-    Unary,
-    Var,
-    While,
-    children,
-)
 from tilec.ir.types import BOOL, INT32, UINT64
 from tilec.ir.verify_calls import wrong_call, wrong_constant
 from tilec.support.source import Span
@@ -72,18 +44,18 @@ MOST_THREADS = 1024
 """CUDA programming guide, table of technical specifications: maximum dimensions of a grid, threads of a block."""
 
 
-def _size(extent: Extent) -> int:
+def _size(extent: tile.Extent) -> int:
     return extent if isinstance(extent, int) else MOST
 
 
-def verify_tile(kernel: Kernel, *, as_launched: bool = False) -> Iterator[str]:
+def verify_tile(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[str]:
     """Every broken promise, in words. `as_launched`: of a kernel with the grid that is launched, which may walk through
     its tiles in a loop over what the machine hands out."""
     for span, said in tile_violations(kernel, as_launched=as_launched):
         yield said if span == kernel.span else f"line {span.line}: {said}"
 
 
-def tile_violations(kernel: Kernel, *, as_launched: bool = False) -> Iterator[tuple[Span, str]]:
+def tile_violations(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[tuple[Span, str]]:
     """Every broken promise, with its place."""
     checker = _Checker(kernel, as_launched)
     for said in (*_launch(kernel), *checker.declarations(kernel)):
@@ -91,7 +63,7 @@ def tile_violations(kernel: Kernel, *, as_launched: bool = False) -> Iterator[tu
     yield from checker.body(kernel.body, in_parallel=False)
 
 
-def _launch(kernel: Kernel) -> Iterator[str]:
+def _launch(kernel: tile.Kernel) -> Iterator[str]:
     if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
         yield f"{len(kernel.grid)} grid extents for {len(kernel.block_vars)} block variables"
     if any(isinstance(e, int) and not 1 <= e <= most for e, most in zip(kernel.grid, MOST_BLOCKS, strict=False)):
@@ -104,22 +76,22 @@ def _launch(kernel: Kernel) -> Iterator[str]:
 
 
 class _Checker:
-    def __init__(self, kernel: Kernel, as_launched: bool) -> None:
+    def __init__(self, kernel: tile.Kernel, as_launched: bool) -> None:
         self.names: set[str] = set()
         self.as_launched = as_launched
         self.threads = kernel.threads
         self.groups = -(-kernel.threads // WARPGROUP_THREADS)
-        self.visible: set[Var] = {THREAD}
-        self.buffers: set[Buffer] = set()
+        self.visible: set[tile.Var] = {tile.THREAD}
+        self.buffers: set[tile.Buffer] = set()
 
-    def declarations(self, kernel: Kernel) -> Iterator[Said]:
+    def declarations(self, kernel: tile.Kernel) -> Iterator[Said]:
         for param in kernel.params:
             yield from self._declared(param)
-            if isinstance(param, Buffer) and param.scope != "global":
+            if isinstance(param, tile.Buffer) and param.scope != "global":
                 yield f"parameter {param.name} is not in global memory"
         for buffer in kernel.buffers:
             yield from self._declared(buffer)
-        tensors = [p for p in kernel.params if isinstance(p, Buffer)]
+        tensors = [p for p in kernel.params if isinstance(p, tile.Buffer)]
         for tensor in tensors:
             if tensor.strides is not None and (len(tensor.strides) != len(tensor.extents) or tensor.strides[-1] != 1):
                 yield f"{tensor.name} has strides {tensor.strides}"
@@ -131,7 +103,7 @@ class _Checker:
         for var in kernel.block_vars:
             yield from self._declare(var)
         for pinned in kernel.layouts:
-            wanted = "shared" if isinstance(pinned.layout, int | Placement) else "fragment"
+            wanted = "shared" if isinstance(pinned.layout, int | tile.Placement) else "fragment"
             if pinned.buffer not in kernel.buffers or pinned.buffer.scope != wanted:
                 yield f"the layout of {pinned.buffer.name} is not that of a tile of its kind"
         for cut in kernel.subtiles:
@@ -142,16 +114,16 @@ class _Checker:
         if len({pinned.buffer for pinned in kernel.layouts}) != len(kernel.layouts):
             yield "a tile is given two layouts"
 
-    def _declared(self, what: Buffer | Var) -> Iterator[Said]:
+    def _declared(self, what: tile.Buffer | tile.Var) -> Iterator[Said]:
         """With the place of a buffer's declaration; a variable has none."""
         for said in self._declare(what):
-            yield (what.span, said) if isinstance(what, Buffer) else said
+            yield (what.span, said) if isinstance(what, tile.Buffer) else said
 
-    def _declare(self, what: Buffer | Var) -> Iterator[str]:
+    def _declare(self, what: tile.Buffer | tile.Var) -> Iterator[str]:
         if what.name in self.names:
             yield f"the name {what.name} is taken twice"
         self.names.add(what.name)
-        if isinstance(what, Var):
+        if isinstance(what, tile.Var):
             self.visible.add(what)
             return
         self.buffers.add(what)
@@ -165,22 +137,22 @@ class _Checker:
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
-    def body(self, body: tuple[Stmt, ...], in_parallel: bool) -> Iterator[tuple[Span, str]]:
+    def body(self, body: tuple[tile.Stmt, ...], in_parallel: bool) -> Iterator[tuple[Span, str]]:
         before = set(self.visible)
         for stmt in body:
             for said in self._stmt(stmt, in_parallel):
                 yield (stmt.span, said) if isinstance(said, str) else said
         self.visible = before
 
-    def _stmt(self, stmt: Stmt, in_parallel: bool) -> Iterator[Said]:
-        if in_parallel and isinstance(stmt, TileOp | For | While | Break | Parallel):
-            yield f"a {'TileOp' if isinstance(stmt, TileOp) else type(stmt).__name__} stands inside Parallel"
+    def _stmt(self, stmt: tile.Stmt, in_parallel: bool) -> Iterator[Said]:
+        if in_parallel and isinstance(stmt, tile.TileOp | tile.For | tile.While | tile.Break | tile.Parallel):
+            yield f"a {'TileOp' if isinstance(stmt, tile.TileOp) else type(stmt).__name__} stands inside Parallel"
         match stmt:
-            case TileOp(regions=regions):
+            case tile.TileOp(regions=regions):
                 yield from self._tile_op(stmt, regions)
                 for value in stmt.expressions:
                     yield from self.expr(value)
-            case Store(buffer=buffer, indices=indices, value=value):
+            case tile.Store(buffer=buffer, indices=indices, value=value):
                 if not in_parallel:
                     yield f"a store to {buffer.name} stands outside Parallel"
                 yield from self._access(buffer, indices)
@@ -192,25 +164,25 @@ class _Checker:
                     if stmt.atomic is None or stmt.previous.dtype != buffer.dtype:
                         yield f"{stmt.previous.name} cannot be what {buffer.name} held"
                     yield from self._declare(stmt.previous)
-            case Print(values=values):
+            case tile.Print(values=values):
                 if not in_parallel:
                     yield "a print stands outside Parallel"
                 for value in values:
                     yield from self.expr(value)
                     if value.dtype.bits < 32:
                         yield f"{show_expr(value)}, which is printed, is {value.dtype}"
-            case Bind(var=var, value=value):
+            case tile.Bind(var=var, value=value):
                 yield from self.expr(value)
                 if var.dtype != value.dtype:
                     yield f"{var.name} is {var.dtype}, its value is {value.dtype}"
                 yield from self._declare(var)
-            case Parallel(vars=variables, extents=extents, body=body):
+            case tile.Parallel(vars=variables, extents=extents, body=body):
                 if len(variables) != len(extents) or not extents or any(not 1 <= e <= MOST for e in extents):
                     yield f"{len(variables)} parallel variables for extents {extents}"
                 elif stmt.is_per_thread and extents[0] != self.threads:
                     yield f"a nest of every thread has {extents[0]} of them"
                 yield from self._nested(body, variables, True)
-            case For(start=start, stop=stop, var=var, body=body):
+            case tile.For(start=start, stop=stop, var=var, body=body):
                 yield from self.expr(start)
                 yield from self.expr(stop)
                 yield from _loop(stmt)
@@ -218,7 +190,7 @@ class _Checker:
                     yield f"the values of {var.name} are handed out, which no kernel says"
                 yield from _last(body, stmt.kind == "serial")
                 yield from self._nested(body, (var,), in_parallel)
-            case If(condition=condition, then=then, orelse=orelse):
+            case tile.If(condition=condition, then=then, orelse=orelse):
                 threads, groups = self.threads, groups_of(stmt)
                 if groups is None:  # which has no other operands than numbers and WARPGROUP
                     yield from self.expr(condition)
@@ -230,26 +202,28 @@ class _Checker:
                 yield from self.body(then, in_parallel)
                 self.threads = threads
                 yield from self.body(orelse, in_parallel)
-            case While(condition=condition, body=body):
+            case tile.While(condition=condition, body=body):
                 yield from self.expr(condition)
                 if condition.dtype != BOOL:
                     yield f"the condition {show_expr(condition)} is {condition.dtype}"
                 yield from _last(body, True)
                 yield from self.body(body, in_parallel)
-            case Break():
+            case tile.Break():
                 return
             case _:
                 assert_never(stmt)
 
-    def _nested(self, body: tuple[Stmt, ...], variables: tuple[Var, ...], in_parallel: bool) -> Iterator[Said]:
+    def _nested(
+        self, body: tuple[tile.Stmt, ...], variables: tuple[tile.Var, ...], in_parallel: bool
+    ) -> Iterator[Said]:
         before = set(self.visible)
         for var in variables:
-            if var != THREAD:  # every thread has had its index before
+            if var != tile.THREAD:  # every thread has had its index before
                 yield from self._declare(var)
         yield from self.body(body, in_parallel)
         self.visible = before
 
-    def _tile_op(self, op: TileOp, regions: tuple[Region, ...]) -> Iterator[str]:
+    def _tile_op(self, op: tile.TileOp, regions: tuple[tile.Region, ...]) -> Iterator[str]:
         for region in regions:
             yield from self._access(region.buffer, region.start)
             if len(region.extent) != len(region.buffer.extents):
@@ -259,46 +233,46 @@ class _Checker:
             for start, extent, size in zip(region.start, region.extent, region.buffer.extents, strict=True):
                 if extent < 1 or (is_tile and isinstance(size, int) and extent > size):
                     yield f"a region of {region.buffer.name} has extent {extent} in a dimension of {size}"
-                elif is_tile and isinstance(start, Const) and not 0 <= start.value <= _size(size) - extent:
+                elif is_tile and isinstance(start, tile.Const) and not 0 <= start.value <= _size(size) - extent:
                     yield f"a region of {region.buffer.name} covers {start.value}:+{extent} in a dimension of {size}"
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
-    def expr(self, expr: Expr) -> Iterator[str]:
-        for child in children(expr):
+    def expr(self, expr: tile.Expr) -> Iterator[str]:
+        for child in tile.children(expr):
             yield from self.expr(child)
         match expr:
-            case Const():
+            case tile.Const():
                 if said := wrong_constant(expr):
                     yield said
-            case Cast():
+            case tile.Cast():
                 return
-            case Var(name=name):
+            case tile.Var(name=name):
                 if expr not in self.visible:
                     yield f"{name} is not visible"
-            case Load(buffer=buffer, indices=indices):
+            case tile.Load(buffer=buffer, indices=indices):
                 yield from self._indices(buffer, indices)
                 yield from _element(buffer)
-            case Unary(op=op, a=a, dtype=dtype):
+            case tile.Unary(op=op, a=a, dtype=dtype):
                 if a.dtype != dtype or (op == "not") != (dtype == BOOL):
                     yield f"{show_expr(expr)} is {dtype} of {a.dtype}"
-            case Binary():
+            case tile.Binary():
                 yield from _binary(expr)
-            case Call():
+            case tile.Call():
                 if said := wrong_call(expr):
                     yield said
-            case Select(condition=condition, then=then, orelse=orelse, dtype=dtype):
+            case tile.Select(condition=condition, then=then, orelse=orelse, dtype=dtype):
                 if condition.dtype != BOOL or then.dtype != dtype or orelse.dtype != dtype:
                     yield f"{show_expr(expr)} is {dtype} of {condition.dtype}, {then.dtype}, {orelse.dtype}"
             case _:
                 assert_never(expr)
 
-    def _access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Iterator[str]:
+    def _access(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Iterator[str]:
         for index in indices:
             yield from self.expr(index)
         yield from self._indices(buffer, indices)
 
-    def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Iterator[str]:
+    def _indices(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Iterator[str]:
         if buffer not in self.buffers:
             yield f"{buffer.name} is not declared"
         if len(indices) != len(buffer.extents):
@@ -308,16 +282,16 @@ class _Checker:
                 yield f"the index {show_expr(index)} is {index.dtype}"
 
 
-def _element(buffer: Buffer) -> Iterator[str]:
+def _element(buffer: tile.Buffer) -> Iterator[str]:
     """Threads reach what lies in tensor memory by copies of whole rows alone."""
     if buffer.scope == "tmem":
         yield f"an element of {buffer.name}, which is in tensor memory"
 
 
-def _binary(expr: Binary) -> Iterator[str]:
+def _binary(expr: tile.Binary) -> Iterator[str]:
     a, b, dtype = expr.a.dtype, expr.b.dtype, expr.dtype
     logical = expr.op in ("and", "or")
-    wanted = BOOL if logical or expr.op in COMPARISONS else a
+    wanted = BOOL if logical or expr.op in tile.COMPARISONS else a
     if a != b or dtype != wanted or (logical and a != BOOL):
         yield f"{show_expr(expr)} is {dtype} of {a} and {b}"
     if expr.op == "div" and not dtype.is_float:
@@ -326,18 +300,18 @@ def _binary(expr: Binary) -> Iterator[str]:
         yield f"{show_expr(expr)} needs integers"
 
 
-def _last(body: tuple[Stmt, ...], allowed: bool) -> Iterator[tuple[Span, str]]:
+def _last(body: tuple[tile.Stmt, ...], allowed: bool) -> Iterator[tuple[Span, str]]:
     """Breaks stand where the trip ends: `allowed` for the last statement alone."""
     for place, stmt in enumerate(body):
         ends = allowed and place == len(body) - 1
-        if isinstance(stmt, Break) and not ends:
+        if isinstance(stmt, tile.Break) and not ends:
             yield stmt.span, "something follows a break, or its loop cannot be left"
-        elif isinstance(stmt, If):
+        elif isinstance(stmt, tile.If):
             yield from _last(stmt.then, ends)
             yield from _last(stmt.orelse, ends)
 
 
-def _loop(loop: For) -> Iterator[str]:
+def _loop(loop: tile.For) -> Iterator[str]:
     if not 1 <= loop.step <= MOST:
         yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
@@ -358,7 +332,7 @@ def _loop(loop: For) -> Iterator[str]:
     yield from _wishes(loop)
 
 
-def _wishes(loop: For) -> Iterator[str]:
+def _wishes(loop: tile.For) -> Iterator[str]:
     """One entry for each statement that has a stage, if they are given."""
     if (wished := loop.wishes) is None:
         return

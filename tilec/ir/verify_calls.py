@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Callable
 
+from tilec.ir import tile
 from tilec.ir.text import show_expr
-from tilec.ir.tile import BIT_COUNTS, INTEGER_CALLS, PHASE_DONE, Call, Const, Load
 from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, UINT64, DType
 
 _UNARY = frozenset(
@@ -31,7 +31,7 @@ _VOTES = {
 _MATCHES = ("match_any", "match_all")
 
 
-def wrong_call(call: Call) -> str | None:
+def wrong_call(call: tile.Call) -> str | None:
     """What is wrong with a call of which the operands are right; None if nothing is."""
     fn, types = call.fn, tuple(a.dtype for a in call.args)
     fits = _check(fn)
@@ -42,14 +42,14 @@ def wrong_call(call: Call) -> str | None:
     return f"{show_expr(call)} is {call.dtype} of {', '.join(map(str, types))}"
 
 
-def _check(fn: str) -> Callable[[Call, tuple[DType, ...]], bool] | None:
+def _check(fn: str) -> Callable[[tile.Call, tuple[DType, ...]], bool] | None:
     if fn == "reinterpret":
         return lambda call, types: [t.bits for t in types] == [call.dtype.bits]
-    if fn in BIT_COUNTS:
+    if fn in tile.BIT_COUNTS:
         return lambda call, types: call.dtype == INT32 and len(types) == 1 and types[0] in (UINT32, UINT64)
-    if fn in INTEGER_CALLS:
-        return lambda call, types: (types, call.dtype) == INTEGER_CALLS[fn]
-    if fn == PHASE_DONE:
+    if fn in tile.INTEGER_CALLS:
+        return lambda call, types: (types, call.dtype) == tile.INTEGER_CALLS[fn]
+    if fn == tile.PHASE_DONE:
         return _is_phase
     if fn in _SHUFFLES:
         return _is_shuffle
@@ -73,28 +73,28 @@ def _check(fn: str) -> Callable[[Call, tuple[DType, ...]], bool] | None:
     return (lambda call, types: types == (call.dtype,) * count and call.dtype.is_float) if count else None
 
 
-def _is_phase(call: Call, types: tuple[DType, ...]) -> bool:
+def _is_phase(call: tile.Call, types: tuple[DType, ...]) -> bool:
     at = call.args[0] if call.args else None
-    return call.dtype == BOOL and isinstance(at, Load) and at.buffer.scope == "barrier" and types[1:] == (INT32,)
+    return call.dtype == BOOL and isinstance(at, tile.Load) and at.buffer.scope == "barrier" and types[1:] == (INT32,)
 
 
-def _is_fold(call: Call, types: tuple[DType, ...]) -> bool:
+def _is_fold(call: tile.Call, types: tuple[DType, ...]) -> bool:
     is_bitwise = call.fn in ("warp_and", "warp_or")
     return types == (call.dtype,) and call.dtype.bits == 32 and not (is_bitwise and call.dtype.is_float)
 
 
-def _is_match(call: Call, types: tuple[DType, ...]) -> bool:
+def _is_match(call: tile.Call, types: tuple[DType, ...]) -> bool:
     return call.dtype == UINT32 and len(types) == 1 and types[0].bits in (32, 64) and not types[0].is_float
 
 
-def _is_shuffle(call: Call, types: tuple[DType, ...]) -> bool:
+def _is_shuffle(call: tile.Call, types: tuple[DType, ...]) -> bool:
     if len(types) != 3 or types[0] != call.dtype or types[0].bits != 32 or types[1:] != (INT32, INT32):
         return False
     width = call.args[2]
-    return isinstance(width, Const) and width.value in (2, 4, 8, 16, 32)
+    return isinstance(width, tile.Const) and width.value in (2, 4, 8, 16, 32)
 
 
-def wrong_constant(const: Const) -> str | None:
+def wrong_constant(const: tile.Const) -> str | None:
     """What is wrong with a constant; None if its type holds its value."""
     value, dtype = const.value, const.dtype
     if dtype == BOOL or dtype.is_float:

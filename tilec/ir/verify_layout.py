@@ -19,29 +19,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 
+from tilec.ir import tile
 from tilec.ir.layout import Axis, Fragment, SharedLayout
 from tilec.ir.placement import places
-from tilec.ir.tile import (
-    THREAD,
-    Binary,
-    Bind,
-    Buffer,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Print,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    While,
-    walk,
-    walk_expr,
-)
 
 SWIZZLES = (0, 32, 64, 128)
 CHUNK_BYTES = 16
@@ -50,10 +30,10 @@ REGISTERS = ("fragment", "local", "reducer")
 
 
 def layout_violations(
-    kernel: Kernel,
+    kernel: tile.Kernel,
     fragments: Mapping[str, Fragment],
     shared: Mapping[str, SharedLayout],
-    swept: Callable[[Parallel], Fragment],
+    swept: Callable[[tile.Parallel], Fragment],
 ) -> Iterator[str]:
     """Every broken promise, in words. `swept` says which thread runs which iterations of a nest."""
     for buffer in _touched(kernel):
@@ -69,44 +49,44 @@ def layout_violations(
                 yield f"{buffer.name} has no place in shared memory"
             else:
                 yield from _shared(buffer, place)
-    for nest in walk(kernel.body):
-        if isinstance(nest, Parallel):
+    for nest in tile.walk(kernel.body):
+        if isinstance(nest, tile.Parallel):
             for said in _nest(nest, swept(nest), fragments, kernel.threads):
                 yield f"line {nest.span.line}: {said}"
 
 
-def _touched(kernel: Kernel) -> dict[Buffer, None]:
+def _touched(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
     """The tiles that statements read and write, in the order of the text."""
-    found: dict[Buffer, None] = {}
-    for stmt in walk(kernel.body):
-        if isinstance(stmt, TileOp):
+    found: dict[tile.Buffer, None] = {}
+    for stmt in tile.walk(kernel.body):
+        if isinstance(stmt, tile.TileOp):
             found |= dict.fromkeys(region.buffer for region in stmt.regions)
-        if isinstance(stmt, Store):
+        if isinstance(stmt, tile.Store):
             found[stmt.buffer] = None
         for load in _loads(stmt):
             found[load.buffer] = None
     return found
 
 
-def _loads(stmt: Stmt) -> Iterator[Load]:
+def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
     """What a statement itself reads one element of."""
-    exprs: tuple[Expr, ...]
+    exprs: tuple[tile.Expr, ...]
     match stmt:
-        case TileOp(regions=regions):
+        case tile.TileOp(regions=regions):
             exprs = (*(start for region in regions for start in region.start), *stmt.expressions)
-        case Store(indices=indices, value=value):
+        case tile.Store(indices=indices, value=value):
             exprs = (*indices, value)
-        case Print(values=values):
+        case tile.Print(values=values):
             exprs = values
-        case Bind(value=value):
+        case tile.Bind(value=value):
             exprs = (value,)
-        case For(start=start, stop=stop):
+        case tile.For(start=start, stop=stop):
             exprs = (start, stop)
-        case If(condition=condition) | While(condition=condition):
+        case tile.If(condition=condition) | tile.While(condition=condition):
             exprs = (condition,)
         case _:
             exprs = ()
-    return (e for x in exprs for e in walk_expr(x) if isinstance(e, Load))
+    return (e for x in exprs for e in tile.walk_expr(x) if isinstance(e, tile.Load))
 
 
 # ---- registers -------------------------------------------------------------------------------------------------------
@@ -119,7 +99,7 @@ def _sums(axes: tuple[Axis, ...], dim: int) -> tuple[int, ...]:
     return tuple(map(sum, product(*steps)))
 
 
-def _fragment(buffer: Buffer, layout: Fragment, threads: int) -> Iterator[str]:
+def _fragment(buffer: tile.Buffer, layout: Fragment, threads: int) -> Iterator[str]:
     if layout.shape != buffer.shape:
         yield f"{buffer.name} is {buffer.shape}, its layout {layout.shape}"
     else:
@@ -147,7 +127,7 @@ def _digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> Iterato
 # ---- shared memory ---------------------------------------------------------------------------------------------------
 
 
-def _shared(buffer: Buffer, layout: SharedLayout) -> Iterator[str]:
+def _shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
     name = buffer.name
     if layout.shape != buffer.shape or layout.element_bytes * 8 != max(buffer.dtype.bits, 8):
         yield f"{name} is {buffer.dtype}{list(buffer.shape)}, its layout {layout.element_bytes} bytes × {layout.shape}"
@@ -176,16 +156,16 @@ def _shared(buffer: Buffer, layout: SharedLayout) -> Iterator[str]:
 # ---- nests -----------------------------------------------------------------------------------------------------------
 
 
-def _nest(nest: Parallel, layout: Fragment, fragments: Mapping[str, Fragment], threads: int) -> Iterator[str]:
+def _nest(nest: tile.Parallel, layout: Fragment, fragments: Mapping[str, Fragment], threads: int) -> Iterator[str]:
     extents = (threads, *nest.extents[1:]) if nest.is_per_thread else nest.extents
     if layout.shape != extents:
         yield f"a nest over {extents} is swept as {layout.shape}"
         return
     yield from (f"the nest: {said}" for said in _digits(layout, extents, threads))
-    seen: set[tuple[Buffer, tuple[Expr, ...]]] = set()
-    for stmt in walk(nest.body):
+    seen: set[tuple[tile.Buffer, tuple[tile.Expr, ...]]] = set()
+    for stmt in tile.walk(nest.body):
         uses = [(load.buffer, load.indices) for load in _loads(stmt)]
-        if isinstance(stmt, Store) and stmt.atomic is None:
+        if isinstance(stmt, tile.Store) and stmt.atomic is None:
             uses.append((stmt.buffer, stmt.indices))
         for buffer, indices in uses:
             if buffer.scope == "fragment" and buffer.name in fragments and (buffer, indices) not in seen:
@@ -193,17 +173,19 @@ def _nest(nest: Parallel, layout: Fragment, fragments: Mapping[str, Fragment], t
                 yield from _own(buffer, indices, nest, layout, fragments[buffer.name])
 
 
-def _own(buffer: Buffer, indices: tuple[Expr, ...], nest: Parallel, layout: Fragment, held: Fragment) -> Iterator[str]:
+def _own(
+    buffer: tile.Buffer, indices: tuple[tile.Expr, ...], nest: tile.Parallel, layout: Fragment, held: Fragment
+) -> Iterator[str]:
     """Promise 5, of one use. An index that is more than a variable, or the number of its group, says nothing."""
     for dim, index in enumerate(indices):
         match index:
-            case Var():
+            case tile.Var():
                 var, by = index, 1
-            case Binary(op="floordiv", a=Var() as var, b=Const(value=number)):
+            case tile.Binary(op="floordiv", a=tile.Var() as var, b=tile.Const(value=number)):
                 by = int(number)
             case _:
                 return
-        if var not in nest.vars or var == THREAD:
+        if var not in nest.vars or var == tile.THREAD:
             return
         along = nest.vars.index(var)
         needed, mine = _sums(layout.registers, along), frozenset(_sums(held.registers, dim))

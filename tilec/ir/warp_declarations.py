@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
-from tilec.ir import warp
-from tilec.ir.tile import Bind, Buffer, Expr, If, Parallel, Print, Stmt, Store, Var, walk_expr
+from tilec.ir import tile, warp
 from tilec.ir.warp import Cursor, Operation, Program, Role
 from tilec.ir.warp_effects import name_of, own_effects
 from tilec.ir.warp_structure import partition
@@ -39,7 +38,7 @@ def declaration_violations(program: Program) -> Iterator[str]:
         for op in warp.walk(role.body):
             for said in (*_operands(op, role, program, known), *_structure(op)):
                 yield f"role {role.name}, line {op.span.line}: {name_of(op)} {said}"
-        visible = {p.name for p in program.params if isinstance(p, Var)} | {v.name for v in program.block_vars}
+        visible = {p.name for p in program.params if isinstance(p, tile.Var)} | {v.name for v in program.block_vars}
         yield from (f"role {role.name}, {said}" for said in _Scopes().body(role.body, visible))
 
 
@@ -99,9 +98,9 @@ def _cursors(program: Program) -> Iterator[str]:
 
 def _known(program: Program) -> frozenset[str]:
     """The names of all that has elements; of a barrier its phase."""
-    found = [p.name for p in program.params if isinstance(p, Buffer)]
-    found += [tile.buffer.name for tile in program.shared]
-    found += [tile.buffer.name for tile in program.tensor]
+    found = [p.name for p in program.params if isinstance(p, tile.Buffer)]
+    found += [shared_tile.buffer.name for shared_tile in program.shared]
+    found += [shared_tile.buffer.name for shared_tile in program.tensor]
     found += [buffer.name for buffer, _ in program.fragments]
     return frozenset((*found, *(barriers.name for barriers in program.barriers)))
 
@@ -138,7 +137,7 @@ def _structure(op: Operation) -> Iterator[str]:
 
 # ---- variables -------------------------------------------------------------------------------------------------------
 
-_EXPRESSIONS = get_args(Expr)
+_EXPRESSIONS = get_args(tile.Expr)
 
 
 class _Scopes:
@@ -187,11 +186,11 @@ def _used(op: Operation) -> set[str]:
 def _free(value: Any) -> set[str]:
     """The variables in whatever an operation consists of."""
     if isinstance(value, _EXPRESSIONS):
-        found = {e.name for e in walk_expr(value) if isinstance(e, Var)}
+        found = {e.name for e in tile.walk_expr(value) if isinstance(e, tile.Var)}
         return {name for name in found if not name.startswith(OF_THE_MACHINE)}
-    if isinstance(value, Parallel):
+    if isinstance(value, tile.Parallel):
         return _free_in_nest(value.body) - {var.name for var in value.vars}
-    if isinstance(value, Buffer | warp.TensorMap | warp.Following | warp.Phase):
+    if isinstance(value, tile.Buffer | warp.TensorMap | warp.Following | warp.Phase):
         return set()
     if isinstance(value, tuple):
         return set().union(*map(_free, value))
@@ -199,20 +198,20 @@ def _free(value: Any) -> set[str]:
     return set().union(*(_free(getattr(value, part.name)) for part in parts))
 
 
-def _free_in_nest(body: tuple[Stmt, ...]) -> set[str]:
+def _free_in_nest(body: tuple[tile.Stmt, ...]) -> set[str]:
     found: set[str] = set()
     own: set[str] = set()
     for stmt in body:
         match stmt:
-            case Store(indices=indices, value=value):
+            case tile.Store(indices=indices, value=value):
                 found |= _free((*indices, value)) - own
                 own |= {stmt.previous.name} if stmt.previous else set()
-            case Bind(var=var, value=value):
+            case tile.Bind(var=var, value=value):
                 found |= _free(value) - own
                 own.add(var.name)
-            case Print(values=values):
+            case tile.Print(values=values):
                 found |= _free(values) - own
-            case If(condition=condition, then=then, orelse=orelse):
+            case tile.If(condition=condition, then=then, orelse=orelse):
                 found |= (_free(condition) | _free_in_nest(then) | _free_in_nest(orelse)) - own
             case _:
                 pass

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from tilec.ir import warp
-from tilec.ir.tile import Bind, Load, Print, Store, walk as walk_tile, walk_expr
+from tilec.ir import tile, warp
 from tilec.ir.warp import Operation
 
 
@@ -24,7 +23,7 @@ def combined(op: Operation) -> set[str]:
     """Buffers that the operation touches by atomics alone."""
     if not isinstance(op, warp.Elementwise):
         return set()
-    stores = [s for s in walk_tile(op.nest.body) if isinstance(s, Store)]
+    stores = [s for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)]
     plain = {s.buffer.name for s in stores if s.atomic is None} | own_effects(op)[0]
     return {s.buffer.name for s in stores} - plain
 
@@ -48,12 +47,12 @@ def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]
         return set(), set(), None, set()
     match op:
         case warp.Elementwise(nest=nest):
-            stores = [s for s in walk_tile(nest.body) if isinstance(s, Store)]
+            stores = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store)]
             exprs = [e for s in stores for e in (s.value, *s.indices)]
-            exprs += [v for s in walk_tile(nest.body) for v in (getattr(s, "condition", None),) if v is not None]
-            exprs += [v for s in walk_tile(nest.body) if isinstance(s, Print) for v in s.values]
-            exprs += [s.value for s in walk_tile(nest.body) if isinstance(s, Bind)]
-            reads = {e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)}
+            exprs += [v for s in tile.walk(nest.body) for v in (getattr(s, "condition", None),) if v is not None]
+            exprs += [v for s in tile.walk(nest.body) if isinstance(s, tile.Print) for v in s.values]
+            exprs += [s.value for s in tile.walk(nest.body) if isinstance(s, tile.Bind)]
+            reads = {e.buffer.name for x in exprs for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
             return reads, {s.buffer.name for s in stores}, None, set()
         case warp.CpAsync(source=s, destination=into):
             return {s.buffer.name}, {into.buffer.name}, "cp.async", set()

@@ -7,19 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.layout import Fragment
 from tilec.ir.placement import NotArithmetic, evaluated
-from tilec.ir.tile import Buffer, Expr, Load, Stmt, Store, Var, integer, substitute, walk as walk_tile, walk_expr
 
-_Indices = tuple[Expr, ...]
+_Indices = tuple[tile.Expr, ...]
 SAMPLES = (0, 1, 1009, 4001)
 """Values of what is the same throughout a block: of the first such variable, and the next ones' by its multiples. What
 is apart only if such values differ, or differ by much, is not where all are 0 and where they are neighbours."""
 
 
 def keep_apart(
-    one: warp.Operation, other: warp.Operation, tensor: str, writes: tuple[bool, bool], fixed: tuple[Var, ...]
+    one: warp.Operation, other: warp.Operation, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
     """Whether no two threads reach one element, the first operation in one iteration of the loops around it and the
     second in another, each by reading or writing. `fixed` are the variables that the block never changes."""
@@ -32,11 +31,11 @@ def keep_apart(
 
 @lru_cache(maxsize=256)
 def _keep_apart(
-    one: warp.Elementwise, other: warp.Elementwise, tensor: str, writes: tuple[bool, bool], fixed: tuple[Var, ...]
+    one: warp.Elementwise, other: warp.Elementwise, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
     sides = [(op, indices, w) for op, w in zip((one, other), writes, strict=True) for indices in _of(op, tensor, w)]
     for sample in SAMPLES:
-        values: dict[Var, Expr] = {var: integer(sample * (n + 1)) for n, var in enumerate(fixed)}
+        values: dict[tile.Var, tile.Expr] = {var: tile.integer(sample * (n + 1)) for n, var in enumerate(fixed)}
         places = [(op, [_places(op, i, values) for i in indices], w) for op, indices, w in sides]
         known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
         reached: dict[tuple[int, ...], int] = {}
@@ -53,23 +52,23 @@ def _of(op: warp.Elementwise, tensor: str, write: bool) -> list[_Indices]:
     return [indices for _, indices in elements_of(op, tensor, write)]
 
 
-def elements_of(op: warp.Elementwise, tensor: str, write: bool) -> Iterator[tuple[Buffer, _Indices]]:
+def elements_of(op: warp.Elementwise, tensor: str, write: bool) -> Iterator[tuple[tile.Buffer, _Indices]]:
     """The elements of a tensor that each iteration of a nest writes, or reads."""
-    for stmt in walk_tile(op.nest.body):
-        reached = _loads(stmt) if not write else [stmt] if isinstance(stmt, Store) else []
+    for stmt in tile.walk(op.nest.body):
+        reached = _loads(stmt) if not write else [stmt] if isinstance(stmt, tile.Store) else []
         yield from ((access.buffer, access.indices) for access in reached if access.buffer.name == tensor)
 
 
-def _loads(stmt: Stmt) -> Iterator[Load]:
+def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
     parts = (getattr(stmt, key, None) for key in ("value", "condition"))
     exprs = [e for e in (*parts, *getattr(stmt, "values", ()), *getattr(stmt, "indices", ())) if e is not None]
-    yield from (e for expr in exprs for e in walk_expr(expr) if isinstance(e, Load))
+    yield from (e for expr in exprs for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
-def _places(op: warp.Elementwise, index: Expr, values: dict[Var, Expr]) -> list[int] | None:
+def _places(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]) -> list[int] | None:
     """The index in every iteration; None where it depends on more."""
     try:
-        return evaluated(substitute(index, values), op.nest.extents, op.nest.vars)
+        return evaluated(tile.substitute(index, values), op.nest.extents, op.nest.vars)
     except NotArithmetic:
         return None
 
@@ -77,8 +76,8 @@ def _places(op: warp.Elementwise, index: Expr, values: dict[Var, Expr]) -> list[
 def _threads(op: warp.Elementwise, write: bool) -> Iterable[tuple[int, int]]:
     """Each thread with the number of each of its iterations. Of several that have the same ones the first writes, and
     reads if no copies are kept."""
-    buffers = [s.buffer for s in walk_tile(op.nest.body) if isinstance(s, Store)]
-    buffers += [e.buffer for stmt in walk_tile(op.nest.body) for e in _loads(stmt)]
+    buffers = [s.buffer for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)]
+    buffers += [e.buffer for stmt in tile.walk(op.nest.body) for e in _loads(stmt)]
     first_only = write or not any(b.in_registers for b in buffers)
     for thread, iteration, is_copy in _iterations(op.layout, op.nest.extents):
         if not (first_only and is_copy):

@@ -8,9 +8,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.placement import NotArithmetic, evaluated
-from tilec.ir.tile import Buffer, Expr, Region, Store, Var, integer, substitute, walk as walk_tile, walk_expr
 from tilec.ir.warp_effects import effects
 from tilec.ir.warp_owners import SAMPLES, elements_of, keep_apart
 from tilec.ir.warp_run_state import Access, Range, Reached, RoleState
@@ -22,7 +21,7 @@ class Parts:
     one another's elements, `loops` are the variables of the outermost loops in which they do."""
 
     def __init__(self, program: warp.Program) -> None:
-        self.fixed = (*program.block_vars, *(p for p in program.params if isinstance(p, Var)))
+        self.fixed = (*program.block_vars, *(p for p in program.params if isinstance(p, tile.Var)))
         self.tensors = frozenset(_shared_by_threads(program, self.fixed))
         self.loops = frozenset(_loops_over(program, self.tensors)) if self.tensors else frozenset()
 
@@ -49,13 +48,13 @@ class Parts:
 @lru_cache(maxsize=1024)
 def _names(op: warp.Operation, tensor: str, write: bool) -> tuple[str, ...]:
     exprs = (index for _, indices, _, _ in _accesses(op, tensor, write) for index in indices)
-    return tuple(dict.fromkeys(e.name for expr in exprs for e in walk_expr(expr) if isinstance(e, Var)))
+    return tuple(dict.fromkeys(e.name for expr in exprs for e in tile.walk_expr(expr) if isinstance(e, tile.Var)))
 
 
-def _shared_by_threads(program: warp.Program, fixed: tuple[Var, ...]) -> Iterator[str]:
+def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> Iterator[str]:
     """The tensors that are read and written, or written by several operations, or by one whose iterations do not give
     each element to one thread."""
-    tensors = {p.name for p in program.params if isinstance(p, Buffer)}
+    tensors = {p.name for p in program.params if isinstance(p, tile.Buffer)}
     readers: set[str] = set()
     writers: dict[str, list[warp.Operation]] = {}
     for op in program.operations():
@@ -119,7 +118,7 @@ def _boxes(
     values: tuple[tuple[str, int], ...],
     tensor: str,
     write: bool,
-    fixed: tuple[Var, ...],
+    fixed: tuple[tile.Var, ...],
     sample: int,
 ) -> tuple[tuple[Range | None, ...], ...]:
     """Where each of its accesses begins and ends in each dimension; nothing where that is not so simple."""
@@ -131,13 +130,13 @@ def _boxes(
         box = []
         for index, extent in zip(indices, extents, strict=True):
             places = _places(index, known, over)
-            depends = frozenset(e for e in walk_expr(index) if isinstance(e, Var) and e in fixed)
+            depends = frozenset(e for e in tile.walk_expr(index) if isinstance(e, tile.Var) and e in fixed)
             box.append(None if places is None else (min(places), max(places) + extent - 1, depends))
         found.append(tuple(box))
     return tuple(found)
 
 
-_Access = tuple[Buffer, Sequence[Expr], Sequence[int], Mapping[Var, int]]
+_Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Var, int]]
 
 
 def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
@@ -145,14 +144,14 @@ def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]
     if tensor in warp.scalar_reads(op):
         return
     match op:
-        case warp.CpAsync(source=Region(buffer=buffer, start=start, extent=extent)) if buffer.name == tensor:
+        case warp.CpAsync(source=tile.Region(buffer=buffer, start=start, extent=extent)) if buffer.name == tensor:
             yield buffer, start, extent, {}
         case warp.CpAsync(source=warp.Gather(buffer=buffer) as gather, destination=into) if buffer.name == tensor:
             if len(gather.variables) == len(into.extent):
                 over = dict(zip(gather.variables, into.extent, strict=True))
                 yield buffer, gather.indices, (1,) * len(gather.indices), over
         case warp.Elementwise(nest=nest, block=None):
-            stores = [s for s in walk_tile(nest.body) if isinstance(s, Store) and s.buffer.name == tensor]
+            stores = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store) and s.buffer.name == tensor]
             if not any(s.atomic is not None for s in stores):
                 over = dict(zip(nest.vars, nest.extents, strict=True))
                 for buffer, indices in elements_of(op, tensor, write):
@@ -161,11 +160,13 @@ def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]
             pass
 
 
-def _places(index: Expr, known: Mapping[str, int], over: Mapping[Var, int]) -> list[int] | None:
-    mine = [e for e in dict.fromkeys(walk_expr(index)) if isinstance(e, Var)]
+def _places(index: tile.Expr, known: Mapping[str, int], over: Mapping[tile.Var, int]) -> list[int] | None:
+    mine = [e for e in dict.fromkeys(tile.walk_expr(index)) if isinstance(e, tile.Var)]
     own = [var for var in mine if var in over]
-    values: dict[Var, Expr] = {var: integer(known[var.name]) for var in mine if var not in over and var.name in known}
+    values: dict[tile.Var, tile.Expr] = {
+        var: tile.integer(known[var.name]) for var in mine if var not in over and var.name in known
+    }
     try:
-        return evaluated(substitute(index, values), tuple(over[var] for var in own), tuple(own))
+        return evaluated(tile.substitute(index, values), tuple(over[var] for var in own), tuple(own))
     except NotArithmetic:
         return None

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tilec.ir import warp
-from tilec.ir.tile import Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
+from tilec.ir import tile, warp
 from tilec.ir.warp import Operation, Program
 
 ITERATIONS_APART = 8
@@ -40,7 +39,7 @@ def scenarios(program: Program) -> Iterator[Scenario]:
     long = max(stages, default=0) + 2 * max((r.depth for r in program.rings), default=1) + 1
     counts = [*range(max(stages, default=0) + 2), long] if stages or loops else [long]
     for last in (False, True) if loops or branches else (False,):
-        values = {p.name: 3 if last else 0 for p in program.params if isinstance(p, Var)}
+        values = {p.name: 3 if last else 0 for p in program.params if isinstance(p, tile.Var)}
         for var, extent in zip(program.block_vars, program.grid, strict=False):
             values[var.name] = (extent if isinstance(extent, int) else 4) - 1 if last else 0
         for n, following in zip(counts, (*counts[1:], counts[0]), strict=True):
@@ -56,27 +55,27 @@ class _Unknown(Exception):
     """The control flow depends on data."""
 
 
-def _evaluate(expr: Expr, values: dict[str, int]) -> int:
+def _evaluate(expr: tile.Expr, values: dict[str, int]) -> int:
     match expr:
-        case Const(value=value):
+        case tile.Const(value=value):
             return int(value)
-        case Var(name=name):
+        case tile.Var(name=name):
             if name not in values:
                 raise _Unknown
             return values[name]
-        case Unary(op=op, a=a):
+        case tile.Unary(op=op, a=a):
             value = _evaluate(a, values)
             return -value if op == "neg" else int(not value)
-        case Cast(a=a):
+        case tile.Cast(a=a):
             return _evaluate(a, values)
-        case Select(condition=c, then=a, orelse=b):
+        case tile.Select(condition=c, then=a, orelse=b):
             return _evaluate(a if _evaluate(c, values) else b, values)
-        case Binary(op=op, a=a, b=b):
+        case tile.Binary(op=op, a=a, b=b):
             left, right = _evaluate(a, values), _evaluate(b, values)
             if right == 0 and op in ("floordiv", "floormod"):
                 raise _Unknown  # the machine computes something, which nobody uses
             return _apply(op, left, right)
-        case Call() | Load():
+        case tile.Call() | tile.Load():
             raise _Unknown
 
 
@@ -139,7 +138,7 @@ class Execution:
         self.looped: dict[str, int] = {}  # each loop, likewise
         self.trips = 0  # of the innermost pipeline that is under way
         self.stages = 0
-        self.steady: Var | None = None  # its variable
+        self.steady: tile.Var | None = None  # its variable
         self.left = False  # the innermost loop, by a break
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import Bind, Expr, If, Load, Stmt, Store, Var, walk as walk_tile, walk_expr
 from tilec.ir.warp import Operation, Program, Role
 from tilec.ir.warp_effects import name_of, own_effects
 
@@ -79,7 +78,7 @@ def parts_of(program: Program) -> Iterator[str]:
                         yield f"{where} writes rows of other warpgroups"
                 case warp.Elementwise(nest=nest, layout=layout):
                     indices = {
-                        s.indices for s in walk_tile(nest.body) if isinstance(s, Store) and s.buffer.name == name
+                        s.indices for s in tile.walk(nest.body) if isinstance(s, tile.Store) and s.buffer.name == name
                     }
                     if indices != {nest.vars} or not _keeps_rows(layout, parts[name]):
                         yield f"{where} reaches rows of other warpgroups"
@@ -92,7 +91,11 @@ def parts_of(program: Program) -> Iterator[str]:
 
 def copies_of(program: Program) -> Iterator[str]:
     """Promise 8, of tiles with copies: each warpgroup fills all of its own one, for products alone."""
-    copies = {tile.buffer.name: tile.layout.copies for tile in program.shared if tile.layout.copies > 1}
+    copies = {
+        shared_tile.buffer.name: shared_tile.layout.copies
+        for shared_tile in program.shared
+        if shared_tile.layout.copies > 1
+    }
     for role in program.roles if copies else ():
         for op in warp.walk(role.body):
             for name in sorted(_reached(op) & copies.keys()):
@@ -161,22 +164,24 @@ def replicas(program: Program) -> Iterator[str]:
     for role in program.roles:
         for op in warp.walk(role.body):
             if isinstance(op, warp.Elementwise) and any(a.dim < 0 and a.size > 1 for a in op.layout.threads):
-                inside = list(walk_tile(op.nest.body))
-                stored = {s.buffer for s in inside if isinstance(s, Store)}
-                read = {e.buffer for s in inside for x in _parts(s) for e in walk_expr(x) if isinstance(e, Load)}
+                inside = list(tile.walk(op.nest.body))
+                stored = {s.buffer for s in inside if isinstance(s, tile.Store)}
+                read = {
+                    e.buffer for s in inside for x in _parts(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)
+                }
                 memory_read = sorted(b.name for b in stored & read if not b.in_registers)
                 if memory_read and any(b.in_registers for b in stored):
                     where = f"line {op.span.line}: {name_of(op)}"
                     yield f"{where} sets registers of threads that read {memory_read[0]}, which another one sets"
 
 
-def _parts(stmt: Stmt) -> tuple[Expr, ...]:
+def _parts(stmt: tile.Stmt) -> tuple[tile.Expr, ...]:
     match stmt:
-        case Store(indices=indices, value=value):
+        case tile.Store(indices=indices, value=value):
             return (*indices, value)
-        case If(condition=condition):
+        case tile.If(condition=condition):
             return (condition,)
-        case Bind(value=value):
+        case tile.Bind(value=value):
             return (value,)
         case _:
             return ()
@@ -186,7 +191,7 @@ def early(program: Program) -> Iterator[str]:
     """Promise 9."""
     if not program.begins_early:
         return
-    tensors = {p.name for p in program.params if not isinstance(p, Var)}
+    tensors = {p.name for p in program.params if not isinstance(p, tile.Var)}
     waiting = False
     for role in program.roles if program.common is None else (program.common, *program.roles):
         # Only what stands in no loop and under no condition is sure to be run first.
@@ -235,39 +240,42 @@ class Overlaps:
 
 def overlaps_of(program: Program) -> Overlaps:
     """Which shared tiles lie where others do, and may therefore not be in use with them."""
-    over = [tile for tile in program.shared if tile.over_rings]
+    over = [shared_tile for shared_tile in program.shared if shared_tile.over_rings]
     if not over:
         return Overlaps({}, frozenset())
     in_rings = [t for t in program.shared if any(t.buffer.name in ring.buffers for ring in program.rings)]
     parts = {op.source.name: op.parts for op in program.operations() if isinstance(op, warp.TmaStore)}
     beneath = {
-        tile.buffer.name: tuple(
-            (other.buffer.name, _rows_alike(tile, other, parts.get(tile.buffer.name, 1)))
+        shared_tile.buffer.name: tuple(
+            (other.buffer.name, _rows_alike(shared_tile, other, parts.get(shared_tile.buffer.name, 1)))
             for other in in_rings
-            if other.meets(tile)
+            if other.meets(shared_tile)
         )
-        for tile in over
+        for shared_tile in over
     }
     by_rows = {b.name for b, layout in program.fragments if _keeps_rows(layout, max(parts.values(), default=1))}
     return Overlaps(beneath, frozenset(by_rows))
 
 
-def _rows_alike(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
+def _rows_alike(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
     """Row by row: their first bytes are the same, and so is whose they are."""
-    if tile.layout.row_bytes != other.layout.row_bytes:
+    if shared_tile.layout.row_bytes != other.layout.row_bytes:
         return False
-    mine, others = (_row_owners(t, parts) for t in (tile, other))
+    mine, others = (_row_owners(t, parts) for t in (shared_tile, other))
     within = [at for at in mine if other.offset <= at < other.offset + other.bytes]
     return (
-        all(mine[at] == others.get(at) for at in within) and (tile.offset - other.offset) % tile.layout.row_bytes == 0
+        all(mine[at] == others.get(at) for at in within)
+        and (shared_tile.offset - other.offset) % shared_tile.layout.row_bytes == 0
     )
 
 
-def _row_owners(tile: warp.SharedTile, parts: int) -> dict[int, int]:
+def _row_owners(shared_tile: warp.SharedTile, parts: int) -> dict[int, int]:
     """Where each row of a panel begins, and which warpgroup's it is."""
-    layout = tile.layout
+    layout = shared_tile.layout
     begins = (
-        tile.offset + v * tile.stride + p * layout.panel_bytes for v in range(tile.depth) for p in range(layout.panels)
+        shared_tile.offset + v * shared_tile.stride + p * layout.panel_bytes
+        for v in range(shared_tile.depth)
+        for p in range(layout.panels)
     )
     rows = range(layout.rows)
     return {begin + row * layout.row_bytes: row // warp.PART_ROWS % parts for begin in begins for row in rows}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.text import show_declared, show_expr, show_extent, show_region, show_store
-from tilec.ir.tile import Buffer, Expr, Region, Store, integer, walk, walk_expr
 from tilec.ir.warp import Operation, Program
 
 
@@ -31,10 +30,10 @@ def _program(program: Program) -> Iterator[str]:
         im2col = f", im2col {corners.lower}..{corners.upper} by {corners.stride}" if corners else ""
         boxes = f"boxes of [{box}], swizzle {tensor_map.swizzle}{im2col}"
         yield f"  map {tensor_map.name}: {tensor_map.tensor.name}, {boxes}"
-    for tile in program.shared:
-        versions = f", {tile.depth} versions {tile.stride} bytes apart" if tile.depth > 1 else ""
-        over = ", over the rings" if tile.over_rings else ""
-        yield f"  shared {show_declared(tile.buffer)} at {tile.offset}: {show_shared(tile.layout)}{versions}{over}"
+    for shown in program.shared:
+        versions = f", {shown.depth} versions {shown.stride} bytes apart" if shown.depth > 1 else ""
+        over = ", over the rings" if shown.over_rings else ""
+        yield f"  shared {show_declared(shown.buffer)} at {shown.offset}: {show_shared(shown.layout)}{versions}{over}"
     for held in program.tensor:
         versions = f", {held.depth} versions" if held.depth > 1 else ""
         yield f"  tmem {show_declared(held.buffer)} at column {held.offset}: {held.columns} columns{versions}"
@@ -146,7 +145,7 @@ def _iterations(moment: warp.Moment) -> Iterator[str]:
     if moment.around is not None:
         yield from _iterations(moment.around)
     if moment.iteration is not None:
-        relative = any(part == moment.var for part in walk_expr(moment.iteration))
+        relative = any(part == moment.var for part in tile.walk_expr(moment.iteration))
         yield show_expr(moment.iteration) if relative else f"{moment.var.name} = {show_expr(moment.iteration)}"
 
 
@@ -154,15 +153,15 @@ def _barrier(barrier: warp.Barrier) -> str:
     return f"{barrier.name}[{show_expr(barrier.index)}]"
 
 
-def _whose(block: Expr | None) -> str:
+def _whose(block: tile.Expr | None) -> str:
     return "" if block is None else f" of block {show_expr(block)}"
 
 
-def _where(condition: Expr | None) -> str:
+def _where(condition: tile.Expr | None) -> str:
     return "" if condition is None else f" where {show_expr(condition)}"
 
 
-def _factor(part: Region) -> str:
+def _factor(part: tile.Region) -> str:
     return part.buffer.name if part.is_whole else show_region(part)
 
 
@@ -174,7 +173,7 @@ def _operation(op: Operation) -> str:
             return f"{var.name} = {show_expr(value)}"
         case warp.Elementwise(nest=nest, block=block):
             extents = ", ".join(map(str, nest.extents))
-            stores = [show_store(s) for s in walk(nest.body) if isinstance(s, Store)]
+            stores = [show_store(s) for s in tile.walk(nest.body) if isinstance(s, tile.Store)]
             to = "" if block is None else f" in block {show_expr(block)} of the cluster"
             return f"elementwise ({extents}) {'; '.join(stores)}{to}"
         case warp.CpAsync(source=source, destination=destination, width=width):
@@ -288,20 +287,20 @@ def _operation(op: Operation) -> str:
             return type(op).__name__
 
 
-def _rows_at(tile: Buffer, four: warp.FourRows) -> str:
-    return f"{tile.name}[{show_expr(four.at)}:+{len(four.rows)}, :]"
+def _rows_at(shown: tile.Buffer, four: warp.FourRows) -> str:
+    return f"{shown.name}[{show_expr(four.at)}:+{len(four.rows)}, :]"
 
 
-def _rows_of(tensor_map: warp.TensorMap, four: warp.FourRows, start: tuple[Expr, ...]) -> str:
+def _rows_of(tensor_map: warp.TensorMap, four: warp.FourRows, start: tuple[tile.Expr, ...]) -> str:
     return f"{tensor_map.name}[({', '.join(map(show_expr, four.rows))}), {show_expr(start[-1])}]"
 
 
-def _source(source: Region | warp.Gather) -> str:
-    if isinstance(source, Region):
+def _source(source: tile.Region | warp.Gather) -> str:
+    if isinstance(source, tile.Region):
         return show_region(source)
     element = f"{source.buffer.name}[{', '.join(map(show_expr, source.indices))}]"
     return f"{element} if {show_expr(source.condition)}"
 
 
-def _from_column(tile: Buffer, column: Expr) -> str:
-    return tile.name if column == integer(0) else f"{tile.name} from column {show_expr(column)}"
+def _from_column(shown: tile.Buffer, column: tile.Expr) -> str:
+    return shown.name if column == tile.integer(0) else f"{shown.name} from column {show_expr(column)}"

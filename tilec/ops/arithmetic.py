@@ -9,8 +9,8 @@ import operator
 from collections.abc import Callable
 from typing import Literal
 
+from tilec.ir import tile
 from tilec.ir.expr import cast, common_type, constant
-from tilec.ir.tile import Binary, BinaryOp, Buffer, Call, Const, Expr, Select, Unary
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
 from tilec.ops.signature import Argument, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, Dictionary, Function, Lanes, Value, describe
@@ -21,7 +21,7 @@ Operator = Literal[
     "+", "-", "*", "/", "//", "%", "@", "**", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!=", "min", "max"
 ]
 
-_IR_NAMES: dict[str, BinaryOp] = {
+_IR_NAMES: dict[str, tile.BinaryOp] = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "floormod",
     "&": "bitand", "|": "bitor", "^": "xor", "<<": "shl", ">>": "shr",
     "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne", "min": "min", "max": "max",
@@ -84,7 +84,7 @@ def _static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
     both_numbers = isinstance(left, int | float) and isinstance(right, int | float)
     if not both_numbers and not _are_sequences(op, left, right, span):
         for argument in (a, b):
-            if isinstance(argument.value, Buffer):
+            if isinstance(argument.value, tile.Buffer):
                 as_expr(argument)
             if not isinstance(argument.value, int | float):
                 fail("not-a-scalar", f"`{op}` needs numbers", argument.span, f"this is {describe(argument.value)}")
@@ -133,16 +133,16 @@ def equal(left: Value, right: Value) -> bool:
     return left == right
 
 
-def runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> Expr:
+def runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> tile.Expr:
     """`a op b` where at least one side is an expression."""
     left, right = unify(a, b, span)
     dtype = left.dtype
     if op == "**":
         if not dtype.is_float:
             fail("wrong-dtype", "`**` needs floats at run time", span, f"this is {dtype}")
-        return Call("pow", (left, right), dtype)
+        return tile.Call("pow", (left, right), dtype)
     if dtype == BOOL and op in ("&", "|"):
-        return Binary("and" if op == "&" else "or", left, right, BOOL)
+        return tile.Binary("and" if op == "&" else "or", left, right, BOOL)
     if dtype == BOOL and op not in _COMPARISONS:
         left, right, dtype = cast(left, INT32), cast(right, INT32), INT32
     if dtype.is_float and op in _INTEGERS_ONLY:
@@ -155,10 +155,10 @@ def runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> Expr:
             f"both sides are {dtype}",
             help="write `//` to round down, or cast one side to a float",
         )
-    return Binary(_IR_NAMES[op], left, right, BOOL if op in _COMPARISONS else dtype)
+    return tile.Binary(_IR_NAMES[op], left, right, BOOL if op in _COMPARISONS else dtype)
 
 
-def unify(a: Argument, b: Argument, span: Span) -> tuple[Expr, Expr]:
+def unify(a: Argument, b: Argument, span: Span) -> tuple[tile.Expr, tile.Expr]:
     """Both sides as expressions of one type."""
     if not is_runtime(a.value):
         right = as_expr(b)
@@ -190,11 +190,11 @@ def _lifted(dtype: DType, literal: Value) -> DType:
     return dtype
 
 
-def _lift(expr: Expr, other: Argument) -> Expr:
+def _lift(expr: tile.Expr, other: Argument) -> tile.Expr:
     return cast(expr, _lifted(expr.dtype, other.value))
 
 
-def _literal_like(argument: Argument, dtype: DType) -> Expr:
+def _literal_like(argument: Argument, dtype: DType) -> tile.Expr:
     return as_expr(argument, _lifted(dtype, argument.value))
 
 
@@ -212,7 +212,7 @@ def condition(argument: Argument) -> Value:
             case _:
                 fail("not-a-scalar", "a condition is needed here", argument.span, f"this is {describe(value)}")
     expr = as_expr(argument)
-    return expr if expr.dtype == BOOL else Binary("ne", expr, constant(0, expr.dtype), BOOL)
+    return expr if expr.dtype == BOOL else tile.Binary("ne", expr, constant(0, expr.dtype), BOOL)
 
 
 def negate(a: Argument) -> Value:
@@ -220,11 +220,11 @@ def negate(a: Argument) -> Value:
     if isinstance(a.value, int | float):
         return -a.value
     expr = as_expr(a)
-    if isinstance(expr, Const) and expr.dtype.is_float:
+    if isinstance(expr, tile.Const) and expr.dtype.is_float:
         return constant(-expr.value, expr.dtype)
     if expr.dtype == BOOL:
         expr = cast(expr, INT32)
-    return Unary("neg", expr, expr.dtype)
+    return tile.Unary("neg", expr, expr.dtype)
 
 
 def invert(a: Argument) -> Value:
@@ -233,16 +233,16 @@ def invert(a: Argument) -> Value:
         return ~int(a.value)
     expr = as_expr(a)
     if expr.dtype == BOOL:
-        return Unary("not", expr, BOOL)
+        return tile.Unary("not", expr, BOOL)
     if expr.dtype.is_float:
         fail("wrong-dtype", "`~` needs an integer", a.span, f"this is {expr.dtype}")
-    return Binary("xor", expr, constant(-1, expr.dtype), expr.dtype)
+    return tile.Binary("xor", expr, constant(-1, expr.dtype), expr.dtype)
 
 
 def logical_not(a: Argument) -> Value:
     """`not a`."""
     value = condition(a)
-    return not value if isinstance(value, bool) else Unary("not", as_expr(Argument(value, a.span)), BOOL)
+    return not value if isinstance(value, bool) else tile.Unary("not", as_expr(Argument(value, a.span)), BOOL)
 
 
 def logical(op: Literal["and", "or"], a: Value, b: Value) -> Value:
@@ -251,7 +251,7 @@ def logical(op: Literal["and", "or"], a: Value, b: Value) -> Value:
         if isinstance(known, bool):
             return known if known == (op == "or") else other
     assert isinstance(a, EXPR_TYPES) and isinstance(b, EXPR_TYPES), "a condition is a bool or an expression"
-    return Binary(op, a, b, BOOL)
+    return tile.Binary(op, a, b, BOOL)
 
 
 def select(test: Argument, then: Argument, orelse: Argument, span: Span) -> Value:
@@ -267,4 +267,4 @@ def select(test: Argument, then: Argument, orelse: Argument, span: Span) -> Valu
     else:
         a, b = unify(then, orelse, span)
     assert isinstance(decided, EXPR_TYPES)
-    return Select(decided, a, b, a.dtype)
+    return tile.Select(decided, a, b, a.dtype)

@@ -12,11 +12,10 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Annotated, Any, Literal, cast
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.affine import Affine, add, affine
 from tilec.ir.expr import cast as converted, constant
 from tilec.ir.operation_fields import BY_PASSES, In
-from tilec.ir.tile import Atomic, Buffer, Expr, Load, Order, Region, Stmt, Store, TileOp, Var, integer, walk_expr
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
 from tilec.ops.form import OnChip, Positive, Yes, same_shape
 from tilec.ops.lowering import Context, Demand, demand, sweep, tma_store
@@ -34,11 +33,11 @@ _INTEGERS = (INT32, INT64, UINT32, UINT64)
 TYPES = dict.fromkeys(("add", "min", "max", "store", "load"), _NUMBERS) | {"bitor": _INTEGERS}
 """What the element may be, for each combination."""
 
-_ORDERS: dict[str, tuple[Order, ...]] = {
+_ORDERS: dict[str, tuple[tile.Order, ...]] = {
     "load": ("relaxed", "acquire", "seq_cst"),
     "store": ("relaxed", "release", "seq_cst"),
 }
-_ALL_ORDERS: tuple[Order, ...] = ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
+_ALL_ORDERS: tuple[tile.Order, ...] = ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
 
 
 Combined = Literal["add", "max", "min", "bitor"]
@@ -46,7 +45,7 @@ Combined = Literal["add", "max", "min", "bitor"]
 
 
 @dataclass(frozen=True, slots=True)
-class AtomicTile(TileOp):
+class AtomicTile(tile.TileOp):
     """Makes each element of `destination` its combination with that of `source`, in one step of this memory `order`.
     `parts`, `staged` and `wait` are as of a copy."""
 
@@ -55,9 +54,9 @@ class AtomicTile(TileOp):
     fragments_lie = "alike"
     reaches_regions = False
     source: OnChip
-    destination: Annotated[Region, In(("global", "shared"))]
+    destination: Annotated[tile.Region, In(("global", "shared"))]
     kind: Combined
-    order: Order
+    order: tile.Order
     use_tma: bool
     parts: Positive = field(default=1, metadata=BY_PASSES)
     staged: Yes | None = field(default=None, metadata=BY_PASSES)
@@ -72,16 +71,16 @@ class AtomicTile(TileOp):
     def is_elementwise(self) -> bool:
         return True
 
-    def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
+    def element(self, place: tuple[tile.Expr, ...], sources: tuple[tile.Expr, ...]) -> tile.Store:
         buffer = self.destination.buffer
         value = converted(sources[0], buffer.dtype)
-        return Store(buffer, place, value, self.span, atomic=self.kind, order=self.order)
+        return tile.Store(buffer, place, value, self.span, atomic=self.kind, order=self.order)
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _order(call: Call, kind: Atomic) -> Order:
+def _order(call: Call, kind: tile.Atomic) -> tile.Order:
     name = call["memory_order"].value if "memory_order" in call.arguments else None
     if name is None:
         return "relaxed"
@@ -89,10 +88,10 @@ def _order(call: Call, kind: Atomic) -> Order:
     wanted = "acquire" if name == "consume" else name
     if wanted not in known:
         call.refuse("memory_order", " or ".join(f'"{o}"' for o in known))
-    return cast(Order, wanted)
+    return cast(tile.Order, wanted)
 
 
-def _check_place(call: Call, name: str, buffer: Buffer, kind: Atomic) -> None:
+def _check_place(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic) -> None:
     if buffer.scope == "fragment":
         fail(
             "wrong-scope",
@@ -112,7 +111,7 @@ def _check_place(call: Call, name: str, buffer: Buffer, kind: Atomic) -> None:
         )
 
 
-def _element(call: Call, name: str, kind: Atomic) -> tuple[Buffer, tuple[Expr, ...]]:
+def _element(call: Call, name: str, kind: tile.Atomic) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
     access = call[name].value
     if not isinstance(access, Access) or access.has_extent:
         fail(
@@ -129,23 +128,25 @@ def _element(call: Call, name: str, kind: Atomic) -> tuple[Buffer, tuple[Expr, .
 # ---- one element -----------------------------------------------------------------------------------------------------
 
 
-def _store(kind: Atomic, call: Call) -> tuple[Store, ...]:
+def _store(kind: tile.Atomic, call: Call) -> tuple[tile.Store, ...]:
     """`dst = combination(dst, value)`; with return_prev, under the name `PREVIOUS`."""
     value_name = "src" if kind == "store" else "value"
     buffer, indices = _element(call, "dst", kind)
     value = as_expr(call[value_name], buffer.dtype)
     wants = "return_prev" in call.arguments and call.boolean("return_prev")
-    previous = Var(PREVIOUS, buffer.dtype) if wants else None
-    return (Store(buffer, indices, value, call.span, kind, _order(call, kind), previous),)
+    previous = tile.Var(PREVIOUS, buffer.dtype) if wants else None
+    return (tile.Store(buffer, indices, value, call.span, kind, _order(call, kind), previous),)
 
 
-def _load(call: Call) -> tuple[Store, ...]:
+def _load(call: Call) -> tuple[tile.Store, ...]:
     buffer, indices = _element(call, "src", "load")
     nothing = constant(0, buffer.dtype)
-    return (Store(buffer, indices, nothing, call.span, "load", _order(call, "load"), Var(PREVIOUS, buffer.dtype)),)
+    return (
+        tile.Store(buffer, indices, nothing, call.span, "load", _order(call, "load"), tile.Var(PREVIOUS, buffer.dtype)),
+    )
 
 
-def _several(lanes: int, call: Call) -> tuple[Store, ...]:
+def _several(lanes: int, call: Call) -> tuple[tile.Store, ...]:
     """Neighbouring elements of the last dimension, from both indices on."""
     buffer, indices = _element(call, "dst", "add")
     access = call["value"].value
@@ -159,23 +160,25 @@ def _several(lanes: int, call: Call) -> tuple[Store, ...]:
         *rest, last = (i for i in access.indices if isinstance(i, EXPR_TYPES))
         element = Access(access.buffer, (*rest, _after(last, lane)))
         value = as_expr(Argument(element, call["value"].span), buffer.dtype)
-        found.append(Store(buffer, (*indices[:-1], _after(indices[-1], lane)), value, call.span, "add"))
+        found.append(tile.Store(buffer, (*indices[:-1], _after(indices[-1], lane)), value, call.span, "add"))
     return tuple(found)
 
 
-def _after(index: Expr, lane: int) -> Expr:
+def _after(index: tile.Expr, lane: int) -> tile.Expr:
     """`index + lane`, so written that equal indices are equal trees."""
     form = affine(index)
-    return add(form.symbolic(), integer(form.constant + lane)) if form.terms else integer(form.constant + lane)
+    return (
+        add(form.symbolic(), tile.integer(form.constant + lane)) if form.terms else tile.integer(form.constant + lane)
+    )
 
 
 def merged(
-    variables: tuple[Var, ...], extents: tuple[int, ...], body: tuple[Stmt, ...]
-) -> tuple[int, tuple[Stmt, ...]]:
+    variables: tuple[tile.Var, ...], extents: tuple[int, ...], body: tuple[tile.Stmt, ...]
+) -> tuple[int, tuple[tile.Stmt, ...]]:
     """T.atomic_addx4(dst[i, j * 4], value[i, j * 4]) over j is T.atomic_add(dst[i, j], value[i, j]) over four times as
     many: the new extent of the last variable, and the new body; or what there was."""
     unchanged = extents[-1], body
-    stores = [s for s in body if isinstance(s, Store) and s.atomic == "add" and s.previous is None]
+    stores = [s for s in body if isinstance(s, tile.Store) and s.atomic == "add" and s.previous is None]
     if len(stores) != len(body):
         return unchanged
     for lanes in (4, 2):
@@ -187,39 +190,39 @@ def merged(
     return unchanged
 
 
-def _widened(group: list[Store], last: Var) -> Store | None:
+def _widened(group: list[tile.Store], last: tile.Var) -> tile.Store | None:
     """The store that does the same in as many trips as there are neighbours, if there is one."""
     first = group[0]
     places = [(s.buffer, s.indices) for s in group]
-    values = [(s.value.buffer, s.value.indices) for s in group if isinstance(s.value, Load)]
+    values = [(s.value.buffer, s.value.indices) for s in group if isinstance(s.value, tile.Load)]
     if len(values) < len(group):
         return None
     found = [_finer(run, last) for run in (places, values)]
     if found[0] is None or found[1] is None:
         return None
-    return replace(first, indices=found[0], value=Load(values[0][0], found[1]))
+    return replace(first, indices=found[0], value=tile.Load(values[0][0], found[1]))
 
 
-def _finer(run: list[tuple[Buffer, tuple[Expr, ...]]], last: Var) -> tuple[Expr, ...] | None:
+def _finer(run: list[tuple[tile.Buffer, tuple[tile.Expr, ...]]], last: tile.Var) -> tuple[tile.Expr, ...] | None:
     """The index that visits the run one after another: `[i, j * 4]` … `[i, j * 4 + 3]` become `[i, j]`."""
     buffer, (*rest, index) = run[0][0], run[0][1]
     form = affine(index)
     fixed = [a for a, _ in form.terms if a != last] + rest
-    if dict(form.terms).get(last) != len(run) or any(last in walk_expr(e) for e in fixed):
+    if dict(form.terms).get(last) != len(run) or any(last in tile.walk_expr(e) for e in fixed):
         return None
     if any(other != (buffer, (*rest, _after(index, lane))) for lane, other in enumerate(run)):
         return None
     others = Affine(tuple(t for t in form.terms if t[0] != last), form.constant)
-    return *rest, add(add(others.symbolic(), last), integer(others.constant))
+    return *rest, add(add(others.symbolic(), last), tile.integer(others.constant))
 
 
 # ---- a whole tile ----------------------------------------------------------------------------------------------------
 
 
-def _tile(kind: Atomic, call: Call) -> TileOp:
+def _tile(kind: tile.Atomic, call: Call) -> tile.TileOp:
     value = call["value"].value
     target = call["dst"].value
-    if isinstance(target, Access) and not target.has_extent and not isinstance(value, Buffer | Access):
+    if isinstance(target, Access) and not target.has_extent and not isinstance(value, tile.Buffer | Access):
         fail(
             "atomic-outside-parallel",
             f"{call.name} of one element outside T.Parallel",
@@ -229,7 +232,7 @@ def _tile(kind: Atomic, call: Call) -> TileOp:
         )
     if "return_prev" in call.arguments and call.boolean("return_prev"):
         call.refuse("return_prev", "False for a whole tile")
-    if not isinstance(value, Buffer | Access):
+    if not isinstance(value, tile.Buffer | Access):
         call.refuse("value", "a tile of the shape of `dst`")
     src = call.region("value")
     dst = call.region("dst", src.extent)
@@ -256,7 +259,7 @@ def _tile(kind: Atomic, call: Call) -> TileOp:
     return AtomicTile(src, dst, cast(Combined, kind), _order(call, kind), use_tma, span=call.span)
 
 
-def _elements_only(call: Call) -> TileOp:
+def _elements_only(call: Call) -> tile.TileOp:
     fail(
         "atomic-outside-parallel",
         f"{call.name} works on elements",
@@ -291,7 +294,7 @@ Outside, `value` is a tile and `dst` a tensor or shared tile, or a box of one, o
 32 and 64 bits; float maxima and minima, and bfloat16 before sm_90, are loops of compare-and-swap."""
 
 
-def _combining(name: str, kind: Atomic, what: str, *more: Parameter) -> Spelling:
+def _combining(name: str, kind: tile.Atomic, what: str, *more: Parameter) -> Spelling:
     return Spelling(
         Signature(f"T.{name}", (*_VALUE, _ORDER, *more)),
         _DOC.format(what=what),

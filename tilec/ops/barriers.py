@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.expr import cast
 from tilec.ir.operation_interfaces import Doer
 from tilec.ir.text import show_declared
-from tilec.ir.tile import Buffer, Const, Expr, Load, TileOp, integer
 from tilec.ir.types import INT32
 from tilec.ops.form import NOBODY, Barrier, Condition, Index, Leader, Positive, Yes
 from tilec.ops.lowering import Context, Demand
@@ -46,7 +45,7 @@ def _are_counts(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class AllocBarrier(TileOp):
+class AllocBarrier(tile.TileOp):
     """Makes the barriers of a buffer, of which `barrier` is the first; `counts` are the arrivals that complete a phase,
     of each. Of a pipeline's full barriers the others say what a stage holds."""
 
@@ -61,7 +60,7 @@ class AllocBarrier(TileOp):
 
 
 @dataclass(frozen=True, slots=True)
-class Arrive(TileOp):
+class Arrive(tile.TileOp):
     """Each thread for which `condition` holds arrives, or one `by_warps` of each warp for all of it; at the barrier of
     another `block` of the cluster, where that is given."""
 
@@ -87,7 +86,7 @@ class Arrive(TileOp):
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitBarrier(TileOp):
+class AwaitBarrier(tile.TileOp):
     """Waits for the phase of this parity, `unless` that is known to have completed."""
 
     name = "await_barrier"
@@ -104,7 +103,7 @@ class AwaitBarrier(TileOp):
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectTx(TileOp):
+class ExpectTx(tile.TileOp):
     """One thread announces bytes to a barrier, and `arrives` there."""
 
     name = "expect_tx"
@@ -124,7 +123,7 @@ class ExpectTx(TileOp):
 
 
 @dataclass(frozen=True, slots=True)
-class CpAsyncArrive(TileOp):
+class CpAsyncArrive(tile.TileOp):
     """Arrives once the copies by cp.async are done that the thread has begun."""
 
     name = "cp_async_arrive"
@@ -149,20 +148,20 @@ def counts_of(op: AllocBarrier) -> tuple[int, ...]:
     return tuple(map(int, op.counts.split(",")))
 
 
-def barrier_of(op: TileOp) -> warp.Barrier:
+def barrier_of(op: tile.TileOp) -> warp.Barrier:
     """Which barrier an operation is about."""
     assert op.barrier is not None
     return warp.Barrier(op.barrier.buffer.name, op.barrier.indices[0])
 
 
-def as_barrier(argument: Argument, name: str) -> Load:
+def as_barrier(argument: Argument, name: str) -> tile.Load:
     """One barrier: an element of what T.alloc_barrier made, or all of it where it made one."""
     match argument.value:
-        case Buffer(scope="barrier", extents=(1,)) as buffer:
-            index: Expr = integer(0)
-        case Access(buffer=Buffer(scope="barrier") as buffer, indices=(given,)) if not isinstance(given, Range):
+        case tile.Buffer(scope="barrier", extents=(1,)) as buffer:
+            index: tile.Expr = tile.integer(0)
+        case Access(buffer=tile.Buffer(scope="barrier") as buffer, indices=(given,)) if not isinstance(given, Range):
             index = given
-        case Buffer(scope="barrier") as buffer:
+        case tile.Buffer(scope="barrier") as buffer:
             fail(
                 "wrong-argument",
                 f"{name}: which of the barriers is not said",
@@ -177,7 +176,7 @@ def as_barrier(argument: Argument, name: str) -> Load:
                 argument.span,
                 f"this is {describe(argument.value)}",
             )
-    return Load(buffer, (index,))
+    return tile.Load(buffer, (index,))
 
 
 def arrivals(call: Call) -> tuple[int, ...]:
@@ -204,17 +203,17 @@ def _is_positive(call: Call) -> bool:
     return True
 
 
-def allocation(barriers: Buffer, counts: tuple[int, ...]) -> AllocBarrier:
+def allocation(barriers: tile.Buffer, counts: tuple[int, ...]) -> AllocBarrier:
     """The statement that makes the barriers."""
     texts = ",".join(map(str, counts))
-    return AllocBarrier(Load(barriers, (integer(0),)), texts, span=barriers.span)
+    return AllocBarrier(tile.Load(barriers, (tile.integer(0),)), texts, span=barriers.span)
 
 
-def _check_allocation(call: Call) -> TileOp:
+def _check_allocation(call: Call) -> tile.TileOp:
     fail("not-a-value", f"{call.name} needs a name", call.span, help=f"write `name = {call.name}(count)`")
 
 
-def _check_arrive(call: Call) -> TileOp:
+def _check_arrive(call: Call) -> tile.TileOp:
     op = Arrive(as_barrier(call["mbarrier"], call.name), span=call.span)
     if "cta_id" not in call.arguments or call["cta_id"].value is None:
         return op
@@ -224,25 +223,25 @@ def _check_arrive(call: Call) -> TileOp:
     return replace(op, block=cast(block, INT32))
 
 
-def _check_wait(call: Call) -> TileOp:
+def _check_wait(call: Call) -> tile.TileOp:
     parity = as_expr(call["parity"])
     if parity.dtype.is_float:
         call.refuse("parity", "0 or 1")
-    if isinstance(parity, Const) and parity.value not in (0, 1):
+    if isinstance(parity, tile.Const) and parity.value not in (0, 1):
         call.refuse("parity", "0 for the first phase, 1 for the second, and so on in turns")
     barrier = as_barrier(call["mbarrier"], call.name)
     return AwaitBarrier(barrier, cast(parity, INT32), span=call.span)
 
 
-def _check_expect(call: Call) -> TileOp:
+def _check_expect(call: Call) -> tile.TileOp:
     return _announced(call, arrives=False)
 
 
-def _check_arrive_expect(call: Call) -> TileOp:
+def _check_arrive_expect(call: Call) -> tile.TileOp:
     return _announced(call, arrives=True)
 
 
-def _announced(call: Call, *, arrives: bool) -> TileOp:
+def _announced(call: Call, *, arrives: bool) -> tile.TileOp:
     announced = call.integer("tx")
     if not 0 < announced <= MOST_ARRIVALS:
         call.refuse("tx", f"a number of bytes, 1 to {MOST_ARRIVALS:,}")
@@ -250,15 +249,15 @@ def _announced(call: Call, *, arrives: bool) -> TileOp:
     return ExpectTx(arrives, barrier, announced, NOBODY, span=call.span)
 
 
-def _check_copies(call: Call) -> TileOp:
+def _check_copies(call: Call) -> tile.TileOp:
     return CpAsyncArrive(as_barrier(call["mbarrier"], call.name), span=call.span)
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: tile.TileOp) -> Effects:
     return Effects((), ())
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: tile.TileOp, env: Environment) -> None:
     """What a barrier orders is for `interp` to know, which runs the roles."""
 
 
@@ -398,7 +397,7 @@ def lower_copies(op: CpAsyncArrive, context: Context) -> tuple[warp.Operation, .
     return (warp.CopiesArrive(barrier_of(op), op.condition, span=op.span),)
 
 
-def _price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+def _price(op: tile.TileOp, context: Context) -> tuple[Demand, ...]:
     """An issue slot: what is waited for is another role's time."""
     return ()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilec.ir import tile
 from tilec.ir.expr import cast, constant
-from tilec.ir.tile import Binary, Call as BitCount, Expr, Select
 from tilec.ir.types import BOOL, INT32, UINT8, UINT16, UINT32, UINT64, DType
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
@@ -16,7 +16,7 @@ from tilec.support.diagnostics import fail
 _UNSIGNED: dict[int, DType] = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}
 
 
-def _operand(call: Call) -> Expr:
+def _operand(call: Call) -> tile.Expr:
     operand = as_expr(call["x"])
     if operand.dtype.kind not in ("int", "uint") or operand.dtype.bits not in _UNSIGNED:
         fail(
@@ -29,7 +29,7 @@ def _operand(call: Call) -> Expr:
     return operand
 
 
-def _word(operand: Expr) -> Expr:
+def _word(operand: tile.Expr) -> tile.Expr:
     """The operand's bits, with zeros before them up to 32."""
     unsigned = cast(operand, _UNSIGNED[operand.dtype.bits])
     return unsigned if unsigned.dtype.bits == 64 else cast(unsigned, UINT32)
@@ -37,22 +37,22 @@ def _word(operand: Expr) -> Expr:
 
 def _popcount(call: Call) -> Value:
     operand = _operand(call)
-    return cast(BitCount("popcount", (_word(operand),), INT32), operand.dtype)
+    return cast(tile.Call("popcount", (_word(operand),), INT32), operand.dtype)
 
 
 def _clz(call: Call) -> Value:
     operand = _operand(call)
-    zeros = BitCount("clz", (_word(operand),), INT32)
+    zeros = tile.Call("clz", (_word(operand),), INT32)
     added = max(32 - operand.dtype.bits, 0)
-    return Binary("sub", zeros, constant(added, INT32), INT32) if added else zeros
+    return tile.Binary("sub", zeros, constant(added, INT32), INT32) if added else zeros
 
 
 def _ffs(call: Call) -> Value:
     """Where x is not 0, `x ^ (x - 1)` has the lowest bit of x and all below."""
     word = _word(_operand(call))
-    below = Binary("sub", word, constant(1, word.dtype), word.dtype)
-    place = BitCount("popcount", (Binary("xor", word, below, word.dtype),), INT32)
-    return Select(Binary("eq", word, constant(0, word.dtype), BOOL), constant(0, INT32), place, INT32)
+    below = tile.Binary("sub", word, constant(1, word.dtype), word.dtype)
+    place = tile.Call("popcount", (tile.Binary("xor", word, below, word.dtype),), INT32)
+    return tile.Select(tile.Binary("eq", word, constant(0, word.dtype), BOOL), constant(0, INT32), place, INT32)
 
 
 def _fns(call: Call) -> Value:
@@ -60,7 +60,7 @@ def _fns(call: Call) -> Value:
     for name, operand in (("mask", mask), ("base", base), ("offset", offset)):
         if operand.dtype.kind not in ("int", "uint") or operand.dtype.bits > 32:
             fail("wrong-dtype", f"{call.name} works on 32 bits", call[name].span, f"this is {operand.dtype}")
-    return BitCount("fns", (cast(mask, UINT32), cast(base, UINT32), cast(offset, INT32)), UINT32)
+    return tile.Call("fns", (cast(mask, UINT32), cast(base, UINT32), cast(offset, INT32)), UINT32)
 
 
 FUNCTIONS["T.__fns"] = ScalarFunction(

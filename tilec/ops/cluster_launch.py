@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Any, Literal, TypeGuard
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.operation_interfaces import Doer
-from tilec.ir.tile import Buffer, Call as TileCall, Expr, Load, Region, TileOp, integer
 from tilec.ir.types import INT32, UINT32
 from tilec.ops.barriers import as_barrier, barrier_of
 from tilec.ops.form import NOBODY, Announces, Barrier, Leader, Shared
@@ -32,7 +31,7 @@ _RESULT = Parameter("result")
 
 
 @dataclass(frozen=True, slots=True)
-class TryCancel(TileOp):
+class TryCancel(tile.TileOp):
     """Asks for the work of a block that has not begun; the answer's bytes come to `barrier`."""
 
     name = "try_cancel"
@@ -41,7 +40,7 @@ class TryCancel(TileOp):
     barrier: Barrier
     leader: Leader
     announces: Announces
-    block: Expr | None = field(default=None, metadata=BY_PASSES)
+    block: tile.Expr | None = field(default=None, metadata=BY_PASSES)
     via: Literal["tma"] | None = field(default=None, metadata=BY_PASSES)
 
     @property
@@ -61,23 +60,23 @@ def is_request(stmt: object) -> TypeGuard[TryCancel]:
 # ---- asking ----------------------------------------------------------------------------------------------------------
 
 
-def _answer(argument: Argument, name: str) -> Buffer:
+def _answer(argument: Argument, name: str) -> tile.Buffer:
     value = argument.value
-    if not isinstance(value, Buffer) or (value.scope, value.extents, value.dtype) != ("shared", (WORDS,), UINT32):
+    if not isinstance(value, tile.Buffer) or (value.scope, value.extents, value.dtype) != ("shared", (WORDS,), UINT32):
         fail(
             "wrong-argument",
             f"{name}: an answer has four words of shared memory",
             argument.span,
             f"this is {describe(value)}",
-            secondary=(Label(value.span, "allocated here"),) if isinstance(value, Buffer) else (),
+            secondary=(Label(value.span, "allocated here"),) if isinstance(value, tile.Buffer) else (),
             help='write `answer = T.alloc_shared((4,), "uint32")`, and name all of it',
         )
     return value
 
 
-def _check(call: Call) -> TileOp:
+def _check(call: Call) -> tile.TileOp:
     answer = _answer(call["result"], call.name)
-    region = Region(answer, (integer(0),), (WORDS,), call["result"].span)
+    region = tile.Region(answer, (tile.integer(0),), (WORDS,), call["result"].span)
     return TryCancel(region, as_barrier(call["mbarrier"], call.name), NOBODY, announces=True, span=call.span)
 
 
@@ -130,8 +129,8 @@ def price(op: TryCancel, context: Context) -> tuple[Demand, ...]:
 def _question(fn: str) -> Callable[[Call], Value]:
     def build(call: Call) -> Value:
         answer = _answer(call["result"], call.name)
-        words: tuple[Expr, ...] = tuple(Load(answer, (integer(i),)) for i in range(WORDS))
-        return TileCall(fn, words, INT32)
+        words: tuple[tile.Expr, ...] = tuple(tile.Load(answer, (tile.integer(i),)) for i in range(WORDS))
+        return tile.Call(fn, words, INT32)
 
     return build
 

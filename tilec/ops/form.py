@@ -9,37 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, get_args
 
-from tilec.ir import operations
+from tilec.ir import operations, tile
 from tilec.ir.operation_fields import In
 from tilec.ir.text import show_expr, show_region
-from tilec.ir.tile import Expr, Kernel, Load, Region, Scope, Stmt, TileOp, walk
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import registry
 from tilec.ops.values import EXPR_TYPES
 from tilec.support import schema
 from tilec.support.source import Span
 
-Shared = Annotated[Region, In(("shared",))]
-Global = Annotated[Region, In(("global",))]
-TensorMemory = Annotated[Region, In(("tmem",))]
-OnChip = Annotated[Region, In(("shared", "fragment"))]
-AnyMemory = Annotated[Region, In(("global", "shared", "fragment", "tmem"))]
-Anywhere = Annotated[Region, In(get_args(Scope))]
+Shared = Annotated[tile.Region, In(("shared",))]
+Global = Annotated[tile.Region, In(("global",))]
+TensorMemory = Annotated[tile.Region, In(("tmem",))]
+OnChip = Annotated[tile.Region, In(("shared", "fragment"))]
+AnyMemory = Annotated[tile.Region, In(("global", "shared", "fragment", "tmem"))]
+Anywhere = Annotated[tile.Region, In(get_args(tile.Scope))]
 MOST = (1 << 31) - 1
 
 
 def _is_barrier(value: Any) -> bool:
-    return isinstance(value, Load) and value.buffer.scope == "barrier"
+    return isinstance(value, tile.Load) and value.buffer.scope == "barrier"
 
 
 def _is(dtype: Any) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, EXPR_TYPES) and value.dtype == dtype
 
 
-Scalar = Annotated[Expr, schema.Where(lambda value: isinstance(value, EXPR_TYPES), "an expression, as int32(0)", True)]
-Index = Annotated[Expr, schema.Where(_is(INT32), "an expression of int32, as int32(0)", True)]
-Condition = Annotated[Expr, schema.Where(_is(BOOL), "an expression of bool", True)]
-Barrier = Annotated[Load, schema.Where(_is_barrier, "an element of a barrier", True)]
+Scalar = Annotated[
+    tile.Expr, schema.Where(lambda value: isinstance(value, EXPR_TYPES), "an expression, as int32(0)", True)
+]
+Index = Annotated[tile.Expr, schema.Where(_is(INT32), "an expression of int32, as int32(0)", True)]
+Condition = Annotated[tile.Expr, schema.Where(_is(BOOL), "an expression of bool", True)]
+Barrier = Annotated[tile.Load, schema.Where(_is_barrier, "an element of a barrier", True)]
 Whole = Annotated[int, schema.Range(0, MOST)]
 Positive = Annotated[int, schema.Range(1, MOST)]
 Leader = Annotated[int, schema.Range(0, 1023)]
@@ -51,19 +52,19 @@ Announces = Annotated[bool, schema.Where(lambda announces: announces is True, "T
 Yes = Literal[True]
 
 
-def violations(kernel: Kernel) -> Iterator[tuple[Span, str]]:
+def violations(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
     """What is wrong with the operations of a kernel, each with its place."""
-    for stmt in walk(kernel.body):
+    for stmt in tile.walk(kernel.body):
         for said in _wrong(stmt, kernel):
             yield stmt.span, said
 
 
-def show_violations(kernel: Kernel) -> Iterator[str]:
+def show_violations(kernel: tile.Kernel) -> Iterator[str]:
     return (f"line {span.line}: {said}" for span, said in violations(kernel))
 
 
-def _wrong(stmt: Stmt, kernel: Kernel) -> Iterator[str]:
-    if not isinstance(stmt, TileOp):
+def _wrong(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator[str]:
+    if not isinstance(stmt, tile.TileOp):
         return
     try:
         operations.check(stmt)
@@ -81,22 +82,22 @@ def _wrong(stmt: Stmt, kernel: Kernel) -> Iterator[str]:
 # ---- what regions have in common -------------------------------------------------------------------------------------
 
 
-def same_shape(one: Region, other: Region) -> Iterator[str]:
+def same_shape(one: tile.Region, other: tile.Region) -> Iterator[str]:
     if one.shape != other.shape:
         shapes = " and ".join(" × ".join(map(str, region.shape)) for region in (one, other))
         yield f"{show_region(one)} and {show_region(other)} have different shapes: {shapes}"
 
 
-def same_dtype(one: Region, other: Region) -> Iterator[str]:
+def same_dtype(one: tile.Region, other: tile.Region) -> Iterator[str]:
     if one.buffer.dtype != other.buffer.dtype:
         yield f"{one.buffer.name} is {one.buffer.dtype}, {other.buffer.name} is {other.buffer.dtype}"
 
 
-def of_type(value: Any, region: Region) -> Iterator[str]:
+def of_type(value: Any, region: tile.Region) -> Iterator[str]:
     if value.dtype != region.buffer.dtype:
         yield f"{show_expr(value)} is {value.dtype}, {region.buffer.name} is {region.buffer.dtype}"
 
 
-def whole(region: Region) -> Iterator[str]:
+def whole(region: tile.Region) -> Iterator[str]:
     if not region.is_whole:
         yield f"{show_region(region)} is a part of {region.buffer.name}, expected all of it"

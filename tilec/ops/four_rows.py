@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import Literal, NoReturn
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.expr import cast
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.operation_interfaces import Doer
-from tilec.ir.tile import Buffer, Expr, Region, TileOp, integer
 from tilec.ir.types import INT32
 from tilec.ops.barriers import as_barrier, barrier_of
 from tilec.ops.form import NOBODY, Announces, Barrier, Global, Index, Leader, Shared, same_dtype
@@ -30,7 +29,7 @@ ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Gather4(TileOp):
+class Gather4(tile.TileOp):
     """Four rows of a tensor to a tile, of which `source` is any one; the bytes come to `barrier`."""
 
     name = "gather4"
@@ -44,7 +43,7 @@ class Gather4(TileOp):
     row1: Index
     row2: Index
     row3: Index
-    block: Expr | None = field(default=None, metadata=BY_PASSES)
+    block: tile.Expr | None = field(default=None, metadata=BY_PASSES)
     via: Literal["tma"] | None = field(default=None, metadata=BY_PASSES)
 
     @property
@@ -52,7 +51,7 @@ class Gather4(TileOp):
         return True
 
     @property
-    def rows(self) -> tuple[Expr, ...]:
+    def rows(self) -> tuple[tile.Expr, ...]:
         """The four indices."""
         return self.row0, self.row1, self.row2, self.row3
 
@@ -66,7 +65,7 @@ class Gather4(TileOp):
 
 
 @dataclass(frozen=True, slots=True)
-class Scatter4(TileOp):
+class Scatter4(tile.TileOp):
     """Four rows of a tile to a tensor, of which `destination` is any one."""
 
     name = "scatter4"
@@ -82,7 +81,7 @@ class Scatter4(TileOp):
     wait: Literal["at once"] | None = field(default=None, metadata=BY_PASSES)
 
     @property
-    def rows(self) -> tuple[Expr, ...]:
+    def rows(self) -> tuple[tile.Expr, ...]:
         """The four indices."""
         return self.row0, self.row1, self.row2, self.row3
 
@@ -90,64 +89,64 @@ class Scatter4(TileOp):
 FourRows = Gather4 | Scatter4
 
 
-def _check_gather(call: Call) -> TileOp:
-    tensor, tile = _tensor(call, "src"), _tile(call, "dst")
-    line, rows = _row(call, tensor, tile), _rows(call)
+def _check_gather(call: Call) -> tile.TileOp:
+    tensor, region = _tensor(call, "src"), _tile(call, "dst")
+    line, rows = _row(call, tensor, region), _rows(call)
     barrier = as_barrier(call["barrier"], call.name)
-    return Gather4(line, tile, True, barrier, NOBODY, *rows, span=call.span)
+    return Gather4(line, region, True, barrier, NOBODY, *rows, span=call.span)
 
 
-def _check_scatter(call: Call) -> TileOp:
-    tensor, tile = _tensor(call, "dst"), _tile(call, "src")
-    return Scatter4(tile, _row(call, tensor, tile), *_rows(call), span=call.span)
+def _check_scatter(call: Call) -> tile.TileOp:
+    tensor, region = _tensor(call, "dst"), _tile(call, "src")
+    return Scatter4(region, _row(call, tensor, region), *_rows(call), span=call.span)
 
 
-def _row(call: Call, tensor: Buffer, tile: Region) -> Region:
+def _row(call: Call, tensor: tile.Buffer, region: tile.Region) -> tile.Region:
     """A row of the tensor, as long as those of the tile."""
-    if tensor.dtype != tile.buffer.dtype:
+    if tensor.dtype != region.buffer.dtype:
         fail(
             "dtype-mismatch",
             f"{call.name} copies elements as they are",
             call.span,
-            f"{tensor.name} is {tensor.dtype}, {tile.buffer.name} is {tile.buffer.dtype}",
-            secondary=(Label(tile.buffer.span, "from here"),),
-            help=f"allocate {tile.buffer.name} as {tensor.dtype}",
+            f"{tensor.name} is {tensor.dtype}, {region.buffer.name} is {region.buffer.dtype}",
+            secondary=(Label(region.buffer.span, "from here"),),
+            help=f"allocate {region.buffer.name} as {tensor.dtype}",
         )
-    return Region(tensor, (integer(0), _index(call, call["col"])), (1, tile.extent[-1]), call.span)
+    return tile.Region(tensor, (tile.integer(0), _index(call, call["col"])), (1, region.extent[-1]), call.span)
 
 
-def _tensor(call: Call, name: str) -> Buffer:
+def _tensor(call: Call, name: str) -> tile.Buffer:
     value = call[name].value
-    if not isinstance(value, Buffer) or value.scope != "global" or len(value.extents) != 2:
+    if not isinstance(value, tile.Buffer) or value.scope != "global" or len(value.extents) != 2:
         call.refuse(name, "a tensor of two dimensions, as a whole")
-    assert isinstance(value, Buffer)
+    assert isinstance(value, tile.Buffer)
     return value
 
 
-def _tile(call: Call, name: str) -> Region:
+def _tile(call: Call, name: str) -> tile.Region:
     """Four rows from a multiple of four on: else the swizzle would lie in them otherwise than in the tile."""
-    tile = call.region(name)
-    if tile.buffer.scope != "shared":
-        _refuse(call, name, tile, f"{tile.buffer.name} is in {tile.buffer.scope} memory")
-    if tile.shape[:-1] != (ROWS,) or tile.extent[-1] != tile.buffer.shape[-1]:
-        _refuse(call, name, tile, f"this has shape {show_shape(tile.extent)}")
-    if affine(tile.start[tile.extent.index(ROWS)]).divisor % ROWS:
-        _refuse(call, name, tile, "it does not begin at a multiple of four")
-    return tile
+    region = call.region(name)
+    if region.buffer.scope != "shared":
+        _refuse(call, name, region, f"{region.buffer.name} is in {region.buffer.scope} memory")
+    if region.shape[:-1] != (ROWS,) or region.extent[-1] != region.buffer.shape[-1]:
+        _refuse(call, name, region, f"this has shape {show_shape(region.extent)}")
+    if affine(region.start[region.extent.index(ROWS)]).divisor % ROWS:
+        _refuse(call, name, region, "it does not begin at a multiple of four")
+    return region
 
 
-def _refuse(call: Call, name: str, tile: Region, label: str) -> NoReturn:
+def _refuse(call: Call, name: str, region: tile.Region, label: str) -> NoReturn:
     fail(
         "wrong-argument",
         f"{call.name}: `{name}` must be four whole rows of a shared tile",
         call[name].span,
         label,
-        secondary=(Label(tile.buffer.span, "from here"),),
+        secondary=(Label(region.buffer.span, "from here"),),
         help="allocate (4, columns), or write `tile[4 * i : 4 * i + 4, :]`",
     )
 
 
-def _rows(call: Call) -> tuple[Expr, Expr, Expr, Expr]:
+def _rows(call: Call) -> tuple[tile.Expr, tile.Expr, tile.Expr, tile.Expr]:
     rows = call["rows"]
     if not isinstance(rows.value, tuple) or len(rows.value) != ROWS:
         call.refuse("rows", "a list of four indices")
@@ -156,7 +155,7 @@ def _rows(call: Call) -> tuple[Expr, Expr, Expr, Expr]:
     return first, second, third, fourth
 
 
-def _index(call: Call, argument: Argument) -> Expr:
+def _index(call: Call, argument: Argument) -> tile.Expr:
     index = as_expr(argument)
     if index.dtype.kind not in ("int", "uint"):
         fail("wrong-argument", f"{call.name}: an index must be an integer", argument.span, describe(argument.value))
@@ -176,12 +175,12 @@ def _reference(op: FourRows, env: Environment) -> None:
         env.write(there, env.read(here).reshape(there.extent))
 
 
-def _one_row(region: Region, row: int, number: int) -> Region:
+def _one_row(region: tile.Region, row: int, number: int) -> tile.Region:
     """Of a tensor the row of this index, of a tile that of this number."""
     if region.buffer.scope == "global":
-        return replace(region, start=(integer(row), region.start[1]))
+        return replace(region, start=(tile.integer(row), region.start[1]))
     dim = region.extent.index(ROWS)
-    first, extent = add(region.start[dim], integer(number)), list(region.extent)
+    first, extent = add(region.start[dim], tile.integer(number)), list(region.extent)
     extent[dim] = 1
     return replace(region, start=(*region.start[:dim], first, *region.start[dim + 1 :]), extent=tuple(extent))
 
@@ -238,10 +237,10 @@ SCATTER4 = register(
 # ---- by TMA ----------------------------------------------------------------------------------------------------------
 
 
-def _four(op: FourRows, tile: Region) -> warp.FourRows:
+def _four(op: FourRows, region: tile.Region) -> warp.FourRows:
     """The indices, and which row of the tile is the first."""
-    at: Expr = integer(0)
-    for start, extent in zip(tile.start[:-1], tile.buffer.shape[:-1], strict=True):
+    at: tile.Expr = tile.integer(0)
+    for start, extent in zip(region.start[:-1], region.buffer.shape[:-1], strict=True):
         at = add(scale(at, extent), start)
     return warp.FourRows(op.rows, at)
 
@@ -266,8 +265,8 @@ def lower_scatter(op: Scatter4, context: Context) -> tuple[warp.Operation, ...]:
     return (store, warp.BulkWait(0, span=op.span)) if op.wait == "at once" else (store,)
 
 
-def _bytes(tile: Region) -> int:
-    return ROWS * tile.extent[-1] * tile.buffer.dtype.bytes
+def _bytes(region: tile.Region) -> int:
+    return ROWS * region.extent[-1] * region.buffer.dtype.bytes
 
 
 @facet(Gather4, "demand")
@@ -281,14 +280,14 @@ def price_scatter(op: Scatter4, context: Context) -> tuple[Demand, ...]:
 
 
 def agrees(op: FourRows) -> Iterator[str]:
-    tensor, tile = op.regions if isinstance(op, Gather4) else op.regions[::-1]
-    if len(tensor.extent) != 2 or tensor.extent != (1, tile.extent[-1]):
-        yield f"{tensor.buffer.name} {show_shape(tensor.extent)} stands for a row of {tile.extent[-1]} elements"
-    if tile.shape[:-1] != (ROWS,) or tile.extent[-1] != tile.buffer.shape[-1]:
-        yield f"{tile.buffer.name} {show_shape(tile.extent)} is not four whole rows"
-    elif affine(tile.start[tile.extent.index(ROWS)]).divisor % ROWS:
-        yield f"the rows of {tile.buffer.name} do not begin at a multiple of four"
-    yield from same_dtype(tensor, tile)
+    tensor, region = op.regions if isinstance(op, Gather4) else op.regions[::-1]
+    if len(tensor.extent) != 2 or tensor.extent != (1, region.extent[-1]):
+        yield f"{tensor.buffer.name} {show_shape(tensor.extent)} stands for a row of {region.extent[-1]} elements"
+    if region.shape[:-1] != (ROWS,) or region.extent[-1] != region.buffer.shape[-1]:
+        yield f"{region.buffer.name} {show_shape(region.extent)} is not four whole rows"
+    elif affine(region.start[region.extent.index(ROWS)]).divisor % ROWS:
+        yield f"the rows of {region.buffer.name} do not begin at a multiple of four"
+    yield from same_dtype(tensor, region)
 
 
 for _operation in (Gather4, Scatter4):

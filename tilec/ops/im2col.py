@@ -7,25 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.affine import add, row_divisor, scale
 from tilec.ir.expr import cast, constant
 from tilec.ir.layout import row_major
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.placement import run
-from tilec.ir.tile import (
-    Binary,
-    BinaryOp,
-    Expr,
-    Load,
-    Parallel,
-    Region,
-    Select,
-    Store,
-    TileOp,
-    Var,
-    integer,
-)
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.form import Global, Index, Positive, Shared, same_dtype, whole
 from tilec.ops.lowering import TMA_ALIGNMENT, VECTOR_BYTES, Context, Demand, demand
@@ -76,7 +63,7 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
-class Im2col(TileOp):
+class Im2col(tile.TileOp):
     """What a square filter sees in `images`, from this `row` and `column` of all that it sees on, to `matrix`."""
 
     name = "im2col"
@@ -106,7 +93,7 @@ def geometry(op: Im2col) -> Geometry:
     return Geometry(tuple(sides), channels, op.kernel, op.stride, op.dilation, op.pad)
 
 
-def _check(call: Call) -> TileOp:
+def _check(call: Call) -> tile.TileOp:
     img, col = call.region("img"), call.region("col")
     if img.buffer.scope != "global" or len(img.extent) not in CORNERS or not img.is_whole:
         _refuse(call, "img", img, "a whole tensor of images, (images, [depth,] height, width, channels)")
@@ -150,7 +137,7 @@ def _check(call: Call) -> TileOp:
     return op
 
 
-def _refuse(call: Call, name: str, region: Region, wanted: str) -> None:
+def _refuse(call: Call, name: str, region: tile.Region, wanted: str) -> None:
     fail(
         "wrong-scope",
         f"{call.name}: `{name}` must be {wanted}",
@@ -160,7 +147,7 @@ def _refuse(call: Call, name: str, region: Region, wanted: str) -> None:
     )
 
 
-def _step(call: Call, name: str) -> Expr:
+def _step(call: Call, name: str) -> tile.Expr:
     """Which tile of rows or of columns, counted from 0."""
     step = as_expr(call[name])
     if step.dtype.kind not in ("int", "uint"):
@@ -241,9 +228,9 @@ IM2COL = register(
 
 def why_no_map(op: Im2col) -> str | None:
     """Why TMA cannot fill the tile in its im2col mode, or None: one copy takes pixels of one tap of the filter."""
-    image, tile = (r.buffer for r in op.regions)
+    image, buffer = (r.buffer for r in op.regions)
     seen, size = geometry(op), image.dtype.bytes
-    rows, columns = tile.shape
+    rows, columns = buffer.shape
     if seen.channels % columns:
         return f"its {columns} columns do not divide {seen.channels} channels"
     if seen.channels * size % TMA_ALIGNMENT or columns * size % TMA_ALIGNMENT:
@@ -265,57 +252,64 @@ def why_no_map(op: Im2col) -> str | None:
 
 def cp_async_width(op: Im2col) -> int | None:
     """The bytes of one cp.async, whose elements are channels of one pixel; None where there are fewer than 4."""
-    image, tile = (r.buffer for r in op.regions)
-    together = math.gcd(row_divisor(image), tile.shape[-1]) * image.dtype.bytes
+    image, buffer = (r.buffer for r in op.regions)
+    together = math.gcd(row_divisor(image), buffer.shape[-1]) * image.dtype.bytes
     return next((width for width in (16, 8, 4) if together % width == 0), None)
 
 
 @facet(Im2col, "lower")
 def lower(op: Im2col, context: Context) -> tuple[warp.Operation, ...]:
-    tile = op.regions[1].buffer
+    buffer = op.regions[1].buffer
     match op.via:
         case "tma":
             return (_tma_load(op, context),)
         case "cp_async":
-            width, placement = cp_async_width(op), context.shared[tile.name].placement
+            width, placement = cp_async_width(op), context.shared[buffer.name].placement
             assert width is not None
             if placement is not None:  # a person says where elements lie
-                width = min(width, run(placement) * tile.dtype.bytes)
-            layout = row_major(tile.shape, context.threads, width // tile.dtype.bytes)
+                width = min(width, run(placement) * buffer.dtype.bytes)
+            layout = row_major(buffer.shape, context.threads, width // buffer.dtype.bytes)
             copy = warp.CpAsync(_gathered(op), op.regions[1], layout, width, cursors=context.cursors, span=op.span)
             return copy, warp.CpAsyncCommit(span=op.span)
         case _:
             gathered = _gathered(op)
-            value = Select(
-                gathered.condition, Load(gathered.buffer, gathered.indices), constant(0, tile.dtype), tile.dtype
+            value = tile.Select(
+                gathered.condition,
+                tile.Load(gathered.buffer, gathered.indices),
+                constant(0, buffer.dtype),
+                buffer.dtype,
             )
-            nest = Parallel(gathered.variables, tile.shape, (Store(tile, gathered.variables, value, op.span),), op.span)
-            layout = row_major(tile.shape, context.threads, VECTOR_BYTES // tile.dtype.bytes)
+            nest = tile.Parallel(
+                gathered.variables, buffer.shape, (tile.Store(buffer, gathered.variables, value, op.span),), op.span
+            )
+            layout = row_major(buffer.shape, context.threads, VECTOR_BYTES // buffer.dtype.bytes)
             return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
 
 
 def _tma_load(op: Im2col, context: Context) -> warp.TmaLoad:
     """The first place as the pixel that its first tap sees; which tap it is about, as an offset to all pixels."""
-    image, tile = (r.buffer for r in op.regions)
-    seen, layout = geometry(op), context.shared[tile.name]
+    image, buffer = (r.buffer for r in op.regions)
+    seen, layout = geometry(op), context.shared[buffer.name]
     row, column = op.row, op.column
     corners = warp.Corners(-seen.pad, seen.pad - seen.reach, seen.stride)
-    tensor_map = context.tensor_map(image, (tile.shape[0], layout.panel), layout.swizzle, corners)
+    tensor_map = context.tensor_map(image, (buffer.shape[0], layout.panel), layout.swizzle, corners)
     which, places = _split(row, seen.places)
     first = (
         which,
         *(_pixel(place, seen.stride, -seen.pad) for place in places),
         # Behind the last tap there are only zeros, as behind the last channel.
-        Select(_below(column, seen.columns), _int("floormod", column, seen.channels), integer(seen.channels), INT32),
+        tile.Select(
+            _below(column, seen.columns), _int("floormod", column, seen.channels), tile.integer(seen.channels), INT32
+        ),
     )
     offsets = tuple(scale(tap, seen.dilation) for tap in _taps(column, seen))
-    return warp.TmaLoad(tensor_map, first, tile, offsets, cursors=context.cursors, span=op.span)
+    return warp.TmaLoad(tensor_map, first, buffer, offsets, cursors=context.cursors, span=op.span)
 
 
 def _gathered(op: Im2col) -> warp.Gather:
     """Where each element comes from; what lies outside of an image is outside of the tensor."""
     seen = geometry(op)
-    i, j = Var("%e0"), Var("%e1")
+    i, j = tile.Var("%e0"), tile.Var("%e1")
     row, column = add(op.row, i), add(op.column, j)
     image, places = _split(row, seen.places)
     pixels = (
@@ -326,9 +320,9 @@ def _gathered(op: Im2col) -> warp.Gather:
     return warp.Gather(op.regions[0].buffer, (i, j), indices, _below(column, seen.columns))
 
 
-def _split(number: Expr, extents: Sequence[int]) -> tuple[Expr, tuple[Expr, ...]]:
+def _split(number: tile.Expr, extents: Sequence[int]) -> tuple[tile.Expr, tuple[tile.Expr, ...]]:
     """A number counted along the last of the extents first: its digits, and what is left."""
-    digits: list[Expr] = []
+    digits: list[tile.Expr] = []
     before = 1
     for extent in reversed(extents):
         digits.insert(0, _int("floormod", _int("floordiv", number, before), extent))
@@ -336,24 +330,24 @@ def _split(number: Expr, extents: Sequence[int]) -> tuple[Expr, tuple[Expr, ...]
     return _int("floordiv", number, before), tuple(digits)
 
 
-def _taps(column: Expr, seen: Geometry) -> tuple[Expr, ...]:
+def _taps(column: tile.Expr, seen: Geometry) -> tuple[tile.Expr, ...]:
     """Which tap of the filter a column is about, along each side."""
     first, others = _split(_int("floordiv", column, seen.channels), (seen.kernel,) * (len(seen.sides) - 1))
     return first, *others
 
 
-def _pixel(place: Expr, stride: int, first: int) -> Expr:
-    return add(scale(place, stride), integer(first))
+def _pixel(place: tile.Expr, stride: int, first: int) -> tile.Expr:
+    return add(scale(place, stride), tile.integer(first))
 
 
-def _int(op: BinaryOp, a: Expr, b: int) -> Expr:
+def _int(op: tile.BinaryOp, a: tile.Expr, b: int) -> tile.Expr:
     if b == 1:
-        return a if op == "floordiv" else integer(0)
-    return Binary(op, a, integer(b), INT32)
+        return a if op == "floordiv" else tile.integer(0)
+    return tile.Binary(op, a, tile.integer(b), INT32)
 
 
-def _below(a: Expr, b: int) -> Expr:
-    return Binary("lt", a, integer(b), BOOL)
+def _below(a: tile.Expr, b: int) -> tile.Expr:
+    return tile.Binary("lt", a, tile.integer(b), BOOL)
 
 
 @facet(Im2col, "demand")

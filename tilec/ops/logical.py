@@ -7,9 +7,9 @@ from itertools import product
 from math import prod
 from typing import Literal
 
+from tilec.ir import tile
 from tilec.ir.affine import add
 from tilec.ir.expr import constant
-from tilec.ir.tile import Binary, Expr, Load, Region, integer
 from tilec.ir.types import BOOL
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Call, Parameter, Signature
@@ -41,18 +41,18 @@ def _over_elements(op: Op) -> Callable[[Call], Value]:
     return build
 
 
-def _truths(region: Region) -> Iterator[Expr]:
+def _truths(region: tile.Region) -> Iterator[tile.Expr]:
     for at in product(*map(range, region.extent)):
-        load = Load(region.buffer, tuple(add(s, integer(i)) for s, i in zip(region.start, at, strict=True)))
-        yield load if load.dtype == BOOL else Binary("ne", load, constant(0, load.dtype), BOOL)
+        load = tile.Load(region.buffer, tuple(add(s, tile.integer(i)) for s, i in zip(region.start, at, strict=True)))
+        yield load if load.dtype == BOOL else tile.Binary("ne", load, constant(0, load.dtype), BOOL)
 
 
-def _folded(op: Op, terms: list[Expr]) -> Expr:
+def _folded(op: Op, terms: list[tile.Expr]) -> tile.Expr:
     """As a balanced tree, which a walk does not go deep into."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2
-    return Binary(op, _folded(op, terms[:half]), _folded(op, terms[half:]), BOOL)
+    return tile.Binary(op, _folded(op, terms[:half]), _folded(op, terms[half:]), BOOL)
 
 
 _ROWS: tuple[tuple[str, Op, str], ...] = (

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
+from tilec.ir import tile
 from tilec.ir.affine import add
 from tilec.ir.layout import Fragment, SharedLayout, row_major
-from tilec.ir.tile import Atomic, Buffer, Cast, Expr, Load, Order, Parallel, Region, Store, TileOp, Var
 from tilec.ir.warp import PART_ROWS, BulkWait, Corners, Cursor, Elementwise, Operation, TensorMap, TmaStore
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -26,8 +26,8 @@ class Context:
     fragments: Mapping[str, Fragment]
     shared: Mapping[str, SharedLayout]
     cursors: tuple[Cursor, ...]
-    tensor_map: Callable[[Buffer, tuple[int, ...], int, Corners | None], TensorMap]
-    scratch: Callable[[int, Span], Buffer]
+    tensor_map: Callable[[tile.Buffer, tuple[int, ...], int, Corners | None], TensorMap]
+    scratch: Callable[[int, Span], tile.Buffer]
     cluster: tuple[int, int, int] = (1, 1, 1)
 
 
@@ -44,14 +44,14 @@ def demand(kind: str, **parameters: int) -> Demand:
     return Demand(kind, tuple(sorted(parameters.items())))
 
 
-def tensor_map_of(outside: Region, tile: Buffer, context: Context) -> TensorMap:
+def tensor_map_of(outside: tile.Region, buffer: tile.Buffer, context: Context) -> TensorMap:
     """The TMA descriptor between this region of a tensor and the tile."""
-    layout = context.shared[tile.name]
+    layout = context.shared[buffer.name]
     return context.tensor_map(outside.buffer, (*outside.extent[:-1], layout.panel), layout.swizzle, None)
 
 
 def tma_store(
-    op: TileOp, context: Context, parts: int, at_once: bool, atomic: Literal["", "add", "min", "max"] = ""
+    op: tile.TileOp, context: Context, parts: int, at_once: bool, atomic: Literal["", "add", "min", "max"] = ""
 ) -> tuple[Operation, ...]:
     """A shared tile to a tensor by TMA, in `parts` by so many warpgroups, each the rows that it has; `at_once` waits
     for it here."""
@@ -68,26 +68,26 @@ def tma_store(
 
 
 def sweep(
-    destination: Region,
-    value: Region | Expr,
+    destination: tile.Region,
+    value: tile.Region | tile.Expr,
     context: Context,
     span: Span,
-    atomic: Atomic | None = None,
-    order: Order = "relaxed",
+    atomic: tile.Atomic | None = None,
+    order: tile.Order = "relaxed",
     width: int | None = None,
 ) -> Elementwise:
     """`destination = value`, or an atomic combination of the two, element by element, each thread moving the elements
     it holds (or runs of `width` elements, by default of 16 bytes). Of a fragment some columns may be moved, if every
     thread has a share in them."""
-    regions = [destination, value] if isinstance(value, Region) else [destination]
+    regions = [destination, value] if isinstance(value, tile.Region) else [destination]
     held = next((r for r in regions if r.buffer.scope == "fragment"), None)
     extents = destination.shape if held is None else held.extent
-    variables = tuple(Var(f"%e{d}") for d in range(len(extents)))
-    stored = Load(value.buffer, element(value, variables, extents)) if isinstance(value, Region) else value
+    variables = tuple(tile.Var(f"%e{d}") for d in range(len(extents)))
+    stored = tile.Load(value.buffer, element(value, variables, extents)) if isinstance(value, tile.Region) else value
     if stored.dtype != destination.buffer.dtype:
-        stored = Cast(stored, destination.buffer.dtype)
-    store = Store(destination.buffer, element(destination, variables, extents), stored, span, atomic, order)
-    nest = Parallel(variables, extents, (store,), span)
+        stored = tile.Cast(stored, destination.buffer.dtype)
+    store = tile.Store(destination.buffer, element(destination, variables, extents), stored, span, atomic, order)
+    nest = tile.Parallel(variables, extents, (store,), span)
     if held is not None:
         whole = context.fragments[held.buffer.name]
         part = whole if held.is_whole else whole.columns(extents[-1])
@@ -99,11 +99,11 @@ def sweep(
     return Elementwise(nest, layout, cursors=context.cursors, span=span)
 
 
-def element(region: Region, variables: tuple[Var, ...], extents: tuple[int, ...]) -> tuple[Expr, ...]:
+def element(region: tile.Region, variables: tuple[tile.Var, ...], extents: tuple[int, ...]) -> tuple[tile.Expr, ...]:
     """The index, in the region's buffer, of the element at `variables` of a box of `extents`: dimensions of extent 1
     stay at the region's start, the others follow the box's in order."""
     moving = [v for v, extent in zip(variables, extents, strict=True) if extent != 1]
-    indices: list[Expr] = []
+    indices: list[tile.Expr] = []
     for start, extent in zip(region.start, region.extent, strict=True):
         if extent == 1:
             indices.append(start)

@@ -11,11 +11,10 @@ import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.expr import SMALL_FLOATS, constant, integer_range
 from tilec.ir.layout import Fragment
 from tilec.ir.operation_fields import In
-from tilec.ir.tile import Atomic, Binary, Buffer, Const, Expr, Parallel, Region, Select, Store, TileOp, Var, integer
 from tilec.ir.types import BOOL, DType
 from tilec.ops.form import Scalar, of_type, same_dtype, same_shape, whole
 from tilec.ops.lowering import Context, Demand, demand
@@ -27,7 +26,7 @@ from tilec.support.diagnostics import Label, fail
 from tilec.support.records import dataclass
 
 Kind = Literal["sum", "max", "min", "bitand", "bitor", "bitxor"]
-ATOMICS: dict[str, Atomic] = {
+ATOMICS: dict[str, tile.Atomic] = {
     "sum": "add", "max": "max", "min": "min", "bitand": "bitand", "bitor": "bitor", "bitxor": "xor",
 }  # fmt: skip
 """By kind, the atomic store that adds to a part; also what Python's operators and T.max and T.min are as `Binary`."""
@@ -39,11 +38,11 @@ ALLOCATE = Signature(
 UPDATE = Signature("T.reducer_update", (Parameter("target"), Parameter("value")))
 
 
-Parts = Annotated[Region, In(("reducer",))]
+Parts = Annotated[tile.Region, In(("reducer",))]
 
 
 @dataclass(frozen=True, slots=True)
-class ReducerInit(TileOp):
+class ReducerInit(tile.TileOp):
     """One part of each element begins with `value`, the others with what changes nothing; without one, all of them."""
 
     name = "reducer_init"
@@ -56,7 +55,7 @@ class ReducerInit(TileOp):
 
 
 @dataclass(frozen=True, slots=True)
-class FinalizeReducer(TileOp):
+class FinalizeReducer(tile.TileOp):
     """Combines the parts of each element into `destination`."""
 
     name = "finalize_reducer"
@@ -64,7 +63,7 @@ class FinalizeReducer(TileOp):
     fragments_lie = "its own way"
     reaches_regions = False
     parts: Parts
-    destination: Annotated[Region, In(("fragment",))]
+    destination: Annotated[tile.Region, In(("fragment",))]
     kind: Kind
 
     @property
@@ -77,8 +76,8 @@ class Reducer:
     """What T.alloc_reducer makes: `result` is what the name means in the text, `parts` what the threads have of it;
     `everywhere`: each thread has a part of every element."""
 
-    result: Buffer
-    parts: Buffer
+    result: tile.Buffer
+    parts: tile.Buffer
     kind: Kind
     everywhere: bool
 
@@ -101,7 +100,7 @@ def kind_of(call: Call, dtype: DType) -> tuple[Kind, bool]:
     return kind, replication == "all"  # type: ignore[return-value]
 
 
-def update(call: Call) -> tuple[Access, Expr]:
+def update(call: Call) -> tuple[Access, tile.Expr]:
     """The element that T.reducer_update adds to, and what it adds."""
     access = call["target"].value
     if not isinstance(access, Access) or access.has_extent:
@@ -110,12 +109,12 @@ def update(call: Call) -> tuple[Access, Expr]:
     return access, as_expr(call["value"], access.buffer.dtype)
 
 
-def contribution(reducer: Reducer, access: Access, value: Expr, call: Call) -> Store:
+def contribution(reducer: Reducer, access: Access, value: tile.Expr, call: Call) -> tile.Store:
     indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
-    return Store(reducer.parts, indices, value, call.span, ATOMICS[reducer.kind])
+    return tile.Store(reducer.parts, indices, value, call.span, ATOMICS[reducer.kind])
 
 
-def identity(kind: str, dtype: DType) -> Const:
+def identity(kind: str, dtype: DType) -> tile.Const:
     """What changes nothing that it is combined with."""
     if kind in ("max", "min"):
         low, high = (-math.inf, math.inf) if dtype.is_float else integer_range(dtype)
@@ -126,21 +125,21 @@ def identity(kind: str, dtype: DType) -> Const:
 # ---- T.reducer_init --------------------------------------------------------------------------------------------------
 
 
-def _whole(call: Call, name: str) -> Region:
+def _whole(call: Call, name: str) -> tile.Region:
     region = call.region(name)
     if not region.is_whole or region.buffer.scope != "fragment":
         call.refuse(name, "what T.alloc_reducer made")
     return region
 
 
-def _check_init(call: Call) -> TileOp:
+def _check_init(call: Call) -> tile.TileOp:
     region = _whole(call, "reducer")
     given = call["init"].value is not None
     seed = as_expr(call["init"], region.buffer.dtype) if given else None
     return ReducerInit(region, False, "sum", seed, span=call.span)
 
 
-def _seed(op: ReducerInit) -> Expr:
+def _seed(op: ReducerInit) -> tile.Expr:
     """What the result begins with, of the reducer's dtype."""
     return identity(op.kind, op.parts.buffer.dtype) if op.value is None else op.value
 
@@ -176,12 +175,12 @@ def lower_init(op: ReducerInit, context: Context) -> tuple[warp.Operation, ...]:
     """One part of each element has the seed, the others what changes nothing."""
     parts = op.regions[0].buffer
     layout = context.fragments[parts.name]
-    variables = tuple(Var(f"%e{d}") for d in range(len(parts.shape)))
+    variables = tuple(tile.Var(f"%e{d}") for d in range(len(parts.shape)))
     value, replica = _seed(op), layout.replica()
     nothing = identity(op.kind, parts.dtype)
     if replica is not None and value != nothing:
-        value = Select(Binary("eq", replica, integer(0), BOOL), value, nothing, parts.dtype)
-    nest = Parallel(variables, parts.shape, (Store(parts, variables, value, op.span),), op.span)
+        value = tile.Select(tile.Binary("eq", replica, tile.integer(0), BOOL), value, nothing, parts.dtype)
+    nest = tile.Parallel(variables, parts.shape, (tile.Store(parts, variables, value, op.span),), op.span)
     return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
 
 
@@ -199,7 +198,7 @@ def _parts(op: ReducerInit | FinalizeReducer, context: Context) -> int:
 # ---- T.finalize_reducer ----------------------------------------------------------------------------------------------
 
 
-def _check_finalize(call: Call) -> TileOp:
+def _check_finalize(call: Call) -> tile.TileOp:
     source = _whole(call, "reducer")
     given: Argument = call["dst"]
     if given.value is None:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
+from tilec.ir import tile
 from tilec.ir.operations import add_operation
-from tilec.ir.tile import Expr, Region, Store, TileOp
 from tilec.ops.signature import Call, Signature
 from tilec.support.diagnostics import InternalError
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 class Environment(Protocol):
     """What a reference computes on. Arrays have the region's extents; bfloat16 travels as float32."""
 
-    def read(self, region: Region) -> Array: ...
+    def read(self, region: tile.Region) -> Array: ...
 
-    def write(self, region: Region, value: Array) -> None: ...
+    def write(self, region: tile.Region, value: Array) -> None: ...
 
-    def scalar(self, expr: Expr) -> int | float | bool: ...
+    def scalar(self, expr: tile.Expr) -> int | float | bool: ...
 
     def peer(self, block: int) -> Environment: ...
 
@@ -44,8 +44,8 @@ class Environment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    reads: tuple[Region, ...]
-    writes: tuple[Region, ...]
+    reads: tuple[tile.Region, ...]
+    writes: tuple[tile.Region, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,15 @@ class Spelling:
 
     signature: Signature
     doc: str
-    check: Callable[[Call], TileOp]
-    element: Callable[[Call], tuple[Store, ...]] | None = None
+    check: Callable[[Call], tile.TileOp]
+    element: Callable[[Call], tuple[tile.Store, ...]] | None = None
 
 
 Facet = Literal["demand", "lower", "agrees"]
 FacetFunction = TypeVar("FacetFunction", bound=Callable[..., Any])
 
 
-Op = TypeVar("Op", bound=TileOp)
+Op = TypeVar("Op", bound=tile.TileOp)
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ def register(operation: Operation[Op]) -> Operation[Op]:
     return operation
 
 
-def facet(of: type[TileOp], which: Facet) -> Callable[[FacetFunction], FacetFunction]:
+def facet(of: type[tile.TileOp], which: Facet) -> Callable[[FacetFunction], FacetFunction]:
     """Decorator: the function is the `which` facet of the operation of this class."""
 
     def attach(function: FacetFunction) -> FacetFunction:

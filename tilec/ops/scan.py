@@ -10,23 +10,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.expr import SMALL_FLOATS
-from tilec.ir.tile import (
-    Binary,
-    BinaryOp,
-    Buffer,
-    Expr,
-    Load,
-    Parallel,
-    Region,
-    Select,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    integer,
-)
 from tilec.ir.types import BOOL, FLOAT32, INT32
 from tilec.ops.copy import Copy
 from tilec.ops.form import OnChip, same_shape
@@ -43,7 +28,7 @@ Kind = Literal["sum", "max"]
 
 
 @dataclass(frozen=True, slots=True)
-class Scan(TileOp):
+class Scan(tile.TileOp):
     """Each element of `destination` is all of `source` up to there along `dim`, or from there on in `reverse`."""
 
     name = "scan"
@@ -55,7 +40,7 @@ class Scan(TileOp):
     reverse: bool
 
 
-def _check(kind: Kind, call: Call) -> TileOp:
+def _check(kind: Kind, call: Call) -> tile.TileOp:
     src = _tile(call, "src")
     missing: Value = None
     dst = src if call["dst"].value is missing else _tile(call, "dst")
@@ -89,7 +74,7 @@ def _check(kind: Kind, call: Call) -> TileOp:
     return Scan(src, dst, dim % rank, kind, call.boolean("reverse"), span=call.span)
 
 
-def _tile(call: Call, name: str) -> Region:
+def _tile(call: Call, name: str) -> tile.Region:
     region = call.region(name)
     if region.buffer.scope == "global":
         fail(
@@ -120,39 +105,41 @@ def _reference(op: Scan, env: Environment) -> None:
     env.write(dst, (np.flip(result, dim) if op.reverse else result).reshape(dst.extent))
 
 
-def expansion(op: Scan, allocate: Callable[[Buffer], Buffer]) -> tuple[Stmt, ...]:
+def expansion(op: Scan, allocate: Callable[[tile.Buffer], tile.Buffer]) -> tuple[tile.Stmt, ...]:
     """The statements that do it; `allocate` makes the two tiles between which they go back and forth."""
     src, dst = op.regions
     dim, reverse = op.dim, op.reverse
-    kind: BinaryOp = "add" if op.kind == "sum" else "max"
+    kind: tile.BinaryOp = "add" if op.kind == "sum" else "max"
     # Sums of 16-bit floats are carried in float32.
     dtype = FLOAT32 if src.buffer.dtype.is_float and src.buffer.dtype.bits < 32 else src.buffer.dtype
     extents = kept_extents(src)
-    here, there = (allocate(Buffer(f"scan{i}", extents, dtype, "shared", op.span)) for i in (0, 1))
-    variables = tuple(Var(f"%s{d}") for d in range(len(extents)))
+    here, there = (allocate(tile.Buffer(f"scan{i}", extents, dtype, "shared", op.span)) for i in (0, 1))
+    variables = tuple(tile.Var(f"%s{d}") for d in range(len(extents)))
     length = extents[dim]
-    body: list[Stmt] = [Copy(src, _whole(here, op), via="registers", span=op.span)]
+    body: list[tile.Stmt] = [Copy(src, _whole(here, op), via="registers", span=op.span)]
     step = 1
     while step < length:
         at = variables[dim]
         # Kept inside the tile: an element is read even where it is not used.
         if reverse:
-            exists = Binary("lt", at, integer(length - step), BOOL)
-            other: Expr = Binary("min", Binary("add", at, integer(step), INT32), integer(length - 1), INT32)
+            exists = tile.Binary("lt", at, tile.integer(length - step), BOOL)
+            other: tile.Expr = tile.Binary(
+                "min", tile.Binary("add", at, tile.integer(step), INT32), tile.integer(length - 1), INT32
+            )
         else:
-            exists = Binary("ge", at, integer(step), BOOL)
-            other = Binary("max", Binary("sub", at, integer(step), INT32), integer(0), INT32)
-        before = Load(here, (*variables[:dim], other, *variables[dim + 1 :]))
-        mine = Load(here, variables)
-        value = Select(exists, Binary(kind, mine, before, dtype), mine, dtype)
-        body.append(Parallel(variables, extents, (Store(there, variables, value, op.span),), op.span))
+            exists = tile.Binary("ge", at, tile.integer(step), BOOL)
+            other = tile.Binary("max", tile.Binary("sub", at, tile.integer(step), INT32), tile.integer(0), INT32)
+        before = tile.Load(here, (*variables[:dim], other, *variables[dim + 1 :]))
+        mine = tile.Load(here, variables)
+        value = tile.Select(exists, tile.Binary(kind, mine, before, dtype), mine, dtype)
+        body.append(tile.Parallel(variables, extents, (tile.Store(there, variables, value, op.span),), op.span))
         here, there = there, here
         step *= 2
     return (*body, Copy(_whole(here, op), dst, via="registers", span=op.span))
 
 
-def _whole(buffer: Buffer, op: Scan) -> Region:
-    return Region(buffer, tuple(integer(0) for _ in buffer.shape), buffer.shape, op.span)
+def _whole(buffer: tile.Buffer, op: Scan) -> tile.Region:
+    return tile.Region(buffer, tuple(tile.integer(0) for _ in buffer.shape), buffer.shape, op.span)
 
 
 def _spelling(name: str, kind: Kind, what: str) -> Spelling:

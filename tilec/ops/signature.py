@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from tilec.ir import tile
 from tilec.ir.expr import as_size, cast, constant
-from tilec.ir.tile import Buffer, Expr, Extent, Load, Region, integer
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
 from tilec.ops.names import refuse
 from tilec.ops.values import EXPR_TYPES, Access, Member, Range, Value, VectorType, WarpPolicy, describe, show_shape
@@ -113,11 +113,11 @@ class Call:
         assert isinstance(value, WarpPolicy)
         return value.name
 
-    def region(self, name: str, like: tuple[int, ...] | None = None) -> Region:
+    def region(self, name: str, like: tuple[int, ...] | None = None) -> tile.Region:
         """A tile or a box of one. An index without extent takes those of `like`, aligned at the last dimension."""
         argument = self[name]
         match argument.value:
-            case Buffer(is_dynamic=True) as buffer:
+            case tile.Buffer(is_dynamic=True) as buffer:
                 fail(
                     "dynamic-shape",
                     f"{self.name}: how much of {buffer.name} is meant must be known at compile time",
@@ -125,8 +125,8 @@ class Call:
                     f"its shape is {show_shape(buffer.extents)}",
                     help=f"write a box of it, as in `{buffer.name}[{', '.join('0:128' for _ in buffer.extents)}]`",
                 )
-            case Buffer(shape=shape) as buffer:
-                return Region(buffer, tuple(integer(0) for _ in shape), shape, argument.span)
+            case tile.Buffer(shape=shape) as buffer:
+                return tile.Region(buffer, tuple(tile.integer(0) for _ in shape), shape, argument.span)
             case Access() as access if access.is_vector and like is not None and like[-1] == access.buffer.lanes:
                 return _corner(access, like, argument.span)
             case Access() as access if access.has_extent:
@@ -266,14 +266,14 @@ def as_shape(argument: Argument, what: str) -> tuple[int, ...]:
     return tuple(i for i in items if isinstance(i, int))
 
 
-def as_extents(argument: Argument, what: str) -> tuple[Extent, ...]:
+def as_extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
     """As `as_shape`, but made of integer parameters too."""
     value = argument.value
     items = value if isinstance(value, tuple) else (value,)
     return tuple(as_extent(Argument(i, argument.span), what) for i in items) or as_shape(argument, what)
 
 
-def as_extent(argument: Argument, what: str) -> Extent:
+def as_extent(argument: Argument, what: str) -> tile.Extent:
     """A positive number, or an integer expression of the kernel's parameters."""
     value = argument.value
     if isinstance(value, tuple):
@@ -292,7 +292,7 @@ def as_extent(argument: Argument, what: str) -> Extent:
     return cast(value, INT32)
 
 
-def as_expr(argument: Argument, dtype: DType | None = None) -> Expr:
+def as_expr(argument: Argument, dtype: DType | None = None) -> tile.Expr:
     """A scalar. With `dtype` it is converted to that; without, a Python number becomes int32 or float32."""
     value = argument.value
     if isinstance(value, bool):
@@ -305,7 +305,7 @@ def as_expr(argument: Argument, dtype: DType | None = None) -> Expr:
     return cast(expr, dtype) if dtype else expr
 
 
-def as_count(argument: Argument, what: str) -> Expr:
+def as_count(argument: Argument, what: str) -> tile.Expr:
     """An integer as int32, in which loops count. `what` says that it must be one."""
     if isinstance(argument.value, int) and not isinstance(argument.value, bool):
         return literal(argument.value, INT32, argument.span)
@@ -315,18 +315,18 @@ def as_count(argument: Argument, what: str) -> Expr:
     return cast(expr, INT32)
 
 
-def _element(argument: Argument) -> Expr:
+def _element(argument: Argument) -> tile.Expr:
     """What is known at run time only."""
     value = argument.value
     if isinstance(value, Access) and not value.has_extent:
-        return Load(value.buffer, tuple(i for i in value.indices if not isinstance(i, Range)))
+        return tile.Load(value.buffer, tuple(i for i in value.indices if not isinstance(i, Range)))
     if isinstance(value, Access):
         name = value.buffer.name
         way_out = f"index every dimension of {name} inside T.Parallel, or T.copy the part to a tile of its own"
         fail(
             "not-a-scalar", "one element is needed here, not a slice", argument.span, f"a part of {name}", help=way_out
         )
-    if isinstance(value, Buffer):
+    if isinstance(value, tile.Buffer):
         fail(
             "not-a-scalar",
             "one element is needed here, not a whole buffer",
@@ -343,7 +343,7 @@ _LONGEST_NUMBER = 40
 """Digits that a message shows."""
 
 
-def literal(value: int, dtype: DType, span: Span) -> Expr:
+def literal(value: int, dtype: DType, span: Span) -> tile.Expr:
     """A Python integer in the program, as `dtype`: it must fit."""
     result = constant(value, dtype)
     is_lost = math.isinf(result.value) if dtype.is_float else dtype.kind in ("int", "uint") and result.value != value
@@ -357,13 +357,13 @@ def literal(value: int, dtype: DType, span: Span) -> Expr:
 # ---- regions ---------------------------------------------------------------------------------------------------------
 
 
-def _box(access: Access, span: Span) -> Region:
+def _box(access: Access, span: Span) -> tile.Region:
     start = tuple(i.start if isinstance(i, Range) else i for i in access.indices)
     extent = tuple(i.extent if isinstance(i, Range) else 1 for i in access.indices)
-    return _inside(Region(access.buffer, start, extent, span))
+    return _inside(tile.Region(access.buffer, start, extent, span))
 
 
-def _corner(access: Access, like: tuple[int, ...], span: Span) -> Region:
+def _corner(access: Access, like: tuple[int, ...], span: Span) -> tile.Region:
     start = tuple(i.start if isinstance(i, Range) else i for i in access.indices)
     rank = len(start)
     surplus = like[: max(len(like) - rank, 0)]
@@ -375,10 +375,10 @@ def _corner(access: Access, like: tuple[int, ...], span: Span) -> Region:
             f"{rank} indices, the other side has shape {show_shape(like)}",
         )
     extent = (1,) * (rank - len(like)) + like[len(surplus) :]
-    return _inside(Region(access.buffer, start, extent, span))
+    return _inside(tile.Region(access.buffer, start, extent, span))
 
 
-def _inside(region: Region) -> Region:
+def _inside(region: tile.Region) -> tile.Region:
     """Tensors may be left: reads give 0 and stores are dropped. Tiles may not."""
     if region.buffer.scope == "global":
         return region

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Annotated, Literal, TypeGuard
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.operation_fields import BY_PASSES
-from tilec.ir.tile import Buffer, Region, Stmt, TileOp, integer
 from tilec.ops.form import Anywhere, Whole, Yes
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.meet import Meet
@@ -25,7 +24,7 @@ from tilec.support.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class BlockBarrier(TileOp):
+class BlockBarrier(tile.TileOp):
     """All threads wait for each other; with `id` those of several roles, `threads` in number."""
 
     name = "barrier"
@@ -42,7 +41,7 @@ class BlockBarrier(TileOp):
 
 
 @dataclass(frozen=True, slots=True)
-class Fence(TileOp):
+class Fence(tile.TileOp):
     """What threads have written to shared memory is visible to the asynchronous proxy."""
 
     name = "fence"
@@ -52,7 +51,7 @@ class Fence(TileOp):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitCopies(TileOp):
+class CommitCopies(tile.TileOp):
     """Closes a group of asynchronous copies."""
 
     name = "commit"
@@ -61,7 +60,7 @@ class CommitCopies(TileOp):
 
 
 @dataclass(frozen=True, slots=True)
-class WaitCopies(TileOp):
+class WaitCopies(tile.TileOp):
     """Until at most `pending` groups are under way, which is so once the tiles are there that it waits for. `meet`
     marks one that a `sync` list asks for: of all threads, for all that a statement writes, wherever it lies."""
 
@@ -82,12 +81,12 @@ Explicit = BlockBarrier | Fence | Meet | CommitCopies | WaitCopies
 """The statements that only order others."""
 
 
-def is_explicit(stmt: Stmt) -> TypeGuard[Explicit]:
+def is_explicit(stmt: tile.Stmt) -> TypeGuard[Explicit]:
     """Whether the statement only orders others."""
     return isinstance(stmt, Explicit)
 
 
-def meets(op: TileOp) -> bool:
+def meets(op: tile.TileOp) -> bool:
     """Whether it is a wait that a `sync` list asks for."""
     return isinstance(op, WaitCopies) and op.meet is not None
 
@@ -109,13 +108,13 @@ def spelled(op: Explicit) -> str:
             return "T.ptx_wait_group"
 
 
-def everything(buffer: Buffer, span: Span) -> Region:
+def everything(buffer: tile.Buffer, span: Span) -> tile.Region:
     """All of a tile, or somewhere in a tensor."""
     extent = (1,) * len(buffer.extents) if buffer.scope == "global" else buffer.shape
-    return Region(buffer, tuple(integer(0) for _ in extent), extent, span)
+    return tile.Region(buffer, tuple(tile.integer(0) for _ in extent), extent, span)
 
 
-def _check_barrier(call: Call) -> TileOp:
+def _check_barrier(call: Call) -> tile.TileOp:
     if call["barrier_id"].value is not None and not 0 <= call.integer("barrier_id") < 16:
         call.refuse("barrier_id", "a number from 0 to 15")
     if call["arrive_count"].value is None:
@@ -124,26 +123,26 @@ def _check_barrier(call: Call) -> TileOp:
     return BlockBarrier(id=number, threads=call.integer("arrive_count"), span=call.span)
 
 
-def _check_fence(call: Call) -> TileOp:
+def _check_fence(call: Call) -> tile.TileOp:
     return Fence(span=call.span)
 
 
-def _check_commit(call: Call) -> TileOp:
+def _check_commit(call: Call) -> tile.TileOp:
     return CommitCopies(span=call.span)
 
 
-def _check_wait(call: Call) -> TileOp:
+def _check_wait(call: Call) -> tile.TileOp:
     pending = call.integer("n")
     if pending < 0:
         call.refuse("n", "0 or more")
     return WaitCopies(pending=pending, span=call.span)
 
 
-def _effects(op: TileOp) -> Effects:
+def _effects(op: tile.TileOp) -> Effects:
     return Effects(op.regions, ())
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _reference(op: tile.TileOp, env: Environment) -> None:
     """One statement after the other, as the reference runs them, there is nothing to wait for."""
 
 
@@ -255,7 +254,7 @@ def lower_commit(op: CommitCopies, context: Context) -> tuple[warp.Operation, ..
     return (warp.CpAsyncCommit(span=op.span),)
 
 
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+def price(op: tile.TileOp, context: Context) -> tuple[Demand, ...]:
     """An issue slot: what is waited for is in the dependences."""
     return ()
 

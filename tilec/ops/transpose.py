@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import Literal
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import ACCUMULATED, Axis, Fragment, accumulated_order, column_major
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.text import show_declared
-from tilec.ir.tile import Binary, Cast, Expr, Load, Parallel, Store, TileOp, Var, integer
 from tilec.ir.types import INT32
 from tilec.ops.form import Shared, whole
 from tilec.ops.lowering import VECTOR_BYTES, Context, Demand, demand
@@ -28,7 +27,7 @@ AccumulatedOrder = Literal["as accumulated"]
 
 
 @dataclass(frozen=True, slots=True)
-class Transpose(TileOp):
+class Transpose(tile.TileOp):
     """Puts the columns of `source` into the rows of `destination`."""
 
     name = "transpose"
@@ -40,7 +39,7 @@ class Transpose(TileOp):
     order: AccumulatedOrder | None = field(default=None, metadata=BY_PASSES)
 
 
-def _check(call: Call) -> TileOp:
+def _check(call: Call) -> tile.TileOp:
     src, dst = call.region("src"), call.region("dst")
     for name, region in (("src", src), ("dst", dst)):
         if region.buffer.scope != "shared" or not region.is_whole or len(region.extent) != 2:
@@ -110,27 +109,27 @@ def swept(op: Transpose, threads: int, copies: int = 1) -> Fragment:
 @facet(Transpose, "lower")
 def lower(op: Transpose, context: Context) -> tuple[warp.Operation, ...]:
     source, destination = (r.buffer for r in op.regions)
-    row, column = Var("%e0"), Var("%e1")
+    row, column = tile.Var("%e0"), tile.Var("%e1")
     from_row = _accumulated_row(column) if op.order is not None else column
-    value = Load(source, (from_row, row))
-    store = Store(
-        destination, (row, column), value if source.dtype == destination.dtype else Cast(value, destination.dtype),
+    value = tile.Load(source, (from_row, row))
+    store = tile.Store(
+        destination, (row, column), value if source.dtype == destination.dtype else tile.Cast(value, destination.dtype),
         op.span,
     )  # fmt: skip
-    nest = Parallel((row, column), destination.shape, (store,), op.span)
+    nest = tile.Parallel((row, column), destination.shape, (store,), op.span)
     layout = swept(op, context.threads, context.shared[destination.name].copies)
     return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
 
 
-def _accumulated_row(place: Var) -> Expr:
+def _accumulated_row(place: tile.Var) -> tile.Expr:
     """`accumulated_order`, as an expression."""
 
-    def digit(divisor: int, modulus: int, times: int) -> Expr:
-        shifted = Binary("floordiv", place, integer(divisor), INT32)
-        return scale(Binary("floormod", shifted, integer(modulus), INT32), times)
+    def digit(divisor: int, modulus: int, times: int) -> tile.Expr:
+        shifted = tile.Binary("floordiv", place, tile.integer(divisor), INT32)
+        return scale(tile.Binary("floormod", shifted, tile.integer(modulus), INT32), times)
 
-    block = scale(Binary("floordiv", place, integer(ACCUMULATED), INT32), ACCUMULATED)
-    parity = Binary("floormod", place, integer(2), INT32)
+    block = scale(tile.Binary("floordiv", place, tile.integer(ACCUMULATED), INT32), ACCUMULATED)
+    parity = tile.Binary("floormod", place, tile.integer(2), INT32)
     return add(add(block, digit(2, 2, 8)), add(digit(4, 4, 2), parity))
 
 

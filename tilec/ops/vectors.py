@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from tilec.ir import tile
 from tilec.ir.expr import cast, constant
-from tilec.ir.tile import Binary, BinaryOp, Call as TileCall, Expr
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, UINT8, UINT16, UINT32, UINT64, DType
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_element, as_expr
 from tilec.ops.values import Lanes, Value, VectorType, describe
@@ -29,7 +29,7 @@ VECTOR_TYPES = tuple(
 _OF_PAIRS = (FLOAT32, BFLOAT16, FLOAT16)
 
 
-def _pairs(fn: Callable[[tuple[Expr, ...], DType], Expr]) -> Callable[[Call], Value]:
+def _pairs(fn: Callable[[tuple[tile.Expr, ...], DType], tile.Expr]) -> Callable[[Call], Value]:
     """A function of vectors of two floats."""
 
     def build(call: Call) -> Value:
@@ -48,13 +48,13 @@ def _pairs(fn: Callable[[tuple[Expr, ...], DType], Expr]) -> Callable[[Call], Va
     return build
 
 
-def _fused(row: tuple[Expr, ...], dtype: DType) -> Expr:
+def _fused(row: tuple[tile.Expr, ...], dtype: DType) -> tile.Expr:
     """x * y + z, rounded once."""
-    return TileCall("fma", row, dtype)
+    return tile.Call("fma", row, dtype)
 
 
-def _operator(op: BinaryOp) -> Callable[[tuple[Expr, ...], DType], Expr]:
-    return lambda row, dtype: Binary(op, row[0], row[1], dtype)
+def _operator(op: tile.BinaryOp) -> Callable[[tuple[tile.Expr, ...], DType], tile.Expr]:
+    return lambda row, dtype: tile.Binary(op, row[0], row[1], dtype)
 
 
 PAIRS: tuple[tuple[str, str, str, Callable[[Call], Value]], ...] = (
@@ -64,7 +64,12 @@ PAIRS: tuple[tuple[str, str, str, Callable[[Call], Value]], ...] = (
     ("fma2", "x y z", "x * y + z rounded once, of vectors of two floats", _pairs(_fused)),
     ("max2", "x y", "the larger of each two, of vectors of two floats", _pairs(_operator("max"))),
     ("min2", "x y", "the smaller of each two, of vectors of two floats", _pairs(_operator("min"))),
-    ("abs2", "x", "absolute values, of a vector of two floats", _pairs(lambda row, dtype: TileCall("abs", row, dtype))),
+    (
+        "abs2",
+        "x",
+        "absolute values, of a vector of two floats",
+        _pairs(lambda row, dtype: tile.Call("abs", row, dtype)),
+    ),
 )
 """Name, parameters, meaning."""
 
@@ -155,20 +160,20 @@ def with_bits(source: Lanes, target: DType) -> Lanes:
     elif raw.bits < wanted.bits:
         count = wanted.bits // raw.bits
         parts = [_joined(parts[i : i + count], raw, wanted) for i in range(0, len(parts), count)]
-    return Lanes(tuple(p if target == wanted else TileCall("reinterpret", (p,), target) for p in parts), origin)
+    return Lanes(tuple(p if target == wanted else tile.Call("reinterpret", (p,), target) for p in parts), origin)
 
 
-def _as_bits(part: Expr, raw: DType) -> Expr:
-    return part if part.dtype == raw else TileCall("reinterpret", (part,), raw)
+def _as_bits(part: tile.Expr, raw: DType) -> tile.Expr:
+    return part if part.dtype == raw else tile.Call("reinterpret", (part,), raw)
 
 
-def _joined(parts: list[Expr], raw: DType, wide: DType) -> Expr:
+def _joined(parts: list[tile.Expr], raw: DType, wide: DType) -> tile.Expr:
     total = cast(parts[0], wide)
     for place, part in enumerate(parts[1:], 1):
         moved = _shifted("shl", cast(part, wide), constant(raw.bits * place, wide))
-        total = Binary("bitor", total, moved, wide)
+        total = tile.Binary("bitor", total, moved, wide)
     return total
 
 
-def _shifted(op: BinaryOp, value: Expr, by: Expr) -> Expr:
-    return value if getattr(by, "value", None) == 0 else Binary(op, value, by, value.dtype)
+def _shifted(op: tile.BinaryOp, value: tile.Expr, by: tile.Expr) -> tile.Expr:
+    return value if getattr(by, "value", None) == 0 else tile.Binary(op, value, by, value.dtype)

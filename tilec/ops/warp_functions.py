@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tilec.ir import tile
 from tilec.ir.expr import cast, constant
 from tilec.ir.groups import WARP_THREADS
-from tilec.ir.tile import Binary, Call, Const, Expr, Unary, integer
 from tilec.ir.types import BOOL, INT32, UINT16, UINT32, UINT64, DType
 from tilec.ops import arithmetic
 from tilec.ops.signature import Argument, Call as Arguments, Parameter, Signature, as_expr
@@ -34,7 +34,7 @@ class WarpFunction:
 
     signature: Signature
     doc: str
-    build: Callable[[Arguments, Expr | None], Expr]
+    build: Callable[[Arguments, tile.Expr | None], tile.Expr]
     is_block_wide: bool = False
 
 
@@ -46,18 +46,18 @@ def _full(call: Arguments) -> None:
         call.refuse("mask", "0xFFFFFFFF: all threads of a warp take part")
 
 
-def _predicate(call: Arguments, running: Expr | None, otherwise: bool) -> Expr:
+def _predicate(call: Arguments, running: tile.Expr | None, otherwise: bool) -> tile.Expr:
     """The argument as a truth value; `otherwise` in threads that do not run this."""
     value = arithmetic.condition(call["predicate"])
-    holds = Const(value, BOOL) if isinstance(value, bool) else as_expr(Argument(value, call.span))
+    holds = tile.Const(value, BOOL) if isinstance(value, bool) else as_expr(Argument(value, call.span))
     if running is None:
         return holds
     if otherwise:
-        return Binary("or", holds, Unary("not", running, BOOL), BOOL)
-    return Binary("and", holds, running, BOOL)
+        return tile.Binary("or", holds, tile.Unary("not", running, BOOL), BOOL)
+    return tile.Binary("and", holds, running, BOOL)
 
 
-def _number(call: Arguments) -> Expr:
+def _number(call: Arguments) -> tile.Expr:
     value = as_expr(call["value"])
     if value.dtype == BOOL:
         call.refuse("value", "a number")
@@ -67,7 +67,7 @@ def _number(call: Arguments) -> Expr:
 # ---- shuffles --------------------------------------------------------------------------------------------------------
 
 
-def _in_words(value: Expr, move: Callable[[Expr], Expr]) -> Expr:
+def _in_words(value: tile.Expr, move: Callable[[tile.Expr], tile.Expr]) -> tile.Expr:
     """The value with its bits moved in registers of 32."""
     dtype = value.dtype
     if dtype == BOOL:
@@ -77,22 +77,22 @@ def _in_words(value: Expr, move: Callable[[Expr], Expr]) -> Expr:
     if not dtype.is_float and dtype.bits < 32:
         return cast(move(cast(value, INT32)), dtype)
     raw = _RAW[dtype.bits]
-    bits = value if value.dtype == raw else Call("reinterpret", (value,), raw)
+    bits = value if value.dtype == raw else tile.Call("reinterpret", (value,), raw)
     if dtype.bits < 32:
-        moved: Expr = cast(move(cast(bits, UINT32)), raw)
+        moved: tile.Expr = cast(move(cast(bits, UINT32)), raw)
     else:
-        high = move(cast(Binary("shr", bits, constant(32, UINT64), UINT64), UINT32))
+        high = move(cast(tile.Binary("shr", bits, constant(32, UINT64), UINT64), UINT32))
         low = move(cast(bits, UINT32))
-        wide = Binary("shl", cast(high, UINT64), constant(32, UINT64), UINT64)
-        moved = Binary("bitor", wide, cast(low, UINT64), UINT64)
-    return moved if dtype == raw else Call("reinterpret", (moved,), dtype)
+        wide = tile.Binary("shl", cast(high, UINT64), constant(32, UINT64), UINT64)
+        moved = tile.Binary("bitor", wide, cast(low, UINT64), UINT64)
+    return moved if dtype == raw else tile.Call("reinterpret", (moved,), dtype)
 
 
 _RAW: dict[int, DType] = {16: UINT16, 64: UINT64}
 
 
-def _shuffle(fn: str, lane: str) -> Callable[[Arguments, Expr | None], Expr]:
-    def build(call: Arguments, _: Expr | None) -> Expr:
+def _shuffle(fn: str, lane: str) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+    def build(call: Arguments, _: tile.Expr | None) -> tile.Expr:
         _full(call)
         width = call["width"].value
         if width not in (2, 4, 8, 16, 32):
@@ -102,7 +102,7 @@ def _shuffle(fn: str, lane: str) -> Callable[[Arguments, Expr | None], Expr]:
         value = as_expr(call["value"])
         if value.dtype.is_float and value.dtype.bits == 8:
             call.refuse("value", "a number of 16 bits at least, or an integer")
-        return _in_words(value, lambda word: Call(fn, (word, by, integer(width)), word.dtype))
+        return _in_words(value, lambda word: tile.Call(fn, (word, by, tile.integer(width)), word.dtype))
 
     return build
 
@@ -110,8 +110,8 @@ def _shuffle(fn: str, lane: str) -> Callable[[Arguments, Expr | None], Expr]:
 # ---- reductions and votes --------------------------------------------------------------------------------------------
 
 
-def _reduction(fn: str, integers_only: bool = False) -> Callable[[Arguments, Expr | None], Expr]:
-    def build(call: Arguments, _: Expr | None) -> Expr:
+def _reduction(fn: str, integers_only: bool = False) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+    def build(call: Arguments, _: tile.Expr | None) -> tile.Expr:
         value = _number(call)
         if integers_only and value.dtype.is_float:
             fail("wrong-dtype", f"{call.name} needs integers", call["value"].span, f"this is {value.dtype}")
@@ -123,25 +123,25 @@ def _reduction(fn: str, integers_only: bool = False) -> Callable[[Arguments, Exp
                 f"this is {value.dtype}",
                 help="convert it with T.cast",
             )
-        return Call(fn, (value,), value.dtype)
+        return tile.Call(fn, (value,), value.dtype)
 
     return build
 
 
-def _vote(fn: str, dtype: DType, otherwise: bool, result: DType) -> Callable[[Arguments, Expr | None], Expr]:
-    def build(call: Arguments, running: Expr | None) -> Expr:
+def _vote(fn: str, dtype: DType, otherwise: bool, result: DType) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+    def build(call: Arguments, running: tile.Expr | None) -> tile.Expr:
         _full(call)
-        return cast(Call(fn, (_predicate(call, running, otherwise),), dtype), result)
+        return cast(tile.Call(fn, (_predicate(call, running, otherwise),), dtype), result)
 
     return build
 
 
-def _active(call: Arguments, running: Expr | None) -> Expr:
-    return cast(Call("ballot", (Const(True, BOOL) if running is None else running,), UINT32), UINT64)
+def _active(call: Arguments, running: tile.Expr | None) -> tile.Expr:
+    return cast(tile.Call("ballot", (tile.Const(True, BOOL) if running is None else running,), UINT32), UINT64)
 
 
-def _match(fn: str) -> Callable[[Arguments, Expr | None], Expr]:
-    def build(call: Arguments, _: Expr | None) -> Expr:
+def _match(fn: str) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+    def build(call: Arguments, _: tile.Expr | None) -> tile.Expr:
         _full(call)
         value = _number(call)
         if value.dtype.bits not in (32, 64):
@@ -149,8 +149,8 @@ def _match(fn: str) -> Callable[[Arguments, Expr | None], Expr]:
         if value.dtype.bits not in (32, 64):
             call.refuse("value", "a number of 32 or 64 bits, or an integer")
         if value.dtype.is_float:
-            value = Call("reinterpret", (value,), UINT32 if value.dtype.bits == 32 else UINT64)
-        return Call(fn, (value,), UINT32)
+            value = tile.Call("reinterpret", (value,), UINT32 if value.dtype.bits == 32 else UINT64)
+        return tile.Call(fn, (value,), UINT32)
 
     return build
 
@@ -163,7 +163,7 @@ def _row(
     name: str,
     parameters: tuple[Parameter, ...],
     doc: str,
-    build: Callable[[Arguments, Expr | None], Expr],
+    build: Callable[[Arguments, tile.Expr | None], tile.Expr],
     is_block_wide: bool = False,
 ) -> WarpFunction:
     return WarpFunction(Signature(name, parameters), doc, build, is_block_wide)

@@ -12,7 +12,7 @@ from tilec.frontend.sema.stores import put, set_variable
 from tilec.frontend.sema.vectors import kept, stored
 from tilec.frontend.sema.vocabulary import ALLOCATIONS
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Bind, Buffer, Const, Var
+from tilec.ir import tile
 from tilec.ir.types import DType
 from tilec.ops import arithmetic
 from tilec.ops.signature import Argument, as_dtype, as_expr
@@ -21,10 +21,10 @@ from tilec.support.diagnostics import Label, fail, warning
 from tilec.support.source import Span
 
 
-def _mutable(context: Context, name: str) -> Buffer | None:
+def _mutable(context: Context, name: str) -> tile.Buffer | None:
     binding = context.scope.find(name)
     value = None if binding is None or binding.ended is not None else binding.value
-    return value if isinstance(value, Buffer) and value.name in context.mutable else None
+    return value if isinstance(value, tile.Buffer) and value.name in context.mutable else None
 
 
 def _referred(context: Context, name: str) -> Access | None:
@@ -80,7 +80,7 @@ def _warn_of_name(context: Context, name: str, argument: Argument, span: Span) -
     """`C = tile`, where C is a tensor: whoever writes that expects a copy."""
     known, given = context.scope.find(name), argument.value
     tensor = known.value if known is not None and known.ended is None else None
-    if isinstance(tensor, Buffer) and isinstance(given, Buffer) and tensor.scope == "global" != given.scope:
+    if isinstance(tensor, tile.Buffer) and isinstance(given, tile.Buffer) and tensor.scope == "global" != given.scope:
         context.warn(
             warning(
                 "rebound-tensor",
@@ -103,7 +103,7 @@ def _bound(context: Context, name: str, argument: Argument, dtype: DType | None,
     if dtype is None and not isinstance(value, (*EXPR_TYPES, Access)):
         return value
     expr = as_expr(argument, dtype)
-    if isinstance(expr, Const) or (isinstance(expr, Var) and dtype is None):
+    if isinstance(expr, tile.Const) or (isinstance(expr, tile.Var) and dtype is None):
         context.names.append(Named(context.out, len(context.out), name, span))
         return expr
     if not context.is_parallel and (per_thread.is_varying(context, expr) or context.masks):
@@ -112,10 +112,10 @@ def _bound(context: Context, name: str, argument: Argument, dtype: DType | None,
         if len(context.out) == before:
             context.names.append(Named(context.out, before, name, span))
         return named
-    var = Var(context.unique.take(name), expr.dtype)
+    var = tile.Var(context.unique.take(name), expr.dtype)
     if per_thread.is_varying(context, expr):
         context.varying.add(var)
-    context.out.append(Bind(var, expr, span))
+    context.out.append(tile.Bind(var, expr, span))
     return var
 
 
@@ -164,7 +164,7 @@ def _check_place(context: Context, target: ast.Subscript, is_vector: bool = Fals
     buffer = context.value(target.value)
     if isinstance(buffer, StageTile):
         return pipelines.part(context, buffer, target)
-    if not isinstance(buffer, Buffer):
+    if not isinstance(buffer, tile.Buffer):
         fail("bad-target", "this cannot be assigned to", target.span, f"this is {describe(buffer)}")
     access = evaluate.access(context, buffer, target)
     if access.has_extent and not is_vector and not access.is_vector:

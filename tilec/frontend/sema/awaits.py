@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import zip_longest
 
-from tilec.ir.tile import Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr
+from tilec.ir import tile
 from tilec.ops.barriers import CpAsyncArrive
 from tilec.ops.meet import Meet
 from tilec.ops.sync import BlockBarrier, CommitCopies, WaitCopies, everything, is_explicit
@@ -24,14 +24,14 @@ from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, Warn, fail, unheard, warning
 from tilec.support.source import Span
 
-Groups = list[dict[Buffer, Span]]
+Groups = list[dict[tile.Buffer, Span]]
 """Of each group of copies that may be under way, the newest last, the tiles that it fills, each with where."""
 
 
-def with_awaited(kernel: Kernel, warn: Warn = unheard, mistakes: Mistakes = AT_ONCE) -> Kernel:
+def with_awaited(kernel: tile.Kernel, warn: Warn = unheard, mistakes: Mistakes = AT_ONCE) -> tile.Kernel:
     """The kernel, each explicit wait and barrier with the tiles that it waits for as its regions."""
-    explicit = [s for s in walk(kernel.body) if is_explicit(s)]
-    if not explicit and not any(is_asynchronous_copy(s) for s in walk(kernel.body)):
+    explicit = [s for s in tile.walk(kernel.body) if is_explicit(s)]
+    if not explicit and not any(is_asynchronous_copy(s) for s in tile.walk(kernel.body)):
         return kernel
     for op in explicit:
         if isinstance(op, BlockBarrier):
@@ -42,7 +42,7 @@ def with_awaited(kernel: Kernel, warn: Warn = unheard, mistakes: Mistakes = AT_O
     return replace(kernel, body=walker.body(kernel.body, []))
 
 
-def _check_count(kernel: Kernel, op: BlockBarrier) -> None:
+def _check_count(kernel: tile.Kernel, op: BlockBarrier) -> None:
     threads = op.threads
     if op.id is not None:
         return  # threads of several roles (`sema.explicit_roles`)
@@ -63,28 +63,30 @@ class _Walker:
         self.warn, self.most = warn, most
         self.warned: set[Span] = set()
 
-    def body(self, stmts: tuple[Stmt, ...], groups: Groups) -> tuple[Stmt, ...]:
+    def body(self, stmts: tuple[tile.Stmt, ...], groups: Groups) -> tuple[tile.Stmt, ...]:
         """The statements with what they wait for; `groups` are those under way before them, and then after them."""
-        above: dict[Buffer, None] = {}  # the shared tiles that statements of this list have touched since a barrier
-        new: list[Stmt] = []
+        above: dict[
+            tile.Buffer, None
+        ] = {}  # the shared tiles that statements of this list have touched since a barrier
+        new: list[tile.Stmt] = []
         for stmt in stmts:
             if isinstance(stmt, BlockBarrier | Meet):
-                under_way = {tile for group in groups for tile in group}
-                new.append(_waiting(stmt, [tile for tile in above if tile not in under_way]))
+                under_way = {buffer for group in groups for buffer in group}
+                new.append(_waiting(stmt, [buffer for buffer in above if buffer not in under_way]))
                 above.clear()
                 continue
             new.append(self.statement(stmt, groups))
-            if not isinstance(stmt, For | While | If):
+            if not isinstance(stmt, tile.For | tile.While | tile.If):
                 above |= dict.fromkeys(b for b in (*reads(stmt), *writes(stmt)) if b.scope == "shared")
         return tuple(new)
 
-    def statement(self, stmt: Stmt, groups: Groups) -> Stmt:
+    def statement(self, stmt: tile.Stmt, groups: Groups) -> tile.Stmt:
         match stmt:
             case WaitCopies():
                 pending = stmt.pending
                 assert isinstance(pending, int)
                 newest = groups[len(groups) - pending :] if pending else []
-                left = {tile for group in newest for tile in group}
+                left = {buffer for group in newest for buffer in group}
                 older = groups[: len(groups) - len(newest)]
                 groups[:] = newest
                 return _waiting(stmt, list(dict.fromkeys(t for group in older for t in group if t not in left)))
@@ -92,12 +94,12 @@ class _Walker:
                 groups.clear()  # whoever touches the tiles waits for the barrier
             case CommitCopies():
                 self.begin(groups, {})
-            case TileOp() if is_asynchronous_copy(stmt):
+            case tile.TileOp() if is_asynchronous_copy(stmt):
                 self.begin(groups, {stmt.regions[1].buffer: stmt.span})
-            case For() | While():
+            case tile.For() | tile.While():
                 self.touched(stmt, _steering(stmt), groups)
                 return self.loop(stmt, groups)
-            case If():
+            case tile.If():
                 self.touched(stmt, _steering(stmt), groups)
                 other = [dict(group) for group in groups]
                 then, orelse = self.body(stmt.then, groups), self.body(stmt.orelse, other)
@@ -107,7 +109,7 @@ class _Walker:
                 self.touched(stmt, (*reads(stmt), *writes(stmt)), groups)
         return stmt
 
-    def loop(self, loop: For | While, groups: Groups) -> For | While:
+    def loop(self, loop: tile.For | tile.While, groups: Groups) -> tile.For | tile.While:
         """Any number of trips, until no further one adds anything."""
         while True:
             before = [dict(group) for group in groups]
@@ -116,43 +118,43 @@ class _Walker:
             if [set(group) for group in groups] == [set(group) for group in before]:
                 return replace(loop, body=body)
 
-    def begin(self, groups: Groups, group: dict[Buffer, Span]) -> None:
+    def begin(self, groups: Groups, group: dict[tile.Buffer, Span]) -> None:
         groups.append(group)
         while len(groups) > self.most:
             groups[:2] = [groups[0] | groups[1]]
 
-    def touched(self, stmt: Stmt, buffers: tuple[Buffer, ...], groups: Groups) -> None:
+    def touched(self, stmt: tile.Stmt, buffers: tuple[tile.Buffer, ...], groups: Groups) -> None:
         """A statement waits for what it touches."""
         for group in groups:
-            for tile in [tile for tile in group if tile in buffers]:
-                self.warn_of(group.pop(tile), tile, stmt)
+            for buffer in [buffer for buffer in group if buffer in buffers]:
+                self.warn_of(group.pop(buffer), buffer, stmt)
 
-    def warn_of(self, copy: Span, tile: Buffer, stmt: Stmt) -> None:
+    def warn_of(self, copy: Span, buffer: tile.Buffer, stmt: tile.Stmt) -> None:
         if copy in self.warned:
             return
         self.warned.add(copy)
         self.warn(
             warning(
                 "unwaited-copy",
-                f"no T.ptx_wait_group stands between this copy and what touches {tile.name}",
+                f"no T.ptx_wait_group stands between this copy and what touches {buffer.name}",
                 copy,
                 "may still be under way there",
-                secondary=(Label(stmt.span, f"waits for {tile.name} all the same"),),
+                secondary=(Label(stmt.span, f"waits for {buffer.name} all the same"),),
                 help="put T.ptx_wait_group(0) before that, or write T.copy, which is waited for by itself",
             )
         )
 
 
-def _waiting(op: BlockBarrier | Meet | WaitCopies, tiles: list[Buffer]) -> TileOp:
-    return replace(op, awaited=tuple(everything(tile, op.span) for tile in tiles))
+def _waiting(op: BlockBarrier | Meet | WaitCopies, tiles: list[tile.Buffer]) -> tile.TileOp:
+    return replace(op, awaited=tuple(everything(buffer, op.span) for buffer in tiles))
 
 
-def _steering(stmt: For | While | If) -> tuple[Buffer, ...]:
+def _steering(stmt: tile.For | tile.While | tile.If) -> tuple[tile.Buffer, ...]:
     """What the statement itself reads, without those inside it."""
-    return tuple(e.buffer for expr in expressions(stmt) for e in walk_expr(expr) if isinstance(e, Load))
+    return tuple(e.buffer for expr in expressions(stmt) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
 def _joined(one: Groups, other: Groups) -> Groups:
     """What may be under way where two paths meet: groups that as many newer ones follow may be one."""
-    nothing: dict[Buffer, Span] = {}
+    nothing: dict[tile.Buffer, Span] = {}
     return [a | b for a, b in zip_longest(reversed(one), reversed(other), fillvalue=nothing)][::-1]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from tilec.frontend.sema.context import Context
+from tilec.ir import tile
 from tilec.ir.affine import Affine, affine
-from tilec.ir.tile import Buffer, Expr, Load, Region, Var, walk_expr
 from tilec.ops.values import Access, Range, show_shape
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
@@ -42,30 +42,32 @@ def check_access(context: Context, access: Access, span: Span, what: Literal["re
     check_element(buffer, access.indices, span, context.ranges)
 
 
-def check_loads(context: Context, expr: Expr, span: Span) -> None:
+def check_loads(context: Context, expr: tile.Expr, span: Span) -> None:
     """The same of all elements that an expression reads."""
-    for part in walk_expr(expr):
-        if isinstance(part, Load):
+    for part in tile.walk_expr(expr):
+        if isinstance(part, tile.Load):
             check_access(context, Access(part.buffer, part.indices), span, "read")
 
 
-def check_element(buffer: Buffer, indices: tuple[Expr | Range, ...], span: Span, ranges: Ranges) -> None:
+def check_element(buffer: tile.Buffer, indices: tuple[tile.Expr | Range, ...], span: Span, ranges: Ranges) -> None:
     """Errors: `out-of-range`, where some of these values lead out of the tile."""
     for index, size in zip(indices, buffer.shape, strict=True):
         if not isinstance(index, Range):
             _check(buffer, index, 1, size, span, ranges, "index")
 
 
-def check_box(region: Region, ranges: Ranges) -> None:
+def check_box(region: tile.Region, ranges: Ranges) -> None:
     """The same of a box of a tile."""
     for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
         _check(region.buffer, start, extent, size, region.span, ranges, "box")
 
 
-def _check(buffer: Buffer, start: Expr, extent: int, size: int, span: Span, ranges: Ranges, what: str) -> None:
+def _check(
+    buffer: tile.Buffer, start: tile.Expr, extent: int, size: int, span: Span, ranges: Ranges, what: str
+) -> None:
     """A sum of multiples of these variables; of any other expression nothing is known."""
     form = affine(start)
-    if not all(isinstance(atom, Var) and atom.name in ranges for atom, _ in form.terms):
+    if not all(isinstance(atom, tile.Var) and atom.name in ranges for atom, _ in form.terms):
         return
     low, high = _end(form, ranges, 0), _end(form, ranges, 1)
     if low >= 0 and high + extent <= size:
@@ -85,13 +87,13 @@ def _end(form: Affine, ranges: Ranges, upper: int) -> int:
     return form.constant + sum(factor * _value(atom, factor, ranges, upper) for atom, factor in form.terms)
 
 
-def _value(atom: Expr, factor: int, ranges: Ranges, upper: int) -> int:
+def _value(atom: tile.Expr, factor: int, ranges: Ranges, upper: int) -> int:
     """That of the variable at which the sum is largest, or smallest."""
-    assert isinstance(atom, Var)
+    assert isinstance(atom, tile.Var)
     return ranges[atom.name][upper if factor > 0 else 1 - upper]
 
 
 def _where(form: Affine, ranges: Ranges, upper: int) -> str:
     """At which values of the variables."""
-    at = [f"{atom.name} = {_value(atom, f, ranges, upper)}" for atom, f in form.terms if isinstance(atom, Var)]
+    at = [f"{atom.name} = {_value(atom, f, ranges, upper)}" for atom, f in form.terms if isinstance(atom, tile.Var)]
     return f", where {' and '.join(at)}" if at else ""

@@ -7,7 +7,7 @@ from functools import partial
 from tilec.frontend.sema import evaluate, explicit_roles as roles, per_thread
 from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import THREAD, Const, Expr, If, Unary, integer, substitute
+from tilec.ir import tile
 from tilec.ir.types import BOOL
 from tilec.ops import arithmetic
 from tilec.ops.values import EXPR_TYPES
@@ -23,14 +23,14 @@ def decide(context: Context, node: ast.If) -> None:
     branch(context, node, condition)
 
 
-def branch(context: Context, node: ast.If, condition: Expr) -> None:
+def branch(context: Context, node: ast.If, condition: tile.Expr) -> None:
     """The `if`, where this is what its condition comes to."""
     if not context.is_parallel and per_thread.is_varying(context, condition):
         if _divided(context, node, condition):
             return
         begin = len(context.out)
         holds = per_thread.frozen(context, condition, node.condition.span)
-        for mask, body in ((holds, node.then), (Unary("not", holds, BOOL), node.orelse)):
+        for mask, body in ((holds, node.then), (tile.Unary("not", holds, BOOL), node.orelse)):
             with context.region("the branch", is_loop=False) as out, per_thread.masked(context, mask):
                 context.block(body)
             context.out += out
@@ -43,10 +43,10 @@ def branch(context: Context, node: ast.If, condition: Expr) -> None:
         with paths.path("does not hold", where), context.region("the branch", is_loop=False) as orelse:
             context.block(node.orelse)
     if then or orelse:
-        context.out.append(If(condition, tuple(then), tuple(orelse), node.span))
+        context.out.append(tile.If(condition, tuple(then), tuple(orelse), node.span))
 
 
-def _divided(context: Context, node: ast.If, holds: Expr) -> bool:
+def _divided(context: Context, node: ast.If, holds: tile.Expr) -> bool:
     """An `if` on the thread that each warpgroup answers as one, in a kernel that orders its threads by barriers: each
     side is the work of those that answer so. Where a warpgroup's answer is another condition, on the block, that is
     what its `if` asks."""
@@ -57,7 +57,7 @@ def _divided(context: Context, node: ast.If, holds: Expr) -> bool:
         return False
     for answer in sorted(dict.fromkeys(next(iter(each)) for each in answers), key=_is_no):
         groups = [group for group, each in zip(there, answers, strict=True) if each == {answer}]
-        if not isinstance(answer, Const):
+        if not isinstance(answer, tile.Const):
             work = partial(branch, context, node, answer)
         elif statements := node.then if answer.value else node.orelse:
             work = partial(context.block, statements)
@@ -67,9 +67,9 @@ def _divided(context: Context, node: ast.If, holds: Expr) -> bool:
     return True
 
 
-def _asked_of(thread: int, holds: Expr) -> Expr:
-    return fold_expr(substitute(holds, {THREAD: integer(thread)}))
+def _asked_of(thread: int, holds: tile.Expr) -> tile.Expr:
+    return fold_expr(tile.substitute(holds, {tile.THREAD: tile.integer(thread)}))
 
 
-def _is_no(answer: Expr) -> bool:
-    return isinstance(answer, Const) and not answer.value
+def _is_no(answer: tile.Expr) -> bool:
+    return isinstance(answer, tile.Const) and not answer.value

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from tilec.ir.tile import Ask, Buffer, For, If, Kernel, Parallel, Stmt, While
+from tilec.ir import tile
 from tilec.ops.copy import Copy
 from tilec.ops.im2col import Im2col
 from tilec.ops.signature import Argument, nearest
 from tilec.ops.values import Dictionary, Entry, Member, describe
 from tilec.support.diagnostics import Warn, fail, warning
 
-_FOLLOWED: Mapping[str, Ask] = {
+_FOLLOWED: Mapping[str, tile.Ask] = {
     "enable_fast_math": "fast-math",
     "disable_warp_specialized": "unspecialised",
     "disable_tma_lower": "without-tma",
@@ -45,7 +45,7 @@ _WITHOUT_MEANING = (
 """Of passes that tilec has not, or of what it always does right: barriers stand where they are needed."""
 
 
-def asked(configs: Argument, warn: Warn) -> Iterator[Ask]:
+def asked(configs: Argument, warn: Warn) -> Iterator[tile.Ask]:
     """What a dictionary of pass configs asks for."""
     if not isinstance(configs.value, Dictionary):
         if configs.value is not None:
@@ -78,11 +78,11 @@ def _key(entry: Entry) -> str:
     return name
 
 
-def outputs(kernel: Kernel, out_idx: Argument) -> tuple[str, ...]:
+def outputs(kernel: tile.Kernel, out_idx: Argument) -> tuple[str, ...]:
     """The tensors that `out_idx` counts, from the front, or from the back, where scalars behind the last tensor do not
     count."""
     params = list(kernel.params)
-    while params and not isinstance(params[-1], Buffer):
+    while params and not isinstance(params[-1], tile.Buffer):
         params.pop()
     value = out_idx.value
     indices = value if isinstance(value, tuple) else () if value is None else (value,)
@@ -94,13 +94,13 @@ def outputs(kernel: Kernel, out_idx: Argument) -> tuple[str, ...]:
             count = f"{kernel.name} has {len(kernel.params)} parameters"
             fail("out-of-range", f"there is no parameter {index}", out_idx.span, count)
         param = params[index] if index < 0 else kernel.params[index]
-        if not isinstance(param, Buffer):
+        if not isinstance(param, tile.Buffer):
             fail("wrong-argument", "only tensors are returned", out_idx.span, f"{param.name} is a scalar")
         names.append(param.name)
     return tuple(dict.fromkeys(names))
 
 
-def following(kernel: Kernel, asks: Iterable[Ask]) -> Kernel:
+def following(kernel: tile.Kernel, asks: Iterable[tile.Ask]) -> tile.Kernel:
     """The kernel that asks for this. That no copy is to go by TMA is said to each of them."""
     wanted = set(asks)
     if "without-tma" in wanted:
@@ -108,13 +108,13 @@ def following(kernel: Kernel, asks: Iterable[Ask]) -> Kernel:
     return replace(kernel, asks=tuple(sorted(wanted - {"without-tma"})))
 
 
-def _without_tma(stmt: Stmt) -> Stmt:
+def _without_tma(stmt: tile.Stmt) -> tile.Stmt:
     match stmt:
         case Copy() | Im2col():
             return replace(stmt, tma=False)
-        case For(body=body) | While(body=body) | Parallel(body=body):
+        case tile.For(body=body) | tile.While(body=body) | tile.Parallel(body=body):
             return replace(stmt, body=tuple(map(_without_tma, body)))
-        case If(then=then, orelse=orelse):
+        case tile.If(then=then, orelse=orelse):
             return replace(stmt, then=tuple(map(_without_tma, then)), orelse=tuple(map(_without_tma, orelse)))
         case _:
             return stmt

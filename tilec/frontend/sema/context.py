@@ -21,8 +21,8 @@ from tilec.frontend.sema.pipeline_records import Pipelines
 from tilec.frontend.sema.recover import poison
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
+from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import ALONE, Buffer, Cluster, Expr, Extent, Load, Stmt, Var, integer
 from tilec.ops.reducer import Reducer
 from tilec.ops.values import Value
 from tilec.passes.analysis.unique_names import UniqueNames
@@ -55,11 +55,11 @@ class Generator:
     """What T.rng_init made: `words` are key, sequence and position of each thread, and whether `spare` holds a normal
     number: they are made two at a time."""
 
-    words: Buffer
-    spare: Buffer
+    words: tile.Buffer
+    spare: tile.Buffer
 
-    def word(self, number: int) -> Expr:
-        return Load(self.words, (integer(number),))
+    def word(self, number: int) -> tile.Expr:
+        return tile.Load(self.words, (tile.integer(number),))
 
 
 @dataclass(slots=True)
@@ -92,15 +92,15 @@ class Context:
     thread_extents: tuple[int, int, int] = (1, 1, 1)
     """The threads of a block along x, y and z, if `has_threads`, or else of no meaning."""
     has_threads: bool = False
-    blocks: tuple[tuple[Var, Extent], ...] = ()
+    blocks: tuple[tuple[tile.Var, tile.Extent], ...] = ()
     """The block's indices, and the grid."""
-    cluster: Cluster = ALONE
+    cluster: tile.Cluster = tile.ALONE
 
     # ---- what is made ------------------------------------------------------------------------------------------------
 
     unique: UniqueNames = field(default_factory=UniqueNames)
-    buffers: list[Buffer] = field(default_factory=list)
-    out: list[Stmt] = field(default_factory=list)
+    buffers: list[tile.Buffer] = field(default_factory=list)
+    out: list[tile.Stmt] = field(default_factory=list)
     """Where the next statement goes."""
     names: list[Named] = field(default_factory=list)
     """Those that were given a value and made no statement."""
@@ -117,15 +117,15 @@ class Context:
     """The buffers that T.alloc_var made: of one element, of which every thread has a copy."""
     differing: set[Span] = field(default_factory=set)
     """The places of such variables which threads set differently."""
-    varying: set[Var] = field(default_factory=set)
+    varying: set[tile.Var] = field(default_factory=set)
     """The binds on whose value threads do not agree."""
-    views: dict[str, Buffer] = field(default_factory=dict)
+    views: dict[str, tile.Buffer] = field(default_factory=dict)
     """The buffers that stand for others (T.reshape), by name."""
     vectors: set[str] = field(default_factory=set)
     """The arrays that hold vectors which were read."""
-    scalars: set[Var] = field(default_factory=set)
+    scalars: set[tile.Var] = field(default_factory=set)
     """The kernel's own parameters."""
-    pointers: dict[Var, Buffer | None] = field(default_factory=dict)
+    pointers: dict[tile.Var, tile.Buffer | None] = field(default_factory=dict)
     """Parameters that are addresses, with the tensors there."""
     reducers: dict[str, Reducer] = field(default_factory=dict)
     """Those that add up what threads contribute."""
@@ -146,7 +146,7 @@ class Context:
     """Conditions that need not hold: under one, an index out of range proves nothing."""
     is_held: bool = False
     """Whether what variables hold is read before the statement, not in it."""
-    masks: list[Expr] = field(default_factory=list)
+    masks: list[tile.Expr] = field(default_factory=list)
     """What holds in those threads that run this."""
     role: range | None = None
     """The warpgroups that run this, if not all of the block do."""
@@ -208,7 +208,7 @@ class Context:
             self.guards -= 1
 
     @contextmanager
-    def region(self, name: str, is_loop: bool) -> Iterator[list[Stmt]]:
+    def region(self, name: str, is_loop: bool) -> Iterator[list[tile.Stmt]]:
         """Statements inside go to a list of their own, and names bound inside end with it."""
         outer_scope, outer_out = self.scope, self.out
         self.scope, self.out = Scope(outer_scope, name, is_loop), []

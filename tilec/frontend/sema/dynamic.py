@@ -6,21 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.frontend.sema.scope import Scope
-from tilec.ir.tile import (
-    THREAD,
-    WARPGROUP,
-    Bind,
-    Buffer,
-    Expr,
-    For,
-    Kernel,
-    Parallel,
-    Stmt,
-    Store,
-    Var,
-    walk,
-    walk_expr,
-)
+from tilec.ir import tile
 from tilec.ops.values import EXPR_TYPES, Value
 from tilec.passes.analysis.usage import expressions
 from tilec.support.diagnostics import fail
@@ -33,21 +19,21 @@ def names(scope: Scope) -> Iterator[str]:
         yield from (v.name for v in _variables(binding.value if binding else None))
 
 
-def _variables(value: Value) -> Iterator[Var]:
+def _variables(value: Value) -> Iterator[tile.Var]:
     level = [value]
     while level:
         for one in level:
             if isinstance(one, EXPR_TYPES):
-                yield from (part for part in walk_expr(one) if isinstance(part, Var))
+                yield from (part for part in tile.walk_expr(one) if isinstance(part, tile.Var))
         # What stands in many places of a list is one object, and looked at once.
         inner = (item for one in level if isinstance(one, tuple) for item in one)
         level = list({id(item): item for item in inner if isinstance(item, (tuple, *EXPR_TYPES))}.values())
 
 
-def with_sizes(kernel: Kernel) -> Kernel:
+def with_sizes(kernel: tile.Kernel) -> tile.Kernel:
     """The kernel with a parameter for every size that it uses and nobody has declared."""
-    declared = {p for p in (*kernel.params, *kernel.block_vars, THREAD, WARPGROUP) if isinstance(p, Var)}
-    for stmt in walk(kernel.body):
+    declared = {p for p in (*kernel.params, *kernel.block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(p, tile.Var)}
+    for stmt in tile.walk(kernel.body):
         declared |= _declared(stmt)
     sizes = tuple(v for v in dict.fromkeys(_used(kernel)) if v not in declared)
     if not sizes:
@@ -64,21 +50,21 @@ def with_sizes(kernel: Kernel) -> Kernel:
     return replace(kernel, params=(*kernel.params, *sizes))
 
 
-def _declared(stmt: Stmt) -> set[Var]:
+def _declared(stmt: tile.Stmt) -> set[tile.Var]:
     match stmt:
-        case For(var=var) | Bind(var=var):
+        case tile.For(var=var) | tile.Bind(var=var):
             return {var}
-        case Parallel(vars=variables, layout=layout):
+        case tile.Parallel(vars=variables, layout=layout):
             return {*variables, *(layout.vars if layout else ())}
-        case Store(previous=Var() as previous):
+        case tile.Store(previous=tile.Var() as previous):
             return {previous}
         case _:
             return set()
 
 
-def _used(kernel: Kernel) -> Iterator[Var]:
-    extents = (e for p in kernel.params if isinstance(p, Buffer) for e in (*p.extents, *(p.strides or ())))
-    exprs: list[Expr] = [e for e in (*extents, *kernel.grid) if not isinstance(e, int)]
-    for stmt in walk(kernel.body):
+def _used(kernel: tile.Kernel) -> Iterator[tile.Var]:
+    extents = (e for p in kernel.params if isinstance(p, tile.Buffer) for e in (*p.extents, *(p.strides or ())))
+    exprs: list[tile.Expr] = [e for e in (*extents, *kernel.grid) if not isinstance(e, int)]
+    for stmt in tile.walk(kernel.body):
         exprs += expressions(stmt)
-    yield from (part for expr in exprs for part in walk_expr(expr) if isinstance(part, Var))
+    yield from (part for expr in exprs for part in tile.walk_expr(expr) if isinstance(part, tile.Var))

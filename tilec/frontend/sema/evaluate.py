@@ -7,8 +7,8 @@ from tilec.frontend.sema.bounds import check_access
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.indices import as_index
 from tilec.frontend.syntax import ast
+from tilec.ir import tile
 from tilec.ir.affine import affine
-from tilec.ir.tile import Binary, Buffer, Expr, extent_expr, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import arithmetic, python
 from tilec.ops.signature import Argument, as_expr
@@ -95,7 +95,7 @@ def decided(context: Context, node: ast.Expr) -> bool:
     return condition
 
 
-def access(context: Context, buffer: Buffer, node: ast.Subscript) -> Access:
+def access(context: Context, buffer: tile.Buffer, node: ast.Subscript) -> Access:
     """`buffer[...]`, with as many indices as dimensions."""
     indices = node.indices
     if len(indices) == 1 and isinstance(indices[0], ast.Tuple):
@@ -111,18 +111,18 @@ def access(context: Context, buffer: Buffer, node: ast.Subscript) -> Access:
             wanted,
             secondary=(Label(buffer.span, "from here"),),
         )
-    whole = (Range(integer(0), buffer.lanes),) if buffer.lanes > 1 else ()
+    whole = (Range(tile.integer(0), buffer.lanes),) if buffer.lanes > 1 else ()
     return Access(buffer, (*(_index(context, i, buffer, dim) for dim, i in enumerate(indices)), *whole))
 
 
-def _index(context: Context, node: ast.Expr | ast.Slice, buffer: Buffer, dim: int) -> Expr | Range:
+def _index(context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, dim: int) -> tile.Expr | Range:
     if not isinstance(node, ast.Slice):
         return index(context, node)
     if node.step is not None and context.value(node.step) not in (None, 1):
         fail("unsupported-syntax", "slices have step 1", node.step.span)
-    start = integer(0) if node.lower is None else index(context, node.lower)
-    stop = extent_expr(buffer.extents[dim]) if node.upper is None else index(context, node.upper)
-    form = affine(Binary("sub", stop, start, INT32))
+    start = tile.integer(0) if node.lower is None else index(context, node.lower)
+    stop = tile.extent_expr(buffer.extents[dim]) if node.upper is None else index(context, node.upper)
+    form = affine(tile.Binary("sub", stop, start, INT32))
     if form.terms:
         fail("dynamic-shape", "the extent of a slice must be known at compile time", node.span)
     if form.constant <= 0:
@@ -130,7 +130,7 @@ def _index(context: Context, node: ast.Expr | ast.Slice, buffer: Buffer, dim: in
     return Range(start, form.constant)
 
 
-def index(context: Context, node: ast.Expr) -> Expr:
+def index(context: Context, node: ast.Expr) -> tile.Expr:
     """An integer that addresses something."""
     expr = as_expr(operand(context, node))
     if expr.dtype.is_float or expr.dtype == BOOL:

@@ -16,8 +16,8 @@ from tilec.frontend.sema import evaluate, per_thread, thread_values
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.linear_resources import Path
 from tilec.frontend.syntax import ast
+from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, condition
-from tilec.ir.tile import THREAD, Binary, Buffer, Const, Expr, If, Kernel, TileOp, walk
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops import registry
 from tilec.ops.barriers import Arrive, CpAsyncArrive, allocation, arrivals
@@ -35,7 +35,7 @@ SECTIONS = ("T.ws", "T.WarpSpecialize")
 BARRIERS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
 
 
-def barriers(context: Context, name: str, node: ast.Call) -> Buffer:
+def barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
     """`name = T.alloc_barrier(…)`"""
     spelling = registry.spelling("alloc_barrier")
     assert spelling is not None
@@ -47,7 +47,7 @@ def barriers(context: Context, name: str, node: ast.Call) -> Buffer:
             node.span,
             help="move it to the beginning of the kernel",
         )
-    made = Buffer(context.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
+    made = tile.Buffer(context.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
     context.buffers.append(made)
     context.out.append(allocation(made, counts))
     context.has_explicit_roles = True
@@ -132,25 +132,25 @@ def run(context: Context, groups: range, work: Callable[[], None], span: Span) -
         work()
     context.has_explicit_roles = True
     if out:
-        context.out.append(If(condition(groups), tuple(out), (), span))
+        context.out.append(tile.If(condition(groups), tuple(out), (), span))
 
 
 @contextmanager
 def _as_role(context: Context, groups: range) -> Iterator[None]:
-    outer, before = context.role, context.ranges[THREAD.name]
+    outer, before = context.role, context.ranges[tile.THREAD.name]
     context.role = groups
-    context.ranges[THREAD.name] = (threads_of(groups.start).start, threads_of(groups.stop - 1).stop - 1)
+    context.ranges[tile.THREAD.name] = (threads_of(groups.start).start, threads_of(groups.stop - 1).stop - 1)
     try:
         yield
     finally:
-        context.role, context.ranges[THREAD.name] = outer, before
+        context.role, context.ranges[tile.THREAD.name] = outer, before
 
 
 def threads_of(group: int) -> range:
     return range(group * WARPGROUP_THREADS, (group + 1) * WARPGROUP_THREADS)
 
 
-def met(context: Context, op: TileOp) -> TileOp:
+def met(context: Context, op: tile.TileOp) -> tile.TileOp:
     """T.sync_threads: of the threads that come here, or of them and those of other roles."""
     if not isinstance(op, BlockBarrier) or op.threads is None:
         return op
@@ -158,15 +158,15 @@ def met(context: Context, op: TileOp) -> TileOp:
     return op if is_wider else replace(op, id=None, threads=None if op.threads == context.threads else op.threads)
 
 
-def without_effect(kernel: Kernel, by_hand: bool, warn: Warn) -> None:
+def without_effect(kernel: tile.Kernel, by_hand: bool, warn: Warn) -> None:
     """Warn of registers that are asked for where the compiler makes the roles."""
-    for stmt in () if by_hand else walk(kernel.body):
+    for stmt in () if by_hand else tile.walk(kernel.body):
         if isinstance(stmt, SetRegisters):
             instead = "tilec shares registers out from what each role holds"
             warn(warning("hint-not-used", "T.set_max_nreg has no effect", stmt.span, instead, help="leave it out"))
 
 
-def by_threads(context: Context, op: TileOp) -> TileOp | None:
+def by_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
     """An operation that each thread does for itself, or one for all of them, with the threads that do it; None for one
     that all do together."""
     match op.done_by:
@@ -187,7 +187,7 @@ def _check_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
     if not isinstance(op, Arrive):
         return
     block, blocks = op.block, context.cluster.blocks
-    if isinstance(block, Const) and not 0 <= block.value < blocks:
+    if isinstance(block, tile.Const) and not 0 <= block.value < blocks:
         fail(
             "bad-cluster",
             f"{block.value} is no block of the cluster",
@@ -198,10 +198,10 @@ def _check_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
         )
 
 
-def _mask(context: Context) -> Expr | None:
-    held: Expr | None = None
+def _mask(context: Context) -> tile.Expr | None:
+    held: tile.Expr | None = None
     for mask in context.masks:
-        held = mask if held is None else Binary("and", held, mask, BOOL)
+        held = mask if held is None else tile.Binary("and", held, mask, BOOL)
     return held
 
 
@@ -212,7 +212,7 @@ def leader(context: Context, span: Span) -> int:
     if held is None:
         return first
     there = range(first, first + context.threads)
-    answers = ((thread, compute_expr(held, {THREAD: thread})) for thread in there)
+    answers = ((thread, compute_expr(held, {tile.THREAD: thread})) for thread in there)
     leader, is_here = next((found for found in answers if found[1] is not False), (first, None))
     if not is_here:
         fail(

@@ -12,7 +12,7 @@ from tilec.frontend.sema.functions import bind_target
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.sema.vocabulary import DIALECT
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Bind, Buffer, Load, LoopLayout, Var, integer
+from tilec.ir import tile
 from tilec.ir.types import BY_NAME
 from tilec.ops import arithmetic, python
 from tilec.ops.signature import Argument, as_expr, vector_type
@@ -57,15 +57,15 @@ def _name(context: Context, node: ast.Name) -> Value:
 def _variable(context: Context, value: Value, span: Span) -> Value:
     """What it holds at this point of the program: read where the statement runs, or before it, `held`."""
     pipelines.read(context, value, span)
-    if not (isinstance(value, Buffer) and value.name in context.mutable):
+    if not (isinstance(value, tile.Buffer) and value.name in context.mutable):
         return value.access if isinstance(value, Reference) else value
-    held = Load(value, (integer(0),))
+    held = tile.Load(value, (tile.integer(0),))
     if context.is_parallel or not context.is_held:
         return held
     if value.scope == "local":
         return per_thread.frozen(context, held, span)
-    now = Var(context.unique.take(f"{value.name}_now"), value.dtype)
-    context.out.append(Bind(now, held, span))
+    now = tile.Var(context.unique.take(f"{value.name}_now"), value.dtype)
+    context.out.append(tile.Bind(now, held, span))
     return now
 
 
@@ -147,17 +147,17 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
         return Method(owner, node.name)
     if isinstance(owner, Function):
         fail("foreign-call", f"{describe(owner)} has no `{node.name}`", node.span, "what a program does with it")
-    if isinstance(owner, Buffer) and node.name in ("pipeline", DATA):
+    if isinstance(owner, tile.Buffer) and node.name in ("pipeline", DATA):
         return Method(owner, node.name)
-    if isinstance(owner, LoopLayout) and node.name in layout_maps.METHODS:
+    if isinstance(owner, tile.LoopLayout) and node.name in layout_maps.METHODS:
         return Method(owner, node.name)
-    if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
+    if not isinstance(owner, tile.Buffer) or node.name not in ("shape", "dtype"):
         fail(
             "unknown-attribute",
             f"there is no attribute `{node.name}` here",
             node.span,
             f"of {describe(owner)}",
-            help=f"write {owner.name}.shape[0] or {owner.name}.dtype" if isinstance(owner, Buffer) else None,
+            help=f"write {owner.name}.shape[0] or {owner.name}.dtype" if isinstance(owner, tile.Buffer) else None,
         )
     if owner.lanes > 1:
         return owner.extents[:-1] if node.name == "shape" else VectorType(owner.dtype, owner.lanes)
@@ -268,7 +268,7 @@ def _subscript(context: Context, node: ast.Subscript) -> Value:
         owner = pipelines.tiles(context, owner, node.span)
     if isinstance(owner, tuple | str | range | Dictionary):
         return _item(context, owner, node)
-    if not isinstance(owner, Buffer):
+    if not isinstance(owner, tile.Buffer):
         fail("not-a-buffer", "this cannot be indexed", node.value.span, f"this is {describe(owner)}")
     return evaluate.access(context, owner, node)
 

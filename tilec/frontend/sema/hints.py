@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tilec.frontend.sema.configs import asked
+from tilec.ir import tile
 from tilec.ir.expr import cast
-from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Placement, Raster, Subtile
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, Value, describe, show_shape
 from tilec.passes.layout.atoms import swizzles
@@ -28,12 +28,12 @@ class Hints:
     tensors lie that are given a layout, `outside` what they are where a tensor ends; `subtiles` are tiles in
     parts; `asks` is of the compiler, and `stages` of the loops that load tiles."""
 
-    raster: Raster | None = None
-    layouts: dict[Buffer, Pinned] = field(default_factory=dict)
+    raster: tile.Raster | None = None
+    layouts: dict[tile.Buffer, tile.Pinned] = field(default_factory=dict)
     tensors: dict[str, IndexMap] = field(default_factory=dict)
-    outside: dict[Buffer, Expr] = field(default_factory=dict)
-    subtiles: dict[Buffer, Subtile] = field(default_factory=dict)
-    asks: list[Ask] = field(default_factory=list)
+    outside: dict[tile.Buffer, tile.Expr] = field(default_factory=dict)
+    subtiles: dict[tile.Buffer, tile.Subtile] = field(default_factory=dict)
+    asks: list[tile.Ask] = field(default_factory=list)
     stages: list[Asked] = field(default_factory=list)
 
 
@@ -53,17 +53,17 @@ def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
     if hints.raster is not None:
         first = Label(hints.raster.span, "first here")
         fail("duplicate-argument", "T.use_swizzle stands twice", call.span, secondary=(first,))
-    hints.raster = Raster(size if call.boolean("enable") else 0, order == "row", call.span)
+    hints.raster = tile.Raster(size if call.boolean("enable") else 0, order == "row", call.span)
 
 
-def entries(call: Call, name: str) -> Iterator[tuple[Buffer, Entry]]:
+def entries(call: Call, name: str) -> Iterator[tuple[tile.Buffer, Entry]]:
     """A dictionary from buffers."""
     value = call[name].value
     if not isinstance(value, Dictionary):
         call.refuse(name, "a dictionary from buffers, as in {A_shared: …}")
     assert isinstance(value, Dictionary)
     for entry in value.entries:
-        if not isinstance(entry.key, Buffer):
+        if not isinstance(entry.key, tile.Buffer):
             fail(
                 "wrong-argument", f"{call.name}: a buffer is needed here", entry.span, f"this is {describe(entry.key)}"
             )
@@ -77,13 +77,15 @@ def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
             fail("duplicate-argument", f"{buffer.name} is given two layouts", entry.span, secondary=(first,))
         layout = _layout(hints, buffer, entry, warn)
         if layout is not None:
-            hints.layouts[buffer] = Pinned(buffer, layout, entry.span)
+            hints.layouts[buffer] = tile.Pinned(buffer, layout, entry.span)
 
 
-def _layout(hints: Hints, buffer: Buffer, entry: Entry, warn: Warn) -> LoopLayout | Placement | int | None:
+def _layout(
+    hints: Hints, buffer: tile.Buffer, entry: Entry, warn: Warn
+) -> tile.LoopLayout | tile.Placement | int | None:
     """What the entry gives the tile, or None where tilec cannot follow it, or follows it by indices alone."""
     given = entry.value
-    if buffer.scope == "fragment" and isinstance(given, LoopLayout):
+    if buffer.scope == "fragment" and isinstance(given, tile.LoopLayout):
         if given.shape != buffer.shape:
             _mismatch(buffer, given.shape, entry)
         if (reason := why_irregular(given)) is not None:
@@ -106,7 +108,7 @@ def _layout(hints: Hints, buffer: Buffer, entry: Entry, warn: Warn) -> LoopLayou
     return _refuse(buffer, entry)
 
 
-def _refuse(buffer: Buffer, entry: Entry) -> NoReturn:
+def _refuse(buffer: tile.Buffer, entry: Entry) -> NoReturn:
     wanted = {
         "fragment": "T.Fragment(shape, forward_fn=lambda i, j: (thread, index))",
         "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
@@ -125,7 +127,7 @@ def _refuse(buffer: Buffer, entry: Entry) -> NoReturn:
     )
 
 
-def _mismatch(buffer: Buffer, shape: tuple[int, ...], entry: Entry) -> None:
+def _mismatch(buffer: tile.Buffer, shape: tuple[int, ...], entry: Entry) -> None:
     fail(
         "shape-mismatch",
         f"the layout of {buffer.name} is of another shape",
@@ -135,7 +137,7 @@ def _mismatch(buffer: Buffer, shape: tuple[int, ...], entry: Entry) -> None:
     )
 
 
-def _width(buffer: Buffer, given: Swizzle, entry: Entry) -> int:
+def _width(buffer: tile.Buffer, given: Swizzle, entry: Entry) -> int:
     possible = (*swizzles(buffer), 0)
     if given.width is None:
         return possible[0]
@@ -187,7 +189,7 @@ def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
                 f"this is {describe(given)}",
                 help="give 1 for the other dimensions, and for all to keep the tile whole",
             )
-        hints.subtiles[buffer] = Subtile(buffer, numbers, entry.span)
+        hints.subtiles[buffer] = tile.Subtile(buffer, numbers, entry.span)
 
 
 def _assume(hints: Hints, call: Call, warn: Warn) -> None:
@@ -207,9 +209,9 @@ PIPELINE = Signature(".pipeline", (Parameter("stage"),))
 """`tile.pipeline(stage=3)`."""
 
 
-def staged(hints: Hints, tile: Buffer, call: Call) -> None:
+def staged(hints: Hints, buffer: tile.Buffer, call: Call) -> None:
     """A tile is asked to have stages by its method."""
-    _stages(hints, tile, call["stage"].value, call.span, ".pipeline")
+    _stages(hints, buffer, call["stage"].value, call.span, ".pipeline")
 
 
 def _annotate_pipeline(hints: Hints, call: Call, warn: Warn) -> None:
@@ -217,15 +219,15 @@ def _annotate_pipeline(hints: Hints, call: Call, warn: Warn) -> None:
         _stages(hints, buffer, entry.value, entry.span, call.name)
 
 
-def _stages(hints: Hints, tile: Buffer, stages: Value, span: Span, name: str) -> None:
+def _stages(hints: Hints, buffer: tile.Buffer, stages: Value, span: Span, name: str) -> None:
     if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
         title = f"{name}: a tile has a number of stages, at least 1, known at compile time"
         fail("wrong-argument", title, span, f"this is {describe(stages)}", help="give a number, such as 3")
     for before in hints.stages:
-        if before.tile == tile:
+        if before.tile == buffer:
             first = Label(before.span, "first here")
-            fail("duplicate-argument", f"{tile.name} is given stages twice", span, secondary=(first,))
-    hints.stages.append(Asked(tile, stages, span))
+            fail("duplicate-argument", f"{buffer.name} is given stages twice", span, secondary=(first,))
+    hints.stages.append(Asked(buffer, stages, span))
 
 
 def _nothing(instead: str) -> Callable[[Hints, Call, Warn], None]:

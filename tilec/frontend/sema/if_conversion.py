@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from tilec.ir.tile import Const, If, Stmt, Wishes
+from tilec.ir import tile
 from tilec.ir.types import BOOL
 from tilec.passes.analysis.scalar_definitions import replayable
 from tilec.passes.analysis.usage import writes
@@ -15,22 +15,22 @@ from tilec.support.source import Span
 
 T = TypeVar("T")
 
-ConvertedIf = tuple[Span, tuple[Stmt, ...]]
+ConvertedIf = tuple[Span, tuple[tile.Stmt, ...]]
 """Where such an `if` stands, and what has become of it."""
 
 
 def gathered(
-    body: tuple[Stmt, ...], converted_ifs: list[ConvertedIf]
-) -> tuple[tuple[Stmt, ...], dict[int, tuple[Stmt, ...]]]:
+    body: tuple[tile.Stmt, ...], converted_ifs: list[ConvertedIf]
+) -> tuple[tuple[tile.Stmt, ...], dict[int, tuple[tile.Stmt, ...]]]:
     """The body with one statement in place of the scheduled statements of each `if`, where the last of them stands; and
     the parts of these by identity. Of nested ones the outermost counts, which is the last in `converted_ifs`."""
     number_of = {id(part): number for number, (_, parts) in enumerate(converted_ifs) for part in parts}
-    parts: dict[int, list[Stmt]] = {}
+    parts: dict[int, list[tile.Stmt]] = {}
     for stmt, again in zip(body, replayable(body), strict=True):
         if not again and id(stmt) in number_of:
             parts.setdefault(number_of[id(stmt)], []).append(stmt)
-    found: list[Stmt] = []
-    made: dict[int, tuple[Stmt, ...]] = {}
+    found: list[tile.Stmt] = []
+    made: dict[int, tuple[tile.Stmt, ...]] = {}
     apart = {id(s): number for number, several in parts.items() if len(several) > 1 for s in several}
     for stmt in body:
         if id(stmt) not in apart:
@@ -38,15 +38,15 @@ def gathered(
             continue
         several = parts[apart[id(stmt)]]
         if stmt is several[-1]:
-            whole = If(Const(True, BOOL), tuple(several), (), converted_ifs[apart[id(stmt)]][0])
+            whole = tile.If(tile.Const(True, BOOL), tuple(several), (), converted_ifs[apart[id(stmt)]][0])
             made[id(whole)] = whole.then
             found.append(whole)
     return tuple(found), made
 
 
 def spread(
-    stage: tuple[int, ...], order: tuple[int, ...], wishes: Wishes, parts: tuple[tuple[Stmt, ...], ...]
-) -> tuple[tuple[int, ...], tuple[int, ...], Wishes]:
+    stage: tuple[int, ...], order: tuple[int, ...], wishes: tile.Wishes, parts: tuple[tuple[tile.Stmt, ...], ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tile.Wishes]:
     """The lists for the parts of each statement: all in its stage and, one after another, at its place."""
     first = [sum(len(p) for p in parts[:i]) for i in range(len(parts))]
     before = [sum(len(parts[j]) for j in range(len(parts)) if order[j] < o) for o in order]

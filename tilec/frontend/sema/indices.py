@@ -9,44 +9,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilec.ir import tile
 from tilec.ir.affine import Interval, interval
 from tilec.ir.expr import cast, constant, integer_range
-from tilec.ir.tile import Binary, Cast, Const, Expr, Var
 from tilec.ir.types import INT32, UINT32
 from tilec.passes.analysis.fold_constants import fold_expr
 
 _LOW, _HIGH = integer_range(INT32)
 
 
-def as_index(expr: Expr, ranges: Mapping[str, tuple[int, int]]) -> Expr:
+def as_index(expr: tile.Expr, ranges: Mapping[str, tuple[int, int]]) -> tile.Expr:
     """The integer as int32. `ranges` are the smallest and largest values of variables, by name."""
-    known: dict[Var, Interval] = {} if expr.dtype.bits < 64 else {Var(name): ends for name, ends in ranges.items()}
+    known: dict[tile.Var, Interval] = (
+        {} if expr.dtype.bits < 64 else {tile.Var(name): ends for name, ends in ranges.items()}
+    )
     return fold_expr(_narrowed(expr, known))
 
 
-def _narrowed(expr: Expr, ranges: Mapping[Var, Interval]) -> Expr:
+def _narrowed(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr:
     if expr.dtype.bits < 64:
         return cast(expr, INT32)
     match expr:
-        case Const(value=value):
+        case tile.Const(value=value):
             return constant(min(max(int(value), _LOW), _HIGH), INT32)
-        case Cast(a=a) if a.dtype.kind != "float" and a.dtype.bits < 64:
+        case tile.Cast(a=a) if a.dtype.kind != "float" and a.dtype.bits < 64:
             return cast(a, INT32)
-        case Binary(op="add" | "sub", a=a, b=b) if _fits(a, ranges) or _fits(b, ranges):
-            return Binary(expr.op, _narrowed(a, ranges), _narrowed(b, ranges), INT32)
-        case Binary(op="mul" | "floordiv" | "floormod" | "min" | "max", a=a, b=b) if all(
+        case tile.Binary(op="add" | "sub", a=a, b=b) if _fits(a, ranges) or _fits(b, ranges):
+            return tile.Binary(expr.op, _narrowed(a, ranges), _narrowed(b, ranges), INT32)
+        case tile.Binary(op="mul" | "floordiv" | "floormod" | "min" | "max", a=a, b=b) if all(
             _fits(e, ranges) for e in (a, b, expr)
         ):
-            return Binary(expr.op, _narrowed(a, ranges), _narrowed(b, ranges), INT32)
+            return tile.Binary(expr.op, _narrowed(a, ranges), _narrowed(b, ranges), INT32)
         case _:
-            held = Binary("min", expr, constant(_HIGH, expr.dtype), expr.dtype)
+            held = tile.Binary("min", expr, constant(_HIGH, expr.dtype), expr.dtype)
             if expr.dtype.kind == "int":
-                held = Binary("max", held, constant(_LOW, expr.dtype), expr.dtype)
-            return Cast(held, INT32)
+                held = tile.Binary("max", held, constant(_LOW, expr.dtype), expr.dtype)
+            return tile.Cast(held, INT32)
 
 
-def _fits(expr: Expr, ranges: Mapping[Var, Interval]) -> bool:
-    if isinstance(expr, Cast) and expr.a.dtype.kind != "float" and expr.a.dtype.bits < 64 and expr.a.dtype != UINT32:
+def _fits(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> bool:
+    if (
+        isinstance(expr, tile.Cast)
+        and expr.a.dtype.kind != "float"
+        and expr.a.dtype.bits < 64
+        and expr.a.dtype != UINT32
+    ):
         return True
     low, high = interval(expr, ranges)
     return low >= _LOW and high <= _HIGH

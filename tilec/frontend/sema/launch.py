@@ -20,9 +20,9 @@ from tilec.frontend.sema.reducers import with_parts
 from tilec.frontend.sema.views import without_views
 from tilec.frontend.sema.vocabulary import refuse_name
 from tilec.frontend.syntax import ast
+from tilec.ir import tile
 from tilec.ir.expr import SMALL_FLOATS, as_size, cast
 from tilec.ir.groups import WARP_THREADS
-from tilec.ir.tile import THREAD, Buffer, Extent, Kernel, Var
 from tilec.ir.types import BOOL, INT32, NARROW, DType
 from tilec.ops.refused import refused
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, bind
@@ -51,18 +51,18 @@ _MAX_GRID_YZ = 65535
 _MAX_GRID_X = 2**31 - 1
 
 
-Param = Buffer | Var
+Param = tile.Buffer | tile.Var
 
 
 class Incomplete(CompileError):
     """All that is wrong with the statements of a kernel; `kernel` is what they leave of it."""
 
-    def __init__(self, kernel: Kernel, mistakes: CompileError) -> None:
+    def __init__(self, kernel: tile.Kernel, mistakes: CompileError) -> None:
         super().__init__(*mistakes.diagnostics)
         self.kernel = kernel
 
 
-def kernel(function: ast.Function, context: Context, params: Callable[[], tuple[Param, ...]]) -> Kernel:
+def kernel(function: ast.Function, context: Context, params: Callable[[], tuple[Param, ...]]) -> tile.Kernel:
     """The kernel, or all that is wrong with it. `params` are asked for once its statements have run."""
     launch = None
     with context.mistakes.caught():
@@ -87,13 +87,15 @@ def kernel(function: ast.Function, context: Context, params: Callable[[], tuple[
     return made
 
 
-def _without_layouts(kernel: Kernel) -> Kernel:
+def _without_layouts(kernel: tile.Kernel) -> tile.Kernel:
     """A kernel of which statements are missing: they would have had a say in how its fragments lie."""
     fragments = tuple(b for b in kernel.buffers if b.scope == "fragment")
     return replace(kernel, body=(refused((), fragments, kernel.span), *kernel.body))
 
 
-def _made(function: ast.Function, context: Context, shape: _Launch, params: Callable[[], tuple[Param, ...]]) -> Kernel:
+def _made(
+    function: ast.Function, context: Context, shape: _Launch, params: Callable[[], tuple[Param, ...]]
+) -> tile.Kernel:
     context.out[:] = settled(context.out, context.pipelines, context.cluster, context.mistakes)
     context.out[:] = with_masks(tuple(context.out), shape.block_vars, context.cluster)
     context.out[:] = with_counter(tuple(context.out), context.unique, context.buffers)
@@ -102,7 +104,7 @@ def _made(function: ast.Function, context: Context, shape: _Launch, params: Call
     statements = with_values(statements, context.hints.outside, context.unique.take)
     if uses_rank(statements):
         statements = with_rank(statements, rank(shape.block_vars, context.cluster), function.name_span)
-    made = Kernel(
+    made = tile.Kernel(
         function.name,
         resolved(context, params()),
         shape.grid,
@@ -130,8 +132,8 @@ def _made(function: ast.Function, context: Context, shape: _Launch, params: Call
 class _Launch:
     """What the with statement says."""
 
-    grid: tuple[Extent, ...]
-    block_vars: tuple[Var, ...]
+    grid: tuple[tile.Extent, ...]
+    block_vars: tuple[tile.Var, ...]
 
 
 def _launch_statement(context: Context, function: ast.Function) -> ast.With:
@@ -194,9 +196,9 @@ def _decided(context: Context, statements: tuple[ast.Stmt, ...]) -> Generator[as
 
 def _launched(context: Context, launch: ast.With) -> _Launch:
     assert isinstance(launch.context, ast.Call)
-    grid: tuple[Extent, ...] = ()
+    grid: tuple[tile.Extent, ...] = ()
     context.is_launched, context.thread_extents = True, (WARP_THREADS, 1, 1)
-    block_vars: tuple[Var, ...] = ()
+    block_vars: tuple[tile.Var, ...] = ()
     try:
         signature = LAUNCHES[evaluate.callee(context, launch.context) or "T.Kernel"]
         call = bind(signature, *evaluate.arguments(context, launch.context), launch.context.span)
@@ -212,7 +214,7 @@ def _launched(context: Context, launch: ast.With) -> _Launch:
         poison(context.scope, replace(launch, body=()))
         context.scope.is_incomplete = True
     context.blocks = tuple(zip(block_vars, grid, strict=False))
-    context.ranges[THREAD.name] = (0, context.threads - 1)
+    context.ranges[tile.THREAD.name] = (0, context.threads - 1)
     for var, extent in context.blocks:
         if isinstance(extent, int):
             context.ranges[var.name] = (0, extent - 1)
@@ -257,13 +259,13 @@ def parameter(context: Context, name: str, annotation: ast.Expr, span: Span) -> 
     elif _is_pointer(context, annotation):
         param = pointer(context, name, span)
     else:
-        param = Var(context.unique.take(name), _scalar_type(context, annotation))
+        param = tile.Var(context.unique.take(name), _scalar_type(context, annotation))
         context.scalars.add(param)
     context.scope.bind(name, param, span)
     return param
 
 
-def tensor(context: Context, annotation: ast.Expr, name: str, span: Span) -> Buffer | None:
+def tensor(context: Context, annotation: ast.Expr, name: str, span: Span) -> tile.Buffer | None:
     """What `T.Tensor((M, K), dtype)`, `T.Tensor[(M, K), dtype]` or the same of T.StridedTensor describes."""
     match annotation:
         case ast.Call() if (signature := _TENSORS.get(evaluate.callee(context, annotation) or "")) is not None:
@@ -285,7 +287,7 @@ def _is_pointer(context: Context, annotation: ast.Expr) -> bool:
     return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) == Member(POINTER.name)
 
 
-def folded(extent: Extent) -> Extent:
+def folded(extent: tile.Extent) -> tile.Extent:
     return extent if isinstance(extent, int) else fold_expr(extent)
 
 
@@ -313,14 +315,14 @@ def _scalar_type(context: Context, annotation: ast.Expr) -> DType:
     return dtype
 
 
-def _grid(call: Call) -> tuple[Extent, ...]:
+def _grid(call: Call) -> tuple[tile.Extent, ...]:
     if not 1 <= len(call.variadic) <= 3:
         fail("wrong-argument", f"a grid has one to three dimensions, not {len(call.variadic)}", call.span)
     limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
     return tuple(_grid_extent(a, limit) for a, limit in zip(call.variadic, limits, strict=False))
 
 
-def _grid_extent(argument: Argument, limit: int) -> Extent:
+def _grid_extent(argument: Argument, limit: int) -> tile.Extent:
     value = argument.value
     if isinstance(value, EXPR_TYPES):
         if as_size(value) is None:
@@ -358,13 +360,13 @@ def _threads(call: Call) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _block_vars(context: Context, launch: ast.With, rank: int) -> tuple[Var, ...]:
+def _block_vars(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:
     target = launch.target
     if target is None:
         # Nobody asks which block it is.
-        return tuple(Var(context.unique.take(name)) for name in ("bx", "by", "bz")[:rank])
+        return tuple(tile.Var(context.unique.take(name)) for name in ("bx", "by", "bz")[:rank])
     names = target_names(target, rank, "as ({})")
-    variables = tuple(Var(context.unique.take(name.id)) for name in names)
+    variables = tuple(tile.Var(context.unique.take(name.id)) for name in names)
     for name, var in zip(names, variables, strict=True):
         context.scope.bind(name.id, var, name.span)
     return variables

@@ -7,8 +7,8 @@ from dataclasses import replace
 from tilec.frontend.sema import evaluate, functions
 from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
+from tilec.ir import tile
 from tilec.ir.expr import cast
-from tilec.ir.tile import Binary, BinaryOp, Expr, LoopLayout, Var, integer, substitute, walk_expr
 from tilec.ir.types import INT32
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind
 from tilec.ops.values import Function, IndexMap, Method, Value
@@ -29,14 +29,14 @@ FRAGMENT = Signature(
 LAYOUT = Signature("T.Layout", (Parameter("shape"), Parameter("forward_fn")))
 
 
-def fragment_layout(context: Context, call: Call) -> LoopLayout:
+def fragment_layout(context: Context, call: Call) -> tile.LoopLayout:
     """T.Fragment: which thread has each element of a shape, and as its how-manieth."""
     shape = as_shape(call["shape"], "the shape of a layout")
     copies = call.integer("replicate")
     if copies < 1:
         call.refuse("replicate", "a number of copies, at least 1")
-    variables = tuple(Var(f"%{d}") for d in range(len(shape)))
-    of_copies = Var(f"%{len(shape)}") if copies > 1 else None
+    variables = tuple(tile.Var(f"%{d}") for d in range(len(shape)))
+    of_copies = tile.Var(f"%{len(shape)}") if copies > 1 else None
     given = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call[key].value is not None]
     values = tuple(_applied(context, call, key, variables, of_copies) for key in given)
     pair = values[0] if given == ["forward_fn"] else (*values, None) if given == ["forward_thread_fn"] else values
@@ -49,9 +49,12 @@ def fragment_layout(context: Context, call: Call) -> LoopLayout:
         )
     thread, index = (None if v is None else fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in pair)
     assert thread is not None
-    if of_copies is not None and of_copies not in {*walk_expr(thread), *(() if index is None else walk_expr(index))}:
+    if of_copies is not None and of_copies not in {
+        *tile.walk_expr(thread),
+        *(() if index is None else tile.walk_expr(index)),
+    }:
         copies, of_copies = 1, None  # all copies are one
-    return LoopLayout(shape, (*variables, *((of_copies,) if of_copies else ())), thread, index, call.span, copies)
+    return tile.LoopLayout(shape, (*variables, *((of_copies,) if of_copies else ())), thread, index, call.span, copies)
 
 
 REPEAT = Signature(
@@ -63,15 +66,15 @@ REPLICATE = Signature(".replicate", (Parameter("replicate"),))
 METHODS = {"repeat": REPEAT, "replicate": REPLICATE}
 
 
-def called(context: Context, method: Method, node: ast.Call) -> LoopLayout:
+def called(context: Context, method: Method, node: ast.Call) -> tile.LoopLayout:
     """A method of a layout."""
     layout = method.owner
-    assert isinstance(layout, LoopLayout)
+    assert isinstance(layout, tile.LoopLayout)
     call = bind(METHODS[method.name], *evaluate.arguments(context, node), node.span)
     return _repeated(layout, call) if method.name == "repeat" else _replicated(layout, call)
 
 
-def _repeated(layout: LoopLayout, call: Call) -> LoopLayout:
+def _repeated(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
     """The layout once after the other along each dimension: further threads have the repetitions, or the same threads
     under further numbers. The last dimension's follow each other first, or the first one's."""
     repeats = as_shape(call["repeats"], "the repetitions of a layout")
@@ -84,23 +87,23 @@ def _repeated(layout: LoopLayout, call: Call) -> LoopLayout:
         )
     variables = layout.vars[: len(repeats)]
     inside = {v: _binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
-    which: Expr = integer(0)
+    which: tile.Expr = tile.integer(0)
     stride = 1
     dims = range(len(repeats))
     for d in reversed(dims) if call.boolean("lower_dim_first") else dims:
         part = _binary("mul", _binary("floordiv", variables[d], layout.shape[d]), stride)
-        which, stride = fold_expr(Binary("add", which, part, INT32)), stride * repeats[d]
-    thread, index = substitute(layout.thread, inside), layout.index and substitute(layout.index, inside)
+        which, stride = fold_expr(tile.Binary("add", which, part, INT32)), stride * repeats[d]
+    thread, index = tile.substitute(layout.thread, inside), layout.index and tile.substitute(layout.index, inside)
     threads, numbers = (1 + max(place[side] for place in places(layout)) for side in (0, 1))
     if call.boolean("repeat_on_thread"):
-        thread = Binary("add", thread, _binary("mul", which, threads), INT32)
+        thread = tile.Binary("add", thread, _binary("mul", which, threads), INT32)
     elif index is not None:
-        index = fold_expr(Binary("add", index, _binary("mul", which, numbers), INT32))
+        index = fold_expr(tile.Binary("add", index, _binary("mul", which, numbers), INT32))
     shape = tuple(e * r for e, r in zip(layout.shape, repeats, strict=True))
     return replace(layout, shape=shape, thread=fold_expr(thread), index=index, span=call.span)
 
 
-def _replicated(layout: LoopLayout, call: Call) -> LoopLayout:
+def _replicated(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
     """Further threads have the same."""
     times = call.integer("replicate")
     if times < 1:
@@ -108,31 +111,33 @@ def _replicated(layout: LoopLayout, call: Call) -> LoopLayout:
     if times == 1:
         return layout
     threads = 1 + max(thread for thread, _ in places(layout))
-    copy = Var(f"%{len(layout.shape)}")
-    which: Expr = copy
+    copy = tile.Var(f"%{len(layout.shape)}")
+    which: tile.Expr = copy
     thread, index = layout.thread, layout.index
     if layout.copies > 1:
         which, inside = _binary("floordiv", copy, layout.copies), {copy: _binary("floormod", copy, layout.copies)}
-        thread, index = substitute(thread, inside), index and substitute(index, inside)
-    thread = fold_expr(Binary("add", thread, _binary("mul", which, threads), INT32))
+        thread, index = tile.substitute(thread, inside), index and tile.substitute(index, inside)
+    thread = fold_expr(tile.Binary("add", thread, _binary("mul", which, threads), INT32))
     variables = (*layout.vars[: len(layout.shape)], copy)
     return replace(layout, vars=variables, thread=thread, index=index, copies=layout.copies * times, span=call.span)
 
 
-def _binary(op: BinaryOp, a: Expr, b: int) -> Expr:
-    return fold_expr(Binary(op, a, integer(b), INT32))
+def _binary(op: tile.BinaryOp, a: tile.Expr, b: int) -> tile.Expr:
+    return fold_expr(tile.Binary(op, a, tile.integer(b), INT32))
 
 
 def index_map(context: Context, call: Call) -> IndexMap:
     """T.Layout: where each element of a shape lies."""
     shape = as_shape(call["shape"], "the shape of a layout")
-    variables = tuple(Var(f"%{d}") for d in range(len(shape)))
+    variables = tuple(tile.Var(f"%{d}") for d in range(len(shape)))
     value = _applied(context, call, "forward_fn", variables)
     places = value if isinstance(value, tuple) else (value,)
     return IndexMap(shape, variables, tuple(fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in places))
 
 
-def _applied(context: Context, call: Call, key: str, variables: tuple[Var, ...], of_copies: Var | None = None) -> Value:
+def _applied(
+    context: Context, call: Call, key: str, variables: tuple[tile.Var, ...], of_copies: tile.Var | None = None
+) -> Value:
     """What a lambda gives for these arguments, and the number of a copy, if it takes that too."""
     function = call[key].value
     if not isinstance(function, Function):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilec.ir.tile import Bind, Stmt, Var, integer
+from tilec.ir import tile
 from tilec.passes.analysis.scalar_definitions import replayable
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -20,19 +20,19 @@ from tilec.support.source import Span
 class Named:
     """A name that got a value at `span`, of which no statement was made; it would be number `at` of the list `out`."""
 
-    out: list[Stmt]
+    out: list[tile.Stmt]
     at: int
     name: str
     span: Span
 
 
-def with_names(body: tuple[Stmt, ...], names: Sequence[Named]) -> tuple[tuple[Stmt, ...], frozenset[int]]:
+def with_names(body: tuple[tile.Stmt, ...], names: Sequence[Named]) -> tuple[tuple[tile.Stmt, ...], frozenset[int]]:
     """The body with a bind in place of each of its names, and the identities of these binds. They only stand for what
     may be counted: nothing uses them."""
-    found: list[Stmt] = []
-    made: list[Stmt] = []
+    found: list[tile.Stmt] = []
+    made: list[tile.Stmt] = []
     for at in range(len(body) + 1):
-        standing = [Bind(Var(n.name), integer(0), n.span) for n in names if n.at == at]
+        standing = [tile.Bind(tile.Var(n.name), tile.integer(0), n.span) for n in names if n.at == at]
         made += standing
         found += standing + list(body[at : at + 1])
     return tuple(found), frozenset(map(id, made))
@@ -42,7 +42,7 @@ class Forms:
     """The forms that a list for this body may have. Of the body's statements, `names` only stand for what may be
     counted."""
 
-    def __init__(self, body: tuple[Stmt, ...], names: frozenset[int]) -> None:
+    def __init__(self, body: tuple[tile.Stmt, ...], names: frozenset[int]) -> None:
         self.body, self.replayed = body, replayable(body)
         self.is_name = tuple(id(s) in names for s in body)
         self.statements = tuple(s for s, again in zip(body, self.replayed, strict=True) if not again)

@@ -21,8 +21,8 @@ from tilec.frontend.sema.loops import (
 from tilec.frontend.sema.manual_schedules import asked, manual_schedule
 from tilec.frontend.sema.nests import parallel
 from tilec.frontend.syntax import ast
+from tilec.ir import tile
 from tilec.ir.expr import constant
-from tilec.ir.tile import Bind, For, If, Var, While, integer
 from tilec.ir.types import BOOL
 from tilec.ops import arithmetic
 from tilec.ops.python import is_iterable, items
@@ -107,7 +107,7 @@ def while_(context: Context, node: ast.While) -> None:
             context.block(jumps.without_jumps(context, node.body))
     test = constant(condition, BOOL) if isinstance(condition, bool) else condition
     assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
-    context.out.append(While(test, tuple(out), node.span))
+    context.out.append(tile.While(test, tuple(out), node.span))
 
 
 def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
@@ -119,7 +119,7 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
     own = thread_loops.own(context, header(call), iterable.span)
     bounds = thread_loops.common(context, own, iterable.span)
     (name,) = target_names(node.target, 1)
-    var = Var(context.unique.take(name.id))
+    var = tile.Var(context.unique.take(name.id))
     wrong = context.mistakes.met
     with context.region("the loop", is_loop=True) as out:
         if bounds.values is not None:
@@ -128,7 +128,9 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
             context.scope.bind(name.id, value, name.span)
             context.block(jumps.without_jumps(context, node.body))
     body = tuple(out)
-    loop = thread_loops.over_registers(For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span))
+    loop = thread_loops.over_registers(
+        tile.For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
+    )
     if context.mistakes.met > wrong:
         # What the loop is to do with its statements cannot be judged.
         context.out.append(replace(loop, kind="serial"))
@@ -162,22 +164,24 @@ def _persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) 
             per_thread.alike(context, argument.value, argument.span, "the tiles of a block")
     walk = persistent(call)
     names = target_names(node.target, len(walk.domain))
-    wave = Var(context.unique.take("wave"))
+    wave = tile.Var(context.unique.take("wave"))
     with context.region("the loop", is_loop=True) as out:
         for name, value, extent in zip(names, walk.coordinates(wave), walk.domain, strict=True):
-            var = Var(context.unique.take(name.id))
-            context.out.append(Bind(var, value, name.span))
+            var = tile.Var(context.unique.take(name.id))
+            context.out.append(tile.Bind(var, value, name.span))
             context.scope.bind(name.id, var, name.span)
             size = getattr(extent, "value", None)
             if size is not None:
                 context.ranges[var.name] = (0, size - 1)
-        coordinates = tuple(s.var for s in context.out if isinstance(s, Bind))
+        coordinates = tuple(s.var for s in context.out if isinstance(s, tile.Bind))
         with context.region("the loop", is_loop=False) as inner, jumps.loop(context, PERSISTENT.name, iterable.span):
             context.block(jumps.without_jumps(context, node.body))
         exists = walk.exists(wave, coordinates[-1])
-        context.out += inner if exists is None else [If(exists, tuple(inner), (), node.span)]
+        context.out += inner if exists is None else [tile.If(exists, tuple(inner), (), node.span)]
     apart = tuple(var.name for var in coordinates)
-    context.out.append(For("serial", wave, integer(0), walk.waves, 1, tuple(out), span=node.span, apart=apart))
+    context.out.append(
+        tile.For("serial", wave, tile.integer(0), walk.waves, 1, tuple(out), span=node.span, apart=apart)
+    )
 
 
 def _check_alone(context: Context, iterable: ast.Call, path: str) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilec.frontend.syntax import ast
+from tilec.ir import tile
 from tilec.ir.expr import cast
-from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, LoopKind, LoopLayout, Stmt, Var, bodies, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_count, as_expr, literal, nearest
 from tilec.ops.values import EXPR_TYPES, Access, Dictionary, describe
@@ -31,7 +31,7 @@ _UNROLL = (
     _ANNOTATIONS,
 )
 
-SEQUENTIAL: dict[str, tuple[LoopKind, Signature]] = {
+SEQUENTIAL: dict[str, tuple[tile.LoopKind, Signature]] = {
     "range": ("serial", Signature("range", (*_BOUNDS, _STEP))),
     "T.serial": ("serial", Signature("T.serial", _SERIAL)),
     "T.Serial": ("serial", Signature("T.Serial", _SERIAL)),
@@ -83,10 +83,10 @@ class Header:
     """What a for statement says about its iterations. A loop that counts down counts its trips: `down` is the value of
     the first, and what each adds to it."""
 
-    start: Expr
-    stop: Expr
+    start: tile.Expr
+    stop: tile.Expr
     step: int
-    down: tuple[Expr, int] | None = None
+    down: tuple[tile.Expr, int] | None = None
 
     @property
     def values(self) -> tuple[int, int] | None:
@@ -102,19 +102,19 @@ class Header:
         start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
         return None if start is None or stop is None else len(range(start, stop, self.step))
 
-    def value(self, count: Expr) -> Expr:
+    def value(self, count: tile.Expr) -> tile.Expr:
         """What the kernel calls the loop variable where it runs as `start` and `stop` say."""
         if self.down is None:
             return count
         first, step = self.down
-        return fold_expr(Binary("add", first, Binary("mul", count, integer(step), INT32), INT32))
+        return fold_expr(tile.Binary("add", first, tile.Binary("mul", count, tile.integer(step), INT32), INT32))
 
 
 def header(call: Call) -> Header:
     """Start, stop and step, as Python's `range` reads them."""
     first = _bound(call, "start")
     has_stop = call["stop"].value is not None
-    start, stop = (first, _bound(call, "stop")) if has_stop else (integer(0), first)
+    start, stop = (first, _bound(call, "stop")) if has_stop else (tile.integer(0), first)
     step = 1
     if "step" in call.arguments and call["step"].value is not None:
         step = call.integer("step")
@@ -123,9 +123,9 @@ def header(call: Call) -> Header:
     if step > 0:
         return Header(start, stop, step)
     # max(0, ⌈(start − stop) / −step⌉)
-    span = Binary("add", Binary("sub", start, stop, INT32), integer(-step - 1), INT32)
-    trips = Binary("max", Binary("floordiv", span, integer(-step), INT32), integer(0), INT32)
-    return Header(integer(0), fold_expr(trips), 1, (start, step))
+    span = tile.Binary("add", tile.Binary("sub", start, stop, INT32), tile.integer(-step - 1), INT32)
+    trips = tile.Binary("max", tile.Binary("floordiv", span, tile.integer(-step), INT32), tile.integer(0), INT32)
+    return Header(tile.integer(0), fold_expr(trips), 1, (start, step))
 
 
 _MOST_WRITTEN_OUT = 1024  # copies of a statement
@@ -165,7 +165,7 @@ def unroll_factor(call: Call, bounds: Header) -> int | None:
     return bounds.trips or None
 
 
-def unrolled(loop: For, factor: int | None, span: Span) -> For:
+def unrolled(loop: tile.For, factor: int | None, span: Span) -> tile.For:
     """The loop with so many of its trips written out, or, where nobody said how many, as many as pays."""
     if factor == 1:
         return replace(loop, kind="serial")
@@ -179,13 +179,13 @@ def unrolled(loop: For, factor: int | None, span: Span) -> For:
     return fail("wrong-argument", f"T.unroll: {copies} trips{inside} are too many to write out", span)
 
 
-def _copies(body: tuple[Stmt, ...]) -> int:
+def _copies(body: tuple[tile.Stmt, ...]) -> int:
     """How often a statement of the body is written at most."""
-    return max((_written_out(stmt) * max(map(_copies, bodies(stmt)), default=1) for stmt in body), default=1)
+    return max((_written_out(stmt) * max(map(_copies, tile.bodies(stmt)), default=1) for stmt in body), default=1)
 
 
-def _written_out(stmt: Stmt) -> int:
-    if not isinstance(stmt, For) or stmt.kind != "unroll":
+def _written_out(stmt: tile.Stmt) -> int:
+    if not isinstance(stmt, tile.For) or stmt.kind != "unroll":
         return 1
     trips = static_trips(stmt)
     if stmt.factor is None:
@@ -208,10 +208,10 @@ class NestHeader:
     """First value and last + 1 of each variable, which for T.Parallel may be known at run time only; `asynchronous` is
     where that is asked for."""
 
-    bounds: tuple[tuple[int, int | Expr], ...]
+    bounds: tuple[tuple[int, int | tile.Expr], ...]
     width: int | None
     asynchronous: Span | None
-    layout: LoopLayout | None = None
+    layout: tile.LoopLayout | None = None
 
 
 def nest_header(call: Call, warn: Warn) -> NestHeader:
@@ -219,7 +219,7 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
     if not call.arguments.keys() & {"coalesced_width", "prefer_async"}:
         start, stop = header(call).start, header(call).stop
         for name, bound in (("start", start), ("stop", stop)):
-            if not isinstance(bound, Const):
+            if not isinstance(bound, tile.Const):
                 fail("dynamic-shape", f"{call.name}: the bounds must be known at compile time", call[name].span)
         first, end = int(getattr(start, "value", 0)), int(getattr(stop, "value", 0))
         if end <= first:
@@ -261,10 +261,10 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
     return NestHeader(bounds, elements, wish.span if wish and wish.value else None, layout)
 
 
-def _loop_layout(call: Call, given: Argument) -> LoopLayout:
+def _loop_layout(call: Call, given: Argument) -> tile.LoopLayout:
     """A layout has one input per loop of the nest, with its extent. Inner loops are checked with their outermost."""
     layout = given.value
-    if not isinstance(layout, LoopLayout):
+    if not isinstance(layout, tile.LoopLayout):
         fail(
             "wrong-argument",
             f"{call.name}: `loop_layout` is a layout",
@@ -284,14 +284,14 @@ class Persistent:
     fastest are `group` neighbours along the last dimension, then the dimensions before it, from the last to the first,
     then the groups: tiles that share a row or a column of a product come up close together."""
 
-    domain: tuple[Expr, ...]
-    wave_size: Expr
-    index: Expr
-    group: Expr
-    groups: Expr
+    domain: tuple[tile.Expr, ...]
+    wave_size: tile.Expr
+    index: tile.Expr
+    group: tile.Expr
+    groups: tile.Expr
 
     @property
-    def size(self) -> Expr:
+    def size(self) -> tile.Expr:
         """Tiles, those included that the last group has too many."""
         total = _binary("mul", self.groups, self.group)
         for extent in self.domain[:-1]:
@@ -299,31 +299,31 @@ class Persistent:
         return total
 
     @property
-    def waves(self) -> Expr:
+    def waves(self) -> tile.Expr:
         return _ceildiv(self.size, self.wave_size)
 
-    def place(self, wave: Var) -> Expr:
+    def place(self, wave: tile.Var) -> tile.Expr:
         return _binary("add", _binary("mul", wave, self.wave_size), self.index)
 
-    def coordinates(self, wave: Var) -> tuple[Expr, ...]:
+    def coordinates(self, wave: tile.Var) -> tuple[tile.Expr, ...]:
         rest = self.place(wave)
         offset, rest = _binary("floormod", rest, self.group), _binary("floordiv", rest, self.group)
-        found: list[Expr] = []
+        found: list[tile.Expr] = []
         for extent in reversed(self.domain[:-1]):
             found.append(_binary("floormod", rest, extent))
             rest = _binary("floordiv", rest, extent)
         return (*reversed(found), _binary("add", _binary("mul", rest, self.group), offset))
 
-    def exists(self, wave: Var, last: Var) -> Expr | None:
+    def exists(self, wave: tile.Var, last: tile.Var) -> tile.Expr | None:
         """The condition under which there is such a tile; None: always."""
-        conditions: list[Expr] = []
-        if _binary("sub", _binary("mul", self.waves, self.wave_size), self.size) != integer(0):
-            conditions.append(Binary("lt", self.place(wave), self.size, BOOL))
-        if _binary("sub", _binary("mul", self.groups, self.group), self.domain[-1]) != integer(0):
-            conditions.append(Binary("lt", last, self.domain[-1], BOOL))
+        conditions: list[tile.Expr] = []
+        if _binary("sub", _binary("mul", self.waves, self.wave_size), self.size) != tile.integer(0):
+            conditions.append(tile.Binary("lt", self.place(wave), self.size, BOOL))
+        if _binary("sub", _binary("mul", self.groups, self.group), self.domain[-1]) != tile.integer(0):
+            conditions.append(tile.Binary("lt", last, self.domain[-1], BOOL))
         if not conditions:
             return None
-        return conditions[0] if len(conditions) == 1 else Binary("and", conditions[0], conditions[1], BOOL)
+        return conditions[0] if len(conditions) == 1 else tile.Binary("and", conditions[0], conditions[1], BOOL)
 
 
 def persistent(call: Call) -> Persistent:
@@ -337,49 +337,49 @@ def persistent(call: Call) -> Persistent:
     for name, value in (("domain", e) for e in extents):
         _refuse_empty(call, name, value)
     _refuse_empty(call, "wave_size", wave_size)
-    group = _binary("max", _binary("min", group_size, extents[-1]), integer(1))
+    group = _binary("max", _binary("min", group_size, extents[-1]), tile.integer(1))
     return Persistent(extents, wave_size, index, group, _ceildiv(extents[-1], group))
 
 
-def _refuse_empty(call: Call, name: str, value: Expr) -> None:
-    if isinstance(value, Const) and value.value < 1:
+def _refuse_empty(call: Call, name: str, value: tile.Expr) -> None:
+    if isinstance(value, tile.Const) and value.value < 1:
         fail("wrong-shape", f"{call.name}: `{name}` must be positive", call[name].span, f"this is {value.value}")
 
 
-def _integer(call: Call, name: str, argument: Argument) -> Expr:
+def _integer(call: Call, name: str, argument: Argument) -> tile.Expr:
     return fold_expr(as_count(argument, f"{call.name}: `{name}` must be an integer"))
 
 
-def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
-    return fold_expr(Binary(op, a, b, INT32))
+def _binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return fold_expr(tile.Binary(op, a, b, INT32))
 
 
-def _ceildiv(a: Expr, b: Expr) -> Expr:
-    return _binary("floordiv", _binary("add", a, _binary("sub", b, integer(1))), b)
+def _ceildiv(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return _binary("floordiv", _binary("add", a, _binary("sub", b, tile.integer(1))), b)
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def _bound(call: Call, name: str) -> Expr:
+def _bound(call: Call, name: str) -> tile.Expr:
     return fold_expr(as_count(call[name], f"{call.name}: the bounds must be integers"))
 
 
-def parallel_extents(call: Call) -> tuple[int | Expr, ...]:
+def parallel_extents(call: Call) -> tuple[int | tile.Expr, ...]:
     """The extents of T.Parallel: integers, or what is one at run time."""
     if not call.variadic:
         fail("missing-argument", "T.Parallel needs at least one extent", call.span)
     return tuple(_extent(argument) for argument in call.variadic)
 
 
-def _extent(argument: Argument) -> int | Expr:
+def _extent(argument: Argument) -> int | tile.Expr:
     value = argument.value
     if isinstance(value, (*EXPR_TYPES, Access)):
         expr = as_expr(argument)
         if expr.dtype.is_float or expr.dtype == BOOL:
             fail("wrong-dtype", "T.Parallel: extents are integers", argument.span, f"this is {expr.dtype}")
         expr = fold_expr(cast(expr, INT32))
-        if not isinstance(expr, Const):
+        if not isinstance(expr, tile.Const):
             return expr
         value = int(expr.value)
     if not isinstance(value, int) or isinstance(value, bool):

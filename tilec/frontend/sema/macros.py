@@ -12,7 +12,7 @@ from typing import NoReturn
 from tilec.frontend.sema import evaluate, per_thread
 from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Bind, Expr, If, Load, Var, walk_expr
+from tilec.ir import tile
 from tilec.ops import arithmetic
 from tilec.ops.signature import Argument
 from tilec.ops.values import EXPR_TYPES, Access, Member, Reference, Value, describe
@@ -46,7 +46,7 @@ def _is_reference(context: Context, annotation: ast.Expr | None) -> bool:
 def _reference(context: Context, argument: Argument, name: str) -> Argument:
     """A variable itself, or an element of a buffer; its indices are those of now."""
     value = argument.value
-    if isinstance(value, Load) and value.buffer.name in context.mutable:
+    if isinstance(value, tile.Load) and value.buffer.name in context.mutable:
         return Argument(value.buffer, argument.span)
     if not isinstance(value, Access) or value.has_extent:
         fail(
@@ -60,11 +60,11 @@ def _reference(context: Context, argument: Argument, name: str) -> Argument:
     return Argument(Reference(Access(value.buffer, now)), argument.span)
 
 
-def _now(context: Context, index: Expr, span: Span) -> Expr:
-    if not any(isinstance(part, Load) for part in walk_expr(index)):
+def _now(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
+    if not any(isinstance(part, tile.Load) for part in tile.walk_expr(index)):
         return index
-    now = Var(context.unique.take("index"), index.dtype)
-    context.out.append(Bind(now, index, span))
+    now = tile.Var(context.unique.take("index"), index.dtype)
+    context.out.append(tile.Bind(now, index, span))
     return now
 
 
@@ -120,7 +120,7 @@ def _refuse_inside(statement: ast.For | ast.While | ast.With) -> NoReturn:
 def _either(
     context: Context,
     argument: Argument,
-    condition: Expr,
+    condition: tile.Expr,
     then: tuple[ast.Stmt, ...],
     orelse: tuple[ast.Stmt, ...],
     node: ast.If,
@@ -132,10 +132,10 @@ def _either(
             first = returned(context, then)
         with paths.path("does not hold", where), context.region("the branch", is_loop=False) as otherwise:
             second = returned(context, orelse)
-    acts = [s for s in (*done, *otherwise) if not isinstance(s, Bind)]
+    acts = [s for s in (*done, *otherwise) if not isinstance(s, tile.Bind)]
     if first is None and second is None and not (not context.is_parallel and per_thread.is_varying(context, condition)):
         if acts:
-            context.out.append(If(condition, tuple(done), tuple(otherwise), node.span))
+            context.out.append(tile.If(condition, tuple(done), tuple(otherwise), node.span))
         return None
     if acts:
         fail(

@@ -13,7 +13,7 @@ from typing import NoReturn
 from tilec.frontend.sema.if_conversion import ConvertedIf, gathered, spread
 from tilec.frontend.sema.listed_statements import Forms, Named, with_names
 from tilec.frontend.sema.loops import annotated, unknown_annotation
-from tilec.ir.tile import Bind, Parallel, Stmt, TileOp, Wishes
+from tilec.ir import tile
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import describe
 from tilec.passes.analysis.copy_nests import as_copy
@@ -43,11 +43,11 @@ UNROLLING = ("pragma_unroll_explicit", "pragma_unroll_factor")  # read with the 
 class ManualSchedule:
     """`body` is that of the loop, with nests that must be asynchronous as copies."""
 
-    body: tuple[Stmt, ...]
+    body: tuple[tile.Stmt, ...]
     num_stages: int | None = None
     stage: tuple[int, ...] | None = None
     order: tuple[int, ...] | None = None
-    wishes: Wishes | None = None
+    wishes: tile.Wishes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def asked(call: Call, warn: Warn) -> Asked:
 
 def manual_schedule(
     asked: Asked,
-    body: tuple[Stmt, ...],
+    body: tuple[tile.Stmt, ...],
     warn: Warn,
     converted_ifs: list[ConvertedIf],
     names: Sequence[Named] = (),
@@ -109,7 +109,7 @@ def manual_schedule(
 
 def _checked(
     asked: Asked,
-    body: tuple[Stmt, ...],
+    body: tuple[tile.Stmt, ...],
     warn: Warn,
     converted_ifs: list[ConvertedIf],
     names: Sequence[Named],
@@ -184,7 +184,7 @@ def _only_one(asked: Asked, key: str) -> NoReturn:
     )
 
 
-def _written_reads(bind: Stmt, body: tuple[Stmt, ...]) -> str:
+def _written_reads(bind: tile.Stmt, body: tuple[tile.Stmt, ...]) -> str:
     """A buffer that the bind reads and the body writes."""
     written = {b.name for s in body for b in writes(s)}
     return next(b.name for b in reads(bind) if b.name in written)
@@ -293,7 +293,7 @@ class _Entries:
         for bind in scheduled_binds(self.body):
             read = _written_reads(bind, self.body)
             notes.append(f"`{bind.var.name}` in {bind.span.place} counts: it reads {read}, which the loop writes")
-        aliases = [s.var.name for s, r in zip(self.body, self.replayed, strict=True) if r and isinstance(s, Bind)]
+        aliases = [s.var.name for s, r in zip(self.body, self.replayed, strict=True) if r and isinstance(s, tile.Bind)]
         if aliases:
             verb = "needs" if len(aliases) == 1 else "need"
             names = " and ".join(f"`{a}`" for a in aliases)
@@ -349,7 +349,7 @@ class _Entries:
         """A bind in the schedule has no storage: its users run in its stage, after it."""
         for mine, users in users_of_binds(self.body):
             bind = self.statements[mine]
-            assert isinstance(bind, Bind)
+            assert isinstance(bind, tile.Bind)
             early = (u for u in users if stage[u] != stage[mine] or order[u] < order[mine])
             user = next(early, None)
             if user is not None:
@@ -357,7 +357,7 @@ class _Entries:
                 with self.mistakes.caught():
                     self.refuse_bind(bind, self.statements[user], (stage[mine], order[mine]), theirs)
 
-    def refuse_bind(self, bind: Bind, user: Stmt, mine: tuple[int, int], theirs: tuple[int, int]) -> NoReturn:
+    def refuse_bind(self, bind: tile.Bind, user: tile.Stmt, mine: tuple[int, int], theirs: tuple[int, int]) -> NoReturn:
         name = bind.var.name
         problem, help = "before it has its value", f"give `{name}` a lower place in `order` than what uses it"
         if mine[0] != theirs[0]:
@@ -383,7 +383,7 @@ class _Entries:
             return
         needed = variables(self.body)
         for bind, again, is_name in zip(self.body, self.replayed, self.forms.is_name, strict=True):
-            if not again or is_name or not isinstance(bind, Bind):
+            if not again or is_name or not isinstance(bind, tile.Bind):
                 continue
             users = [
                 s
@@ -405,7 +405,7 @@ class _Entries:
 
     # ---- what else may be asked for ----
 
-    def wishes(self, stage: tuple[int, ...], warn: Warn) -> Wishes:
+    def wishes(self, stage: tuple[int, ...], warn: Warn) -> tile.Wishes:
         """`stage` is empty where it is wrong."""
         arguments = self.asked.arguments
         producers = groups = None
@@ -416,7 +416,7 @@ class _Entries:
             groups = self.groups(producers)
         with self.mistakes.caught():
             sync = self.sync(warn) if "sync" in arguments else None
-        return Wishes(producers, groups, sync, arguments["stage"].span)
+        return tile.Wishes(producers, groups, sync, arguments["stage"].span)
 
     def sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
         """For each statement those that it waits for: earlier ones, that leave something to wait for."""
@@ -454,17 +454,17 @@ class _Entries:
             return
         waiting, awaited = absent[0]
         read = {b.name for b in reads(self.statements[waiting])}
-        tile = next(b.name for b in writes(self.statements[awaited]) if b.name in read)
+        buffer = next(b.name for b in writes(self.statements[awaited]) if b.name in read)
         whole = [sorted({*given, *js}) for given, js in zip(waits, needed, strict=True)]
         warn(
             warning(
                 "sync-incomplete",
                 f"statement {waiting} waits for statement {awaited} too, which `sync` leaves out",
                 self.asked.arguments["sync"].span,
-                f"statement {waiting} reads {tile}",
+                f"statement {waiting} reads {buffer}",
                 secondary=(
                     Label(self.statements[waiting].span, f"statement {waiting}"),
-                    Label(self.statements[awaited].span, f"statement {awaited} writes {tile}"),
+                    Label(self.statements[awaited].span, f"statement {awaited} writes {buffer}"),
                 ),
                 help=f"write sync={whole}",
             )
@@ -521,12 +521,12 @@ class _Entries:
                         )
         return found
 
-    def with_copies(self, wishes: Wishes) -> tuple[Stmt, ...]:
+    def with_copies(self, wishes: tile.Wishes) -> tuple[tile.Stmt, ...]:
         """The body, nests that must be asynchronous as copies: only those can be."""
         flags = iter(wishes.asynchronous or ())
         wanted = [not again and next(flags, False) for again in self.replayed]
         return tuple(
-            (as_copy(s) or s) if wish and isinstance(s, Parallel) else s
+            (as_copy(s) or s) if wish and isinstance(s, tile.Parallel) else s
             for s, wish in zip(self.body, wanted, strict=True)
         )
 
@@ -587,8 +587,8 @@ class _Entries:
         return found
 
 
-def _loads_a_tile(stmt: Stmt) -> bool:
+def _loads_a_tile(stmt: tile.Stmt) -> bool:
     """Whether the statement copies from a tensor to a shared tile: what hardware can do on its own."""
-    if isinstance(stmt, Parallel):
+    if isinstance(stmt, tile.Parallel):
         return as_copy(stmt) is not None
-    return isinstance(stmt, TileOp) and is_load(stmt)
+    return isinstance(stmt, tile.TileOp) and is_load(stmt)

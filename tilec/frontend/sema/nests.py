@@ -8,7 +8,7 @@ from tilec.frontend.sema import evaluate, jumps, per_thread, thread_loops
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.loops import NESTS, nest_header, target_names
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Binary, Bind, Expr, For, If, Load, LoopLayout, Parallel, Var, integer, walk_expr
+from tilec.ir import tile
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.atomic import merged
 from tilec.ops.signature import bind
@@ -31,7 +31,9 @@ def parallel(context: Context, node: ast.For, iterable: ast.Call, path: str) -> 
         )
     nest = _nest(context, node, iterable, path)
     steps = {
-        place: _Step(Var(context.unique.take(f"{nest.names[place].id}.first")), size, _fixed(context, stop, node.span))
+        place: _Step(
+            tile.Var(context.unique.take(f"{nest.names[place].id}.first")), size, _fixed(context, stop, node.span)
+        )
         for place, (_, stop) in enumerate(nest.bounds)
         if not isinstance(stop, int) and (size := nest.at_once(place))
     }
@@ -42,16 +44,16 @@ def parallel(context: Context, node: ast.For, iterable: ast.Call, path: str) -> 
         _iterations(context, node, iterable, path, nest, steps)
     body = tuple(out)
     for step in reversed(steps.values()) if body else ():
-        body = (For("serial", step.var, integer(0), step.stop, step.size, body, span=node.span),)
+        body = (tile.For("serial", step.var, tile.integer(0), step.stop, step.size, body, span=node.span),)
     context.out += body
 
 
-def _fixed(context: Context, stop: Expr, span: Span) -> Expr:
+def _fixed(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
     """The bound of a loop, which what it was read from may be written in."""
-    if not any(isinstance(e, Load) for e in walk_expr(stop)):
+    if not any(isinstance(e, tile.Load) for e in tile.walk_expr(stop)):
         return stop
-    var = Var(context.unique.take("stop"))
-    context.out.append(Bind(var, stop, span))
+    var = tile.Var(context.unique.take("stop"))
+    context.out.append(tile.Bind(var, stop, span))
     return var
 
 
@@ -59,17 +61,17 @@ def _iterations(
     context: Context, node: ast.For, iterable: ast.Call, path: str, nest: _Nest, steps: dict[int, _Step]
 ) -> None:
     """A nest, or a step of it: those iterations of an extent known at run time only that begin at the step's."""
-    variables = tuple(Var(context.unique.take(name.id)) for name in nest.names)
+    variables = tuple(tile.Var(context.unique.take(name.id)) for name in nest.names)
     extents: list[int] = []
-    exists: Expr | None = None  # what is so for those iterations of the step that there are
+    exists: tile.Expr | None = None  # what is so for those iterations of the step that there are
     with context.region("the loop", is_loop=True) as out:
         for place, (name, var, (start, stop)) in enumerate(zip(nest.names, variables, nest.bounds, strict=True)):
-            value: Expr = var if start == 0 else Binary("add", var, integer(start), INT32)
+            value: tile.Expr = var if start == 0 else tile.Binary("add", var, tile.integer(start), INT32)
             extent = stop - start if isinstance(stop, int) else steps[place].size
             if place in steps:
-                value = Binary("add", var, steps[place].var, INT32)
+                value = tile.Binary("add", var, steps[place].var, INT32)
                 if extent > 1:
-                    exists = Binary("lt", value, steps[place].stop, BOOL)
+                    exists = tile.Binary("lt", value, steps[place].stop, BOOL)
             context.scope.bind(name.id, value, name.span)
             context.ranges[var.name] = (0, extent - 1)
             extents.append(extent)
@@ -90,10 +92,10 @@ def _iterations(
             secondary=(Label(iterable.span, f"{len(extents)} loops with all that are directly inside"),),
             help="the layout of a nest has one input per loop, with the loop's extent",
         )
-    body = tuple(out) if exists is None else (If(exists, tuple(out), (), node.span),)
+    body = tuple(out) if exists is None else (tile.If(exists, tuple(out), (), node.span),)
     if nest.layout is None:
         extents[-1], body = merged(variables, tuple(extents), body)
-    made = Parallel(variables, tuple(extents), body, node.span, nest.width, nest.layout)
+    made = tile.Parallel(variables, tuple(extents), body, node.span, nest.width, nest.layout)
     copy = as_copy(made, parts=True) if nest.asynchronous is not None else None
     if nest.asynchronous is not None and copy is None:
         reason = gathered(made)
@@ -148,11 +150,11 @@ class _Nest:
     that is asked for."""
 
     names: tuple[ast.Name, ...]
-    bounds: tuple[tuple[int, int | Expr], ...]
+    bounds: tuple[tuple[int, int | tile.Expr], ...]
     body: tuple[ast.Stmt, ...]
     width: int | None
     asynchronous: Span | None
-    layout: LoopLayout | None
+    layout: tile.LoopLayout | None
 
     def at_once(self, place: int) -> int:
         """How many iterations of a loop make a step where their number is not known: in the last loop, some for each
@@ -166,9 +168,9 @@ class _Nest:
 class _Step:
     """The steps of a nest along an extent known at run time only, `size` iterations each; `var` is the first."""
 
-    var: Var
+    var: tile.Var
     size: int
-    stop: Expr
+    stop: tile.Expr
 
 
 def _names_only(node: ast.Assign | ast.AnnotatedAssign) -> bool:

@@ -10,8 +10,8 @@ from tilec.frontend.sema.calls import unknown
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.stores import place, put
 from tilec.frontend.syntax import ast
+from tilec.ir import tile
 from tilec.ir.affine import add
-from tilec.ir.tile import Buffer, Expr, Load, Region, Store, TileOp, Var, integer
 from tilec.ops import registry
 from tilec.ops.barriers import TAKING_BARRIERS
 from tilec.ops.device_assert import DeviceAssert
@@ -145,13 +145,15 @@ def _copy_element(context: Context, arguments: tuple[list[Argument], dict[str, A
     return True
 
 
-def _checked(context: Context, made: tuple[Store, ...], span: Span) -> tuple[tuple[Store, ...], Var | None]:
+def _checked(
+    context: Context, made: tuple[tile.Store, ...], span: Span
+) -> tuple[tuple[tile.Store, ...], tile.Var | None]:
     """The stores of an operation on single elements, and the variable that gets what was there before."""
-    given: Var | None = None
-    stores: list[Store] = []
+    given: tile.Var | None = None
+    stores: list[tile.Store] = []
     for store in made:
         if store.previous is not None:
-            given = Var(context.unique.take("previous"), store.previous.dtype)
+            given = tile.Var(context.unique.take("previous"), store.previous.dtype)
             store = replace(store, previous=given)
         check_access(context, Access(store.buffer, store.indices), span, "written")
         for expr in (*store.indices, store.value):
@@ -165,17 +167,17 @@ def _is_of_elements(arguments: tuple[list[Argument], dict[str, Argument]]) -> bo
     parts = [a.value for a in (*arguments[0], *arguments[1].values())]
     if not parts or not isinstance(parts[0], Access):
         return False
-    return not any(isinstance(v, Buffer) or (isinstance(v, Access) and v.has_extent) for v in parts)
+    return not any(isinstance(v, tile.Buffer) or (isinstance(v, Access) and v.has_extent) for v in parts)
 
 
-def _previous(context: Context, stores: tuple[Store, ...], given: Var | None, span: Span) -> Value:
+def _previous(context: Context, stores: tuple[tile.Store, ...], given: tile.Var | None, span: Span) -> Value:
     """What the threads get back, kept where the statements after this one find it."""
     if given is None:
         per_thread.each_thread(context, stores, span)
         return None
     held = per_thread.local(context, "previous", (1,), given.dtype, span)
-    per_thread.each_thread(context, (*stores, Store(held, (integer(0),), given, span)), span)
-    return Load(held, (integer(0),))
+    per_thread.each_thread(context, (*stores, tile.Store(held, (tile.integer(0),), given, span)), span)
+    return tile.Load(held, (tile.integer(0),))
 
 
 def _check_tile(name: str, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> None:
@@ -183,7 +185,7 @@ def _check_tile(name: str, arguments: tuple[list[Argument], dict[str, Argument]]
     do, which look for themselves."""
     for argument in (*arguments[0], *arguments[1].values()):
         value = argument.value.buffer if isinstance(argument.value, Access) else argument.value
-        if isinstance(value, Buffer) and value.scope == "barrier" and name not in TAKING_BARRIERS:
+        if isinstance(value, tile.Buffer) and value.scope == "barrier" and name not in TAKING_BARRIERS:
             fail(
                 "wrong-scope",
                 f"{name} of a barrier",
@@ -192,7 +194,7 @@ def _check_tile(name: str, arguments: tuple[list[Argument], dict[str, Argument]]
                 secondary=(Label(value.span, "from here"),),
                 help="write T.barrier_arrive or T.barrier_wait",
             )
-        if isinstance(value, Buffer) and value.scope == "tmem" and name not in _ON_TENSOR_MEMORY:
+        if isinstance(value, tile.Buffer) and value.scope == "tmem" and name not in _ON_TENSOR_MEMORY:
             fail(
                 "wrong-scope",
                 f"{name} of a tile in tensor memory",
@@ -201,7 +203,7 @@ def _check_tile(name: str, arguments: tuple[list[Argument], dict[str, Argument]]
                 secondary=(Label(value.span, "from here"),),
                 help="T.copy it to a fragment first",
             )
-        if isinstance(value, Buffer) and value.scope == "local" and name not in _OWN:
+        if isinstance(value, tile.Buffer) and value.scope == "local" and name not in _OWN:
             fail(
                 "thread-dependent",
                 f"{name} works on tiles of the whole block",
@@ -212,16 +214,16 @@ def _check_tile(name: str, arguments: tuple[list[Argument], dict[str, Argument]]
             )
 
 
-def _own_tile(context: Context, op: TileOp) -> None:
+def _own_tile(context: Context, op: tile.TileOp) -> None:
     """T.fill or T.copy of an array of which every thread has its own: element by element."""
     *sources, destination = op.regions
-    variables = tuple(Var(context.unique.take("element")) for _ in destination.shape)
-    loads = tuple(Load(source.buffer, _element(source, variables)) for source in sources)
+    variables = tuple(tile.Var(context.unique.take("element")) for _ in destination.shape)
+    loads = tuple(tile.Load(source.buffer, _element(source, variables)) for source in sources)
     store = op.element(_element(destination, variables), loads)
     per_thread.each_thread(context, (store,), op.span, variables, destination.shape)
 
 
-def _element(region: Region, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
+def _element(region: tile.Region, variables: tuple[tile.Var, ...]) -> tuple[tile.Expr, ...]:
     """The element of a box at these places along its dimensions, those of extent 1 skipped."""
     if all(extent == 1 for extent in region.extent):
         return region.start

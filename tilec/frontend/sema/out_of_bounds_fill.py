@@ -6,96 +6,76 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import assert_never
 
+from tilec.ir import tile
 from tilec.ir.affine import affine
 from tilec.ir.expr import cast
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Break,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Load,
-    Parallel,
-    Print,
-    Region,
-    Select,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    While,
-    children,
-    extent_expr,
-    integer,
-    with_children,
-)
 from tilec.ir.types import BOOL
 from tilec.ops.copy import Copy
 from tilec.ops.lowering import element
 
 
-def with_values(body: tuple[Stmt, ...], values: Mapping[Buffer, Expr], fresh: Callable[[str], str]) -> tuple[Stmt, ...]:
+def with_values(
+    body: tuple[tile.Stmt, ...], values: Mapping[tile.Buffer, tile.Expr], fresh: Callable[[str], str]
+) -> tuple[tile.Stmt, ...]:
     """The body with every read of these tensors giving their value where it lies outside. Copies from them that may
     leave them become elementwise nests; `fresh` gives names to their variables."""
     return _Rewriter(values, fresh).body(body) if values else body
 
 
 class _Rewriter:
-    def __init__(self, values: Mapping[Buffer, Expr], fresh: Callable[[str], str]) -> None:
+    def __init__(self, values: Mapping[tile.Buffer, tile.Expr], fresh: Callable[[str], str]) -> None:
         self.values, self.fresh = values, fresh
 
-    def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(self.stmt(s) for s in body)
 
-    def stmt(self, stmt: Stmt) -> Stmt:
+    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
             case Copy(regions=(source, destination)) if source.buffer in self.values:
                 return stmt if _is_inside(source) else self.copy(source, destination, stmt)
-            case TileOp() | Break():
+            case tile.TileOp() | tile.Break():
                 return stmt
-            case Store(indices=indices, value=value):
+            case tile.Store(indices=indices, value=value):
                 return replace(stmt, indices=tuple(map(self.expr, indices)), value=self.expr(value))
-            case Print(values=values):
+            case tile.Print(values=values):
                 return replace(stmt, values=tuple(map(self.expr, values)))
-            case Bind(value=value):
+            case tile.Bind(value=value):
                 return replace(stmt, value=self.expr(value))
-            case Parallel(body=inner):
+            case tile.Parallel(body=inner):
                 return replace(stmt, body=self.body(inner))
-            case For(start=start, stop=stop, body=inner):
+            case tile.For(start=start, stop=stop, body=inner):
                 return replace(stmt, start=self.expr(start), stop=self.expr(stop), body=self.body(inner))
-            case While(condition=condition, body=inner):
+            case tile.While(condition=condition, body=inner):
                 return replace(stmt, condition=self.expr(condition), body=self.body(inner))
-            case If(condition=condition, then=then, orelse=orelse):
+            case tile.If(condition=condition, then=then, orelse=orelse):
                 return replace(stmt, condition=self.expr(condition), then=self.body(then), orelse=self.body(orelse))
             case _:
                 assert_never(stmt)
 
-    def copy(self, source: Region, destination: Region, op: TileOp) -> Parallel:
+    def copy(self, source: tile.Region, destination: tile.Region, op: tile.TileOp) -> tile.Parallel:
         extents = destination.shape
-        variables = tuple(Var(self.fresh("place")) for _ in extents)
-        read = self.expr(Load(source.buffer, element(source, variables, extents)))
+        variables = tuple(tile.Var(self.fresh("place")) for _ in extents)
+        read = self.expr(tile.Load(source.buffer, element(source, variables, extents)))
         where = element(destination, variables, extents)
-        return Parallel(
-            variables, extents, (Store(destination.buffer, where, cast(read, destination.buffer.dtype)),), op.span
+        return tile.Parallel(
+            variables, extents, (tile.Store(destination.buffer, where, cast(read, destination.buffer.dtype)),), op.span
         )
 
-    def expr(self, expr: Expr) -> Expr:
-        new = with_children(expr, tuple(self.expr(c) for c in children(expr)))
-        if not isinstance(new, Load) or new.buffer not in self.values:
+    def expr(self, expr: tile.Expr) -> tile.Expr:
+        new = tile.with_children(expr, tuple(self.expr(c) for c in tile.children(expr)))
+        if not isinstance(new, tile.Load) or new.buffer not in self.values:
             return new
-        inside: Expr | None = None
+        inside: tile.Expr | None = None
         for index, size in zip(new.indices, new.buffer.extents, strict=True):
-            reaches = Binary("ge", index, integer(0), BOOL)
-            ends = Binary("lt", index, extent_expr(size), BOOL)
-            both = Binary("and", reaches, ends, BOOL)
-            inside = both if inside is None else Binary("and", inside, both, BOOL)
+            reaches = tile.Binary("ge", index, tile.integer(0), BOOL)
+            ends = tile.Binary("lt", index, tile.extent_expr(size), BOOL)
+            both = tile.Binary("and", reaches, ends, BOOL)
+            inside = both if inside is None else tile.Binary("and", inside, both, BOOL)
         assert inside is not None
-        return Select(inside, new, self.values[new.buffer], new.dtype)
+        return tile.Select(inside, new, self.values[new.buffer], new.dtype)
 
 
-def _is_inside(region: Region) -> bool:
+def _is_inside(region: tile.Region) -> bool:
     """Whether the whole box is known to lie in the tensor."""
     forms = [affine(start) for start in region.start]
     return all(

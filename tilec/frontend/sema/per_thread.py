@@ -13,26 +13,7 @@ from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from tilec.frontend.sema.context import Context
-from tilec.ir.tile import (
-    BLOCK_WIDE,
-    THREAD,
-    WARP_WIDE,
-    Binary,
-    Bind,
-    Buffer,
-    Call as TileCall,
-    Expr,
-    If,
-    Load,
-    Parallel,
-    Stmt,
-    Store,
-    Unary,
-    Var,
-    children,
-    integer,
-    walk_expr,
-)
+from tilec.ir import tile
 from tilec.ir.types import BOOL, DType
 from tilec.ops.device_assert import DeviceAssert
 from tilec.support.diagnostics import CompileError, Diagnostic, Warn, fail
@@ -43,23 +24,23 @@ T = TypeVar("T")
 MOST_SUBSTITUTED = 64  # operators; a longer value that differs from thread to thread is computed once
 
 
-def is_varying(context: Context, expr: Expr) -> bool:
+def is_varying(context: Context, expr: tile.Expr) -> bool:
     """Whether threads may have different values of it."""
-    if isinstance(expr, TileCall) and expr.fn in BLOCK_WIDE:
+    if isinstance(expr, tile.Call) and expr.fn in tile.BLOCK_WIDE:
         return False
-    if expr == THREAD or expr in context.varying or (isinstance(expr, TileCall) and expr.fn in WARP_WIDE):
+    if expr == tile.THREAD or expr in context.varying or (isinstance(expr, tile.Call) and expr.fn in tile.WARP_WIDE):
         return True
-    is_local = isinstance(expr, Load) and expr.buffer.scope == "local"
-    return is_local or any(is_varying(context, c) for c in children(expr))
+    is_local = isinstance(expr, tile.Load) and expr.buffer.scope == "local"
+    return is_local or any(is_varying(context, c) for c in tile.children(expr))
 
 
-def is_own(context: Context, store: Store) -> bool:
+def is_own(context: Context, store: tile.Store) -> bool:
     """Whether each thread stores something of its own, or some threads do not."""
     parts = (store.value, *store.indices)
     return store.buffer.scope == "local" or bool(context.masks) or any(is_varying(context, e) for e in parts)
 
 
-def alike(context: Context, expr: Expr, span: Span, what: str) -> None:
+def alike(context: Context, expr: tile.Expr, span: Span, what: str) -> None:
     """Refuse a value on which threads do not agree."""
     if is_varying(context, expr):
         _differs(span, what)
@@ -88,16 +69,20 @@ def together(context: Context, span: Span, what: str) -> None:
 
 
 def each_thread(
-    context: Context, body: tuple[Stmt, ...], span: Span, variables: tuple[Var, ...] = (), extents: tuple[int, ...] = ()
+    context: Context,
+    body: tuple[tile.Stmt, ...],
+    span: Span,
+    variables: tuple[tile.Var, ...] = (),
+    extents: tuple[int, ...] = (),
 ) -> None:
     """Every thread that runs this does the statements, for all values of the variables."""
     for mask in reversed(context.masks):
-        body = (If(mask, body, (), span),)
-    context.out.append(Parallel((THREAD, *variables), (context.threads, *extents), body, span))
+        body = (tile.If(mask, body, (), span),)
+    context.out.append(tile.Parallel((tile.THREAD, *variables), (context.threads, *extents), body, span))
 
 
 @contextmanager
-def masked(context: Context, condition: Expr) -> Iterator[None]:
+def masked(context: Context, condition: tile.Expr) -> Iterator[None]:
     """Inside, only the threads run for which the condition holds."""
     context.masks.append(condition)
     try:
@@ -107,44 +92,44 @@ def masked(context: Context, condition: Expr) -> Iterator[None]:
         context.masks.pop()
 
 
-def kept(context: Context, name: str, value: Expr, span: Span) -> Expr:
+def kept(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
     """The value as it is now, in a register of each thread that runs this."""
     buffer = local(context, name, (1,), value.dtype, span)
-    each_thread(context, (Store(buffer, (integer(0),), value, span),), span)
-    return Load(buffer, (integer(0),))
+    each_thread(context, (tile.Store(buffer, (tile.integer(0),), value, span),), span)
+    return tile.Load(buffer, (tile.integer(0),))
 
 
-def local(context: Context, name: str, shape: tuple[int, ...], dtype: DType, span: Span) -> Buffer:
+def local(context: Context, name: str, shape: tuple[int, ...], dtype: DType, span: Span) -> tile.Buffer:
     """An array of which every thread has its own."""
-    buffer = Buffer(context.unique.take(name), shape, dtype, "local", span)
+    buffer = tile.Buffer(context.unique.take(name), shape, dtype, "local", span)
     context.buffers.append(buffer)
     return buffer
 
 
-def named(context: Context, name: str, value: Expr, span: Span) -> Expr:
+def named(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
     """What a name stands for that is given a value on which threads do not agree."""
-    loads = [e for e in walk_expr(value) if isinstance(e, Load)]
-    if not loads and not is_common(value) and sum(1 for _ in walk_expr(value)) <= MOST_SUBSTITUTED:
+    loads = [e for e in tile.walk_expr(value) if isinstance(e, tile.Load)]
+    if not loads and not is_common(value) and sum(1 for _ in tile.walk_expr(value)) <= MOST_SUBSTITUTED:
         return value
     if context.masks and any(not e.buffer.in_registers for e in loads):
         return kept(context, name, value, span)  # the other threads need not have such elements
-    var = Var(context.unique.take(name), value.dtype)
+    var = tile.Var(context.unique.take(name), value.dtype)
     if is_varying(context, value):
         context.varying.add(var)
-    context.out.append(Bind(var, value, span))
+    context.out.append(tile.Bind(var, value, span))
     return var
 
 
-def frozen(context: Context, value: Expr, span: Span) -> Expr:
+def frozen(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
     """The value as it is now, whatever is stored afterwards."""
-    return named(context, "now", value, span) if any(isinstance(e, Load) for e in walk_expr(value)) else value
+    return named(context, "now", value, span) if any(isinstance(e, tile.Load) for e in tile.walk_expr(value)) else value
 
 
 def asserted(context: Context, op: DeviceAssert) -> DeviceAssert:
     """The assertion, of the threads that run this."""
     condition = op.condition
     for mask in context.masks:
-        condition = Binary("or", Unary("not", mask, BOOL), condition, BOOL)
+        condition = tile.Binary("or", tile.Unary("not", mask, BOOL), condition, BOOL)
     return replace(op, condition=condition)
 
 
@@ -169,6 +154,8 @@ def settled(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> T:
         known = found
 
 
-def is_common(value: Expr) -> bool:
+def is_common(value: tile.Expr) -> bool:
     """Whether threads compute it together, so that it is computed once."""
-    return any(isinstance(e, TileCall) and (e.fn in WARP_WIDE or e.fn in BLOCK_WIDE) for e in walk_expr(value))
+    return any(
+        isinstance(e, tile.Call) and (e.fn in tile.WARP_WIDE or e.fn in tile.BLOCK_WIDE) for e in tile.walk_expr(value)
+    )

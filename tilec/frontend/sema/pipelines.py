@@ -18,7 +18,7 @@ from tilec.frontend.sema.manual_schedules import MOST_STAGES
 from tilec.frontend.sema.pipeline_records import PIPELINES
 from tilec.frontend.sema.stages import acquire, drain, expect, release, release_by_hand, try_acquire, variable
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Buffer, Expr, Load, TileOp, integer, walk
+from tilec.ir import tile
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops.barriers import allocation
 from tilec.ops.copy import Copy
@@ -61,11 +61,11 @@ def pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
         )
     stages = _stages(call)
     form, tiles = _payload(context, call, path)
-    staged = {key: replace(tile, extents=(stages, *tile.extents)) for key, tile in tiles.items()}
-    for key, tile in tiles.items():
-        context.buffers[context.buffers.index(tile)] = staged[key]
+    staged = {key: replace(stage_tile, extents=(stages, *stage_tile.extents)) for key, stage_tile in tiles.items()}
+    for key, stage_tile in tiles.items():
+        context.buffers[context.buffers.index(stage_tile)] = staged[key]
     full, empty = (
-        Buffer(context.unique.take(f"{name}_{kind}"), (stages,), UINT64, "barrier", node.span)
+        tile.Buffer(context.unique.take(f"{name}_{kind}"), (stages,), UINT64, "barrier", node.span)
         for kind in ("full", "empty")
     )
     for barriers in (full, empty):
@@ -79,7 +79,7 @@ def pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
             for side in SIDES}  # fmt: skip
     made = Pipeline(name, path, staged, form, stages, full, empty, ends, node.span)
     context.pipelines.made.append(made)
-    context.pipelines.tiles.update({tile.name: made for tile in tiles.values()})
+    context.pipelines.tiles.update({stage_tile.name: made for stage_tile in tiles.values()})
     context.has_explicit_roles = True
     return made
 
@@ -101,7 +101,7 @@ def _stages(call: Call) -> int:
 
 def _payload(
     context: Context, call: Call, function: str
-) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, Buffer]]:
+) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, tile.Buffer]]:
     argument = call["payload"]
     form: Literal["tile", "tuple", "dictionary"]
     given: list[tuple[str, Value]]
@@ -114,29 +114,31 @@ def _payload(
             form, given = "tile", [(_own_name(alone), alone)]
     if not given:
         _bad_payload("a stage that holds no tiles", argument.span)
-    tiles: dict[str, Buffer] = {}
-    for key, tile in given:
-        if not isinstance(tile, Buffer) or tile.scope not in HELD_IN:
+    tiles: dict[str, tile.Buffer] = {}
+    for key, stage_tile in given:
+        if not isinstance(stage_tile, tile.Buffer) or stage_tile.scope not in HELD_IN:
             made = "T.alloc_shared, or T.alloc_tmem"
-            _bad_payload(f"a stage holds tiles made by {made}", argument.span, f"this is {describe(tile)}")
-        here = Label(tile.span, "allocated here")
-        if tile.scope == "tmem" and function == "T.InputTilePipeline":
+            _bad_payload(f"a stage holds tiles made by {made}", argument.span, f"this is {describe(stage_tile)}")
+        here = Label(stage_tile.span, "allocated here")
+        if stage_tile.scope == "tmem" and function == "T.InputTilePipeline":
             _bad_payload("inputs are tiles in shared memory", argument.span, "this holds sums", secondary=(here,))
-        if tile in tiles.values():
-            _bad_payload(f"{tile.name} stands twice in the payload", argument.span, secondary=(here,))
+        if stage_tile in tiles.values():
+            _bad_payload(f"{stage_tile.name} stands twice in the payload", argument.span, secondary=(here,))
         if key in (*_ACCESSORS, *_OF_STAGE) or not key.isidentifier():
             _bad_payload(f"a tile of a stage cannot be called {key!r}", argument.span, secondary=(here,))
-        used = [s.span for s in walk(tuple(context.out)) if tile in (*reads(s), *writes(s))]
-        used += [pinned.span for pinned in context.hints.layouts.values() if pinned.buffer == tile]
+        used = [s.span for s in tile.walk(tuple(context.out)) if stage_tile in (*reads(s), *writes(s))]
+        used += [pinned.span for pinned in context.hints.layouts.values() if pinned.buffer == stage_tile]
         if used:
             before = Label(used[0], "used here")
-            _bad_payload(f"{tile.name} is used before it becomes a part of stages", argument.span, secondary=(before,))
-        tiles[key] = tile
+            _bad_payload(
+                f"{stage_tile.name} is used before it becomes a part of stages", argument.span, secondary=(before,)
+            )
+        tiles[key] = stage_tile
     return form, tiles
 
 
 def _own_name(value: Value) -> str:
-    return value.name if isinstance(value, Buffer) else ""
+    return value.name if isinstance(value, tile.Buffer) else ""
 
 
 def _bad_payload(title: str, span: Span, label: str = "", secondary: tuple[Label, ...] = ()) -> NoReturn:
@@ -207,8 +209,10 @@ def payload(stage: Stage) -> Value:
 
 def _tiles(stage: Stage) -> dict[str, StageTile]:
     return {
-        key: StageTile(tile, (stage.index, *(Range(integer(0), extent) for extent in tile.shape[1:])), stage)
-        for key, tile in stage.pipeline.tiles.items()
+        key: StageTile(
+            stage_tile, (stage.index, *(Range(tile.integer(0), extent) for extent in stage_tile.shape[1:])), stage
+        )
+        for key, stage_tile in stage.pipeline.tiles.items()
     }
 
 
@@ -243,17 +247,17 @@ def _escapes(stage: Stage, span: Span, how: str) -> NoReturn:
     )
 
 
-def part(context: Context, tile: StageTile, node: ast.Subscript) -> StageTile:
+def part(context: Context, stage_tile: StageTile, node: ast.Subscript) -> StageTile:
     """`stage.A_shared[i, j]`: an element of a whole tile, or a box of it."""
-    inside = evaluate.access(context, tile.tile, node)
-    return StageTile(tile.buffer, (tile.indices[0], *inside.indices), tile.stage)
+    inside = evaluate.access(context, stage_tile.tile, node)
+    return StageTile(stage_tile.buffer, (stage_tile.indices[0], *inside.indices), stage_tile.stage)
 
 
 def read(context: Context, value: Value, span: Span) -> None:
     """A name is read that may stand for a stage's tile, or for one that a pipeline has taken over."""
     if isinstance(value, StageTile):
         _used(context, value.stage, span)
-    if not isinstance(value, Buffer) or value.scope not in HELD_IN:
+    if not isinstance(value, tile.Buffer) or value.scope not in HELD_IN:
         return
     owner = context.pipelines.tiles.get(value.name)
     if owner is not None:
@@ -264,7 +268,7 @@ def read(context: Context, value: Value, span: Span) -> None:
             "which of them is not said",
             secondary=(Label(owner.span, "from here on"),),
             help=f"acquire a stage, and write its tile: `with {owner.name}.consumer().acquire() as tiles:` and "
-            f"`tiles.{next(key for key, tile in owner.tiles.items() if tile.name == value.name)}`",
+            f"`tiles.{next(key for key, stage_tile in owner.tiles.items() if stage_tile.name == value.name)}`",
         )
 
 
@@ -358,7 +362,7 @@ def _enters_stage(handle: Handle, node: ast.With) -> bool:
     return asked.isdisjoint((*_OF_HANDLE, "pipeline"))
 
 
-def _ready(call: Call) -> Expr | None:
+def _ready(call: Call) -> tile.Expr | None:
     """What is given to acquire_if_needed."""
     ready = dict(call.arguments).get("ready")
     if ready is None or isinstance(ready.value, bool):
@@ -391,14 +395,14 @@ def with_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]
         keywords["barrier"] = Argument(destination.value.stage.barrier, destination.span)
 
 
-def on_stages(context: Context, op: TileOp, arguments: tuple[list[Argument], dict[str, Argument]]) -> TileOp:
+def on_stages(context: Context, op: tile.TileOp, arguments: tuple[list[Argument], dict[str, Argument]]) -> tile.TileOp:
     """The operation, if it does with the stages' tiles among its arguments what their sides may. A T.copy from a tensor
     by which a producer fills its stage may signal the stage's barrier, where the target can do that. Errors:
     `stage-access`."""
     given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
     loads = op.copies_from_tensor
-    for tile, span in given:
-        stage = tile.stage
+    for stage_tile, span in given:
+        stage = stage_tile.stage
         if loads and stage.side == "consumer":
             fail(
                 "stage-access",
@@ -409,6 +413,6 @@ def on_stages(context: Context, op: TileOp, arguments: tuple[list[Argument], dic
                 help=f"fill it where the producer has acquired it, by `{stage.pipeline.name}.producer()`",
             )
         if loads and isinstance(op, Copy) and op.barrier is None and op.asynchronous is None:
-            element = Load(stage.barrier.buffer, (stage.index,))
+            element = tile.Load(stage.barrier.buffer, (stage.index,))
             return replace(op, signals=element, leader=roles.leader(context, span))
     return op

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilec.frontend.sema.context import Context
+from tilec.ir import tile
 from tilec.ir.expr import cast
-from tilec.ir.tile import Buffer, Extent, Load, Var
 from tilec.ir.types import INT64, UINT64, DType
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_element, as_extents
 from tilec.ops.values import Access, Value, describe, show_shape
@@ -38,13 +38,13 @@ MAKE_TENSOR = {
 }
 
 
-def extents(argument: Argument, what: str) -> tuple[Extent, ...]:
+def extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
     """Numbers, and expressions of the kernel's integer parameters."""
     found = as_extents(argument, what)
     return tuple(e if isinstance(e, int) else fold_expr(cast(e, e.dtype)) for e in found)
 
 
-def described(call: Call, name: str, span: Span) -> Buffer:
+def described(call: Call, name: str, span: Span) -> tile.Buffer:
     """The tensor that shape, dtype and strides describe."""
     shape = extents(call["shape"], "the shape of a tensor")
     dtype, lanes = as_element(call["dtype"])
@@ -53,10 +53,10 @@ def described(call: Call, name: str, span: Span) -> Buffer:
     if steps is not None:
         _check_strides(call, shape, steps, dtype, lanes)
         steps = None if steps == dense(shape) else steps
-    return Buffer(name, (*shape, lanes) if lanes > 1 else shape, dtype, "global", span, lanes, steps)
+    return tile.Buffer(name, (*shape, lanes) if lanes > 1 else shape, dtype, "global", span, lanes, steps)
 
 
-def dense(shape: tuple[Extent, ...]) -> tuple[Extent, ...] | None:
+def dense(shape: tuple[tile.Extent, ...]) -> tuple[tile.Extent, ...] | None:
     """The strides of rows that lie one after the other, where these are numbers."""
     steps: list[int] = [1]
     for extent in reversed(shape[1:]):
@@ -66,7 +66,9 @@ def dense(shape: tuple[Extent, ...]) -> tuple[Extent, ...] | None:
     return tuple(reversed(steps))
 
 
-def _check_strides(call: Call, shape: tuple[Extent, ...], steps: tuple[Extent, ...], dtype: DType, lanes: int) -> None:
+def _check_strides(
+    call: Call, shape: tuple[tile.Extent, ...], steps: tuple[tile.Extent, ...], dtype: DType, lanes: int
+) -> None:
     if len(steps) != len(shape):
         fail(
             "wrong-rank",
@@ -89,9 +91,9 @@ def _check_strides(call: Call, shape: tuple[Extent, ...], steps: tuple[Extent, .
 # ---- pointers --------------------------------------------------------------------------------------------------------
 
 
-def pointer(context: Context, name: str, span: Span) -> Var:
+def pointer(context: Context, name: str, span: Span) -> tile.Var:
     """A parameter that T.make_tensor makes a tensor of."""
-    made = Var(context.unique.take(name), UINT64)
+    made = tile.Var(context.unique.take(name), UINT64)
     context.pointers[made] = None
     return made
 
@@ -100,7 +102,7 @@ def make_tensor(context: Context, call: Call) -> Value:
     """The tensor at an address that the kernel is given."""
     name = "ptr" if call.name == "T.make_tensor" else "addr"
     where, value = call[name], call[name].value
-    if isinstance(value, Load | Access):
+    if isinstance(value, tile.Load | Access):
         fail(
             "foreign-address",
             f"{call.name} of an address that a tensor holds",
@@ -108,11 +110,11 @@ def make_tensor(context: Context, call: Call) -> Value:
             "known only inside the kernel",
             help="give the kernel one tensor with the parts one after the other, or one parameter for each",
         )
-    if isinstance(value, Var) and value in context.scalars and value.dtype in (INT64, UINT64):
+    if isinstance(value, tile.Var) and value in context.scalars and value.dtype in (INT64, UINT64):
         context.pointers.setdefault(value, None)
-    if not isinstance(value, Var) or value not in context.pointers:
+    if not isinstance(value, tile.Var) or value not in context.pointers:
         call.refuse(name, "a parameter of type T.ptr")
-    assert isinstance(value, Var)
+    assert isinstance(value, tile.Var)
     tensor, before = described(call, value.name, call.span), context.pointers[value]
     if before is not None and before != tensor:
         fail(
@@ -127,12 +129,12 @@ def make_tensor(context: Context, call: Call) -> Value:
     return before or tensor
 
 
-def resolved(context: Context, params: tuple[Buffer | Var, ...]) -> tuple[Buffer | Var, ...]:
+def resolved(context: Context, params: tuple[tile.Buffer | tile.Var, ...]) -> tuple[tile.Buffer | tile.Var, ...]:
     """The parameters, with the tensors that pointers were made into."""
-    return tuple((isinstance(p, Var) and context.pointers.get(p)) or p for p in params)
+    return tuple((isinstance(p, tile.Var) and context.pointers.get(p)) or p for p in params)
 
 
-def strided(call: Call, source: Buffer) -> None:
+def strided(call: Call, source: tile.Buffer) -> None:
     """Refuse a view of what does not lie row after row."""
     if source.strides is not None:
         fail(

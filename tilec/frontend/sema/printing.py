@@ -11,25 +11,10 @@ import math
 from tilec.frontend.sema import per_thread, thread_loops, thread_values
 from tilec.frontend.sema.bounds import check_access
 from tilec.frontend.sema.context import Context
+from tilec.ir import tile
 from tilec.ir.expr import cast
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.text import show_expr
-from tilec.ir.tile import (
-    THREAD,
-    Binary,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Load,
-    Print,
-    Region,
-    Stmt,
-    Unary,
-    Var,
-    extent_expr,
-    integer,
-)
 from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, DType
 from tilec.ops.copy import Copy
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
@@ -59,7 +44,7 @@ def print_(context: Context, call: Call) -> None:
     if not isinstance(message, str):
         call.refuse("msg", "a string")
     assert isinstance(message, str)
-    if isinstance(value, Buffer):
+    if isinstance(value, tile.Buffer):
         _tile(context, call, value, message)
         return
     if value is None:
@@ -74,7 +59,7 @@ def print_(context: Context, call: Call) -> None:
     _every_thread(context, _value(context, head, (), expr, call.span), call.span)
 
 
-def _every_thread(context: Context, statements: tuple[Stmt, ...], span: Span) -> None:
+def _every_thread(context: Context, statements: tuple[tile.Stmt, ...], span: Span) -> None:
     """Inside T.Parallel by whoever has the element, elsewhere by every thread."""
     if context.is_parallel:
         context.out += statements
@@ -82,72 +67,78 @@ def _every_thread(context: Context, statements: tuple[Stmt, ...], span: Span) ->
         per_thread.each_thread(context, statements, span)
 
 
-def _tile(context: Context, call: Call, tile: Buffer, message: str) -> None:
+def _tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> None:
     if context.is_parallel:
         fail(
             "tile-op-in-parallel",
-            f"T.print of the whole of {tile.name} cannot stand inside {context.nest_name}",
+            f"T.print of the whole of {buffer.name} cannot stand inside {context.nest_name}",
             call.span,
             help="print an element, or move it out of the loop",
         )
-    if tile.scope in ("tmem", "barrier"):
+    if buffer.scope in ("tmem", "barrier"):
         fail(
             "wrong-scope",
-            f"T.print of {tile.name}, which no thread can read",
+            f"T.print of {buffer.name}, which no thread can read",
             call["obj"].span,
-            "it lies in tensor memory" if tile.scope == "tmem" else "a barrier holds no values",
-            secondary=(Label(tile.span, "allocated here"),),
-            help="T.copy it to a fragment first" if tile.scope == "tmem" else "print what it hands on",
+            "it lies in tensor memory" if buffer.scope == "tmem" else "a barrier holds no values",
+            secondary=(Label(buffer.span, "allocated here"),),
+            help="T.copy it to a fragment first" if buffer.scope == "tmem" else "print what it hands on",
         )
     by = WARPGROUP_THREADS * call.integer("warp_group_id") + WARP_THREADS * call.integer("warp_id")
     if not 0 <= by < context.threads:
         fail("wrong-argument", "T.print by a thread that is not there", call.span, f"T.Kernel has {context.threads}")
-    source = tile
-    if tile.scope == "fragment":
-        per_thread.together(context, call.span, f"T.print of {tile.name}")
-        source = Buffer(context.unique.take(f"{tile.name}_printed"), tile.shape, tile.dtype, "shared", call.span)
+    source = buffer
+    if buffer.scope == "fragment":
+        per_thread.together(context, call.span, f"T.print of {buffer.name}")
+        source = tile.Buffer(
+            context.unique.take(f"{buffer.name}_printed"), buffer.shape, buffer.dtype, "shared", call.span
+        )
         context.buffers.append(source)
-        held, shared = (Region(b, tuple(integer(0) for _ in b.shape), b.shape, call.span) for b in (tile, source))
+        held, shared = (
+            tile.Region(b, tuple(tile.integer(0) for _ in b.shape), b.shape, call.span) for b in (buffer, source)
+        )
         context.out.append(Copy(held, shared, span=call.span))
     # The whole tensor is printed once for each block; only arrays of its own every thread prints.
-    alone = None if tile.scope == "local" else Binary("eq", THREAD, integer(by), BOOL)
-    if not message and tile.scope != "global":
-        message = f"buffer<{tile.name}, {tile.dtype}>"
-    index = Var(context.unique.take("printed"))
-    size: Expr = integer(math.prod(tile.shape)) if not tile.is_dynamic else _product(tile)
-    head = f"msg='{_literal(message)}' {_PLACE}: buffer={tile.name}, index=%d, "
-    printed = _value(context, head, (index,), Load(source, _coordinates(index, tile)), call.span)
+    alone = None if buffer.scope == "local" else tile.Binary("eq", tile.THREAD, tile.integer(by), BOOL)
+    if not message and buffer.scope != "global":
+        message = f"buffer<{buffer.name}, {buffer.dtype}>"
+    index = tile.Var(context.unique.take("printed"))
+    size: tile.Expr = tile.integer(math.prod(buffer.shape)) if not buffer.is_dynamic else _product(buffer)
+    head = f"msg='{_literal(message)}' {_PLACE}: buffer={buffer.name}, index=%d, "
+    printed = _value(context, head, (index,), tile.Load(source, _coordinates(index, buffer)), call.span)
     outer, context.out = context.out, []
-    per_thread.each_thread(context, printed if alone is None else (If(alone, printed, (), call.span),), call.span)
-    loop = For("serial", index, integer(0), size, 1, tuple(context.out), span=call.span)
+    per_thread.each_thread(context, printed if alone is None else (tile.If(alone, printed, (), call.span),), call.span)
+    loop = tile.For("serial", index, tile.integer(0), size, 1, tuple(context.out), span=call.span)
     context.out = outer
     context.out.append(thread_loops.over_registers(loop))
 
 
-def _product(tile: Buffer) -> Expr:
-    total: Expr = integer(1)
-    for extent in tile.extents:
-        total = Binary("mul", total, extent_expr(extent), INT32)
+def _product(buffer: tile.Buffer) -> tile.Expr:
+    total: tile.Expr = tile.integer(1)
+    for extent in buffer.extents:
+        total = tile.Binary("mul", total, tile.extent_expr(extent), INT32)
     return total
 
 
-def _coordinates(index: Expr, tile: Buffer) -> tuple[Expr, ...]:
-    found: list[Expr] = []
-    for extent in reversed(tile.extents[1:]):
-        found.insert(0, Binary("floormod", index, extent_expr(extent), INT32))
-        index = Binary("floordiv", index, extent_expr(extent), INT32)
+def _coordinates(index: tile.Expr, buffer: tile.Buffer) -> tuple[tile.Expr, ...]:
+    found: list[tile.Expr] = []
+    for extent in reversed(buffer.extents[1:]):
+        found.insert(0, tile.Binary("floormod", index, tile.extent_expr(extent), INT32))
+        index = tile.Binary("floordiv", index, tile.extent_expr(extent), INT32)
     return (index, *found)
 
 
 # ---- one line --------------------------------------------------------------------------------------------------------
 
 
-def _value(context: Context, head: str, before: tuple[Expr, ...], value: Expr, span: Span) -> tuple[Stmt, ...]:
+def _value(
+    context: Context, head: str, before: tuple[tile.Expr, ...], value: tile.Expr, span: Span
+) -> tuple[tile.Stmt, ...]:
     dtype = value.dtype
     head += f"dtype={_C_NAMES.get(dtype.name, dtype.name)} value="
     if dtype == BOOL:
         yes, no = (_line(context, head + word, before, span) for word in ("true", "false"))
-        return (If(value, (yes,), (), span), If(Unary("not", value, BOOL), (no,), (), span))
+        return (tile.If(value, (yes,), (), span), tile.If(tile.Unary("not", value, BOOL), (no,), (), span))
     conversion, wide = _conversion(dtype)
     return (_line(context, head + conversion, (*before, cast(value, wide)), span),)
 
@@ -161,12 +152,12 @@ def _conversion(dtype: DType) -> tuple[str, DType]:
     return ("%d", INT32) if dtype.kind == "int" else ("%u", UINT32)
 
 
-def _line(context: Context, text: str, values: tuple[Expr, ...], span: Span) -> Print:
+def _line(context: Context, text: str, values: tuple[tile.Expr, ...], span: Span) -> tile.Print:
     """A line, with the block's and the thread's place in front of the values."""
-    blocks: list[Expr] = [var for var, _ in context.blocks]
-    blocks += [integer(0)] * (3 - len(blocks))
+    blocks: list[tile.Expr] = [var for var, _ in context.blocks]
+    blocks += [tile.integer(0)] * (3 - len(blocks))
     threads = [as_expr(Argument(thread_values.thread_index(context, dim), span)) for dim in range(3)]
-    return Print(f"{text}\n", (*blocks, *threads, *values), span)
+    return tile.Print(f"{text}\n", (*blocks, *threads, *values), span)
 
 
 def _literal(text: str) -> str:

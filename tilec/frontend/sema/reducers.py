@@ -11,24 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Break,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Load,
-    Parallel,
-    Print,
-    Region,
-    Stmt,
-    Store,
-    TileOp,
-    While,
-    walk_expr,
-)
+from tilec.ir import tile
 from tilec.ops.fill import Fill
 from tilec.ops.reducer import ATOMICS, FinalizeReducer, Reducer, ReducerInit
 from tilec.passes.analysis.usage import expressions, reads, writes
@@ -39,14 +22,14 @@ _WRITTEN = {"sum": "acc[i] += value", "max": "acc[i] = T.max(acc[i], value)", "m
 
 
 def with_parts(
-    body: tuple[Stmt, ...], reducers: Mapping[str, Reducer], buffers: list[Buffer]
-) -> tuple[tuple[Stmt, ...], tuple[Buffer, ...]]:
+    body: tuple[tile.Stmt, ...], reducers: Mapping[str, Reducer], buffers: list[tile.Buffer]
+) -> tuple[tuple[tile.Stmt, ...], tuple[tile.Buffer, ...]]:
     """The statements and the buffers, with those of `reducers`, which are by the name of their result."""
     made = _Parts(reducers)
     body = made.body(body)
     parts = {r.result.name: r for r in reducers.values()}
     used = {b.name for stmt in body for b in (*reads(stmt), *writes(stmt))}
-    found: list[Buffer] = []
+    found: list[tile.Buffer] = []
     for buffer in buffers:
         both = (buffer, parts[buffer.name].parts) if buffer.name in parts else (buffer,)
         found += (b for b in both if buffer.name not in parts or b.name in used)
@@ -61,26 +44,26 @@ class _Parts:
     begun: dict[str, Span] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
 
-    def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(self.stmt(s) for s in body)
 
-    def stmt(self, stmt: Stmt) -> Stmt:
+    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
-            case TileOp():
+            case tile.TileOp():
                 return self.operation(stmt)
-            case Store():
+            case tile.Store():
                 return self.store(stmt)
-            case Bind() | Break() | Print():
+            case tile.Bind() | tile.Break() | tile.Print():
                 self.finished(stmt)
                 return stmt
-            case Parallel(body=body) | For(body=body) | While(body=body):
+            case tile.Parallel(body=body) | tile.For(body=body) | tile.While(body=body):
                 self.finished(stmt)
                 return replace(stmt, body=self.body(body))
-            case If(then=then, orelse=orelse):
+            case tile.If(then=then, orelse=orelse):
                 self.finished(stmt)
                 return replace(stmt, then=self.body(then), orelse=self.body(orelse))
 
-    def operation(self, op: TileOp) -> TileOp:
+    def operation(self, op: tile.TileOp) -> tile.TileOp:
         self.finished(op)
         if isinstance(op, ReducerInit | FinalizeReducer):
             reducer = self.reducers.get(op.regions[0].buffer.name)
@@ -104,13 +87,13 @@ class _Parts:
             self.read(buffer, op.span)
         return op
 
-    def begin(self, op: ReducerInit, reducer: Reducer) -> TileOp:
+    def begin(self, op: ReducerInit, reducer: Reducer) -> tile.TileOp:
         self.begun[reducer.result.name] = op.span
         self.ended.discard(reducer.result.name)
         parts = _whole(reducer.parts, op.parts)
         return replace(op, parts=parts, kind=reducer.kind, everywhere=reducer.everywhere)
 
-    def end(self, op: FinalizeReducer, reducer: Reducer) -> TileOp:
+    def end(self, op: FinalizeReducer, reducer: Reducer) -> tile.TileOp:
         self.under_way(reducer, op.span, "there is nothing to end")
         del self.begun[reducer.result.name]
         into = op.destination
@@ -120,7 +103,7 @@ class _Parts:
             self.not_an_addition(self.reducers[into.buffer.name], into.span)
         return replace(op, kind=reducer.kind, parts=_whole(reducer.parts, op.parts))
 
-    def store(self, store: Store) -> Store:
+    def store(self, store: tile.Store) -> tile.Store:
         """`acc[i] = acc[i] + value` is an addition, with the reducer's own operator."""
         by_parts = next((r for r in self.reducers.values() if store.buffer == r.parts), None)
         if by_parts is not None:
@@ -131,8 +114,8 @@ class _Parts:
             self.finished(store)
             return store
         reducer = self.reducers[store.buffer.name]
-        added = _without(store.value, Load(store.buffer, store.indices), ATOMICS[reducer.kind])
-        if added is None or any(isinstance(e, Load) and e.buffer == store.buffer for e in walk_expr(added)):
+        added = _without(store.value, tile.Load(store.buffer, store.indices), ATOMICS[reducer.kind])
+        if added is None or any(isinstance(e, tile.Load) and e.buffer == store.buffer for e in tile.walk_expr(added)):
             self.not_an_addition(reducer, store.span)
         self.under_way(reducer, store.span, "begin it with T.reducer_init or T.fill")
         made = replace(store, buffer=reducer.parts, value=added, atomic=ATOMICS[reducer.kind])
@@ -141,14 +124,14 @@ class _Parts:
 
     # ---- what is refused ---------------------------------------------------------------------------------------------
 
-    def finished(self, stmt: Stmt) -> None:
+    def finished(self, stmt: tile.Stmt) -> None:
         """What the statement itself computes with is the result of something that has ended."""
         for expr in expressions(stmt):
-            for e in walk_expr(expr):
-                if isinstance(e, Load):
+            for e in tile.walk_expr(expr):
+                if isinstance(e, tile.Load):
                     self.read(e.buffer, stmt.span)
 
-    def read(self, buffer: Buffer, span: Span) -> None:
+    def read(self, buffer: tile.Buffer, span: Span) -> None:
         if buffer.name not in self.reducers or buffer.name in self.ended:
             return
         begun = self.begun.get(buffer.name)
@@ -186,13 +169,13 @@ class _Parts:
         )
 
 
-def _whole(buffer: Buffer, like: Region) -> Region:
+def _whole(buffer: tile.Buffer, like: tile.Region) -> tile.Region:
     return replace(like, buffer=buffer)
 
 
-def _without(value: Expr, part: Load, op: str) -> Expr | None:
+def _without(value: tile.Expr, part: tile.Load, op: str) -> tile.Expr | None:
     """What is combined with the part; None if it is combined with nothing by this operator."""
-    if not isinstance(value, Binary) or value.op != op:
+    if not isinstance(value, tile.Binary) or value.op != op:
         return None
     for mine, other in ((value.a, value.b), (value.b, value.a)):
         if mine == part:

@@ -10,8 +10,8 @@ import math
 
 from tilec.frontend.sema import per_thread
 from tilec.frontend.sema.context import Context, Generator
+from tilec.ir import tile
 from tilec.ir.expr import cast, constant
-from tilec.ir.tile import THREAD, Binary, Bind, Call, Expr, Load, Select, Stmt, Store, Var, extent_expr, integer
 from tilec.ir.types import BOOL, FLOAT32, FLOAT64, UINT32, UINT64, DType
 from tilec.ops.signature import Call as Arguments, Parameter, Signature, as_expr
 from tilec.support.diagnostics import fail
@@ -46,29 +46,29 @@ def initialise(context: Context, call: Arguments) -> None:
         context.generator = Generator(words, per_thread.local(context, "spare", (1,), FLOAT32, call.span))
     words = context.generator.words
     values = (seed, sequence, offset, constant(0, UINT64))
-    stores = (Store(words, (integer(n),), value, call.span) for n, value in enumerate(values))
+    stores = (tile.Store(words, (tile.integer(n),), value, call.span) for n, value in enumerate(values))
     per_thread.each_thread(context, tuple(stores), call.span)
 
 
-def _integer(call: Arguments, name: str) -> Expr:
+def _integer(call: Arguments, name: str) -> tile.Expr:
     value = as_expr(call[name])
     if value.dtype.is_float or value.dtype == BOOL:
         call.refuse(name, "an integer")
     return cast(value, UINT64)
 
 
-def _thread_of_grid(context: Context) -> Expr:
-    block: Expr = constant(0, UINT64)
+def _thread_of_grid(context: Context) -> tile.Expr:
+    block: tile.Expr = constant(0, UINT64)
     for var, extent in reversed(context.blocks):
-        block = _wide("add", _wide("mul", block, cast(extent_expr(extent), UINT64)), cast(var, UINT64))
-    return _wide("add", _wide("mul", block, constant(context.threads, UINT64)), cast(THREAD, UINT64))
+        block = _wide("add", _wide("mul", block, cast(tile.extent_expr(extent), UINT64)), cast(var, UINT64))
+    return _wide("add", _wide("mul", block, constant(context.threads, UINT64)), cast(tile.THREAD, UINT64))
 
 
-def _wide(op: str, a: Expr, b: Expr) -> Expr:
-    return Binary(op, a, b, UINT64)  # type: ignore[arg-type]
+def _wide(op: str, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return tile.Binary(op, a, b, UINT64)  # type: ignore[arg-type]
 
 
-def draw(context: Context, call: Arguments) -> Expr:
+def draw(context: Context, call: Arguments) -> tile.Expr:
     """The next number of each thread that runs this; inside T.Parallel of the thread that has the element."""
     generator = context.generator
     if generator is None:
@@ -95,52 +95,52 @@ def draw(context: Context, call: Arguments) -> Expr:
     return _scaled(number, FLOAT64, _STEP, _STEP)
 
 
-def _scaled(number: Expr, dtype: DType, step: float, more: float) -> Expr:
+def _scaled(number: tile.Expr, dtype: DType, step: float, more: float) -> tile.Expr:
     """cuRAND's uniform numbers: above 0, up to 1."""
-    product = Binary("mul", cast(number, dtype), constant(step, dtype), dtype)
-    return Binary("add", product, constant(more, dtype), dtype)
+    product = tile.Binary("mul", cast(number, dtype), constant(step, dtype), dtype)
+    return tile.Binary("add", product, constant(more, dtype), dtype)
 
 
-def _next(context: Context, generator: Generator, span: Span) -> Expr:
+def _next(context: Context, generator: Generator, span: Span) -> tile.Expr:
     position = generator.word(2)
     number = _at(generator, position)
-    onwards = Store(generator.words, (integer(2),), _wide("add", position, constant(1, UINT64)), span)
+    onwards = tile.Store(generator.words, (tile.integer(2),), _wide("add", position, constant(1, UINT64)), span)
     return _kept(context, "random", number, (onwards,), span)
 
 
-def _at(generator: Generator, position: Expr) -> Expr:
-    return Call("philox", (generator.word(0), generator.word(1), position), UINT32)
+def _at(generator: Generator, position: tile.Expr) -> tile.Expr:
+    return tile.Call("philox", (generator.word(0), generator.word(1), position), UINT32)
 
 
-def _normal(context: Context, generator: Generator, span: Span) -> Expr:
+def _normal(context: Context, generator: Generator, span: Span) -> tile.Expr:
     """Box and Muller's, of two numbers two: the one with the sine first, then the one with the cosine."""
-    position, is_spare = generator.word(2), Binary("ne", generator.word(3), constant(0, UINT64), BOOL)
+    position, is_spare = generator.word(2), tile.Binary("ne", generator.word(3), constant(0, UINT64), BOOL)
     first = _scaled(_at(generator, position), FLOAT32, _STEP, _STEP / 2)
     turn = _STEP * 2 * math.pi
     following = _wide("add", position, constant(1, UINT64))
     angle = _scaled(_at(generator, following), FLOAT32, turn, turn / 2)
-    log = Binary("mul", constant(-2.0, FLOAT32), Call("log", (first,), FLOAT32), FLOAT32)
-    size = Call("sqrt", (log,), FLOAT32)
-    sine, cosine = (Binary("mul", Call(fn, (angle,), FLOAT32), size, FLOAT32) for fn in ("sin", "cos"))
-    held = Load(generator.spare, (integer(0),))
-    value = Select(is_spare, held, sine, FLOAT32)
-    kept = Select(is_spare, held, cosine, FLOAT32)
-    past = Select(is_spare, position, _wide("add", position, constant(2, UINT64)), UINT64)
-    other = Select(is_spare, constant(0, UINT64), constant(1, UINT64), UINT64)
+    log = tile.Binary("mul", constant(-2.0, FLOAT32), tile.Call("log", (first,), FLOAT32), FLOAT32)
+    size = tile.Call("sqrt", (log,), FLOAT32)
+    sine, cosine = (tile.Binary("mul", tile.Call(fn, (angle,), FLOAT32), size, FLOAT32) for fn in ("sin", "cos"))
+    held = tile.Load(generator.spare, (tile.integer(0),))
+    value = tile.Select(is_spare, held, sine, FLOAT32)
+    kept = tile.Select(is_spare, held, cosine, FLOAT32)
+    past = tile.Select(is_spare, position, _wide("add", position, constant(2, UINT64)), UINT64)
+    other = tile.Select(is_spare, constant(0, UINT64), constant(1, UINT64), UINT64)
     stores = (
-        Store(generator.spare, (integer(0),), kept, span),
-        Store(generator.words, (integer(2),), past, span),
-        Store(generator.words, (integer(3),), other, span),
+        tile.Store(generator.spare, (tile.integer(0),), kept, span),
+        tile.Store(generator.words, (tile.integer(2),), past, span),
+        tile.Store(generator.words, (tile.integer(3),), other, span),
     )
     return _kept(context, "normal", value, stores, span)
 
 
-def _kept(context: Context, name: str, value: Expr, stores: tuple[Stmt, ...], span: Span) -> Expr:
+def _kept(context: Context, name: str, value: tile.Expr, stores: tuple[tile.Stmt, ...], span: Span) -> tile.Expr:
     """The value before the state moves on."""
     if context.is_parallel:
-        var = Var(context.unique.take(name), value.dtype)
-        context.out += (Bind(var, value, span), *stores)
+        var = tile.Var(context.unique.take(name), value.dtype)
+        context.out += (tile.Bind(var, value, span), *stores)
         return var
     held = per_thread.local(context, name, (1,), value.dtype, span)
-    per_thread.each_thread(context, (Store(held, (integer(0),), value, span), *stores), span)
-    return Load(held, (integer(0),))
+    per_thread.each_thread(context, (tile.Store(held, (tile.integer(0),), value, span), *stores), span)
+    return tile.Load(held, (tile.integer(0),))

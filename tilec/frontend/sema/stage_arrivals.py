@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, WARPGROUP_WARPS, groups_of
-from tilec.ir.tile import For, If, Stmt, TileOp, While, bodies
 from tilec.ops.barriers import Arrive, barrier_of
 from tilec.ops.tcgen05 import TensorArrive
 from tilec.ops.values import Pipeline
@@ -26,40 +26,40 @@ class Arriving:
     by_tensor_cores: bool
 
 
-def arriving(statements: Sequence[Stmt], pipeline: Pipeline, role: range) -> Arriving:
+def arriving(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: range) -> Arriving:
     """Who works on the stages that a role acquires."""
     held = set(pipeline.tiles.values())
     users = [s for s, team in _by_teams(statements, None) if team in (None, role) or set(team or ()) <= set(role)]
     users = [s for s in users if held & {*reads(s), *writes(s)}]
-    by_tensor_cores = [isinstance(s, TileOp) and s.is_in_tensor_memory for s in users]
+    by_tensor_cores = [isinstance(s, tile.TileOp) and s.is_in_tensor_memory for s in users]
     asks = any(by_tensor_cores)
     touches = not asks or not all(by_tensor_cores)
     return Arriving(WARPGROUP_WARPS * len(role) if touches else 0, asks)
 
 
-def _by_teams(statements: Sequence[Stmt], team: range | None) -> Iterator[tuple[Stmt, range | None]]:
+def _by_teams(statements: Sequence[tile.Stmt], team: range | None) -> Iterator[tuple[tile.Stmt, range | None]]:
     """Operations and nests, with the warpgroups that run them; None: all."""
     for stmt in statements:
-        if isinstance(stmt, For | While | If):
+        if isinstance(stmt, tile.For | tile.While | tile.If):
             inside = groups_of(stmt) or team
-            for body in bodies(stmt):
+            for body in tile.bodies(stmt):
                 yield from _by_teams(body, inside)
         else:
             yield stmt, team
 
 
 def with_arrivals(
-    statements: Sequence[Stmt], releases: Mapping[tuple[str, range], Arriving], team: range | None = None
-) -> tuple[Stmt, ...]:
+    statements: Sequence[tile.Stmt], releases: Mapping[tuple[str, range], Arriving], team: range | None = None
+) -> tuple[tile.Stmt, ...]:
     """The statements, in which each release is by those who arrive for its role."""
-    found: list[Stmt] = []
+    found: list[tile.Stmt] = []
     for stmt in statements:
         match stmt:
-            case For() | While():
+            case tile.For() | tile.While():
                 found.append(replace(stmt, body=with_arrivals(stmt.body, releases, team)))
-            case If():
+            case tile.If():
                 inside = groups_of(stmt) or team
-                then, orelse = (with_arrivals(b, releases, inside) for b in bodies(stmt))
+                then, orelse = (with_arrivals(b, releases, inside) for b in tile.bodies(stmt))
                 found.append(replace(stmt, then=then, orelse=orelse))
             case Arrive() if team is not None and (barrier_of(stmt).name, team) in releases:
                 found += _arrivals(stmt, team, releases[barrier_of(stmt).name, team])
@@ -68,7 +68,7 @@ def with_arrivals(
     return tuple(found)
 
 
-def _arrivals(release: Arrive, role: range, who: Arriving) -> Iterator[TileOp]:
+def _arrivals(release: Arrive, role: range, who: Arriving) -> Iterator[tile.TileOp]:
     if who.warps:
         yield replace(release, by_warps=True)
     if who.by_tensor_cores:

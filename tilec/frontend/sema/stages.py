@@ -13,22 +13,7 @@ from tilec.frontend.sema import explicit_roles as roles, per_thread
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.linear_resources import Taken
 from tilec.frontend.sema.pipeline_records import Nested
-from tilec.ir.tile import (
-    PHASE_DONE,
-    Binary,
-    Bind,
-    Buffer,
-    Call as TileCall,
-    Expr,
-    For,
-    Load,
-    Parallel,
-    Select,
-    Store,
-    TileOp,
-    Var,
-    integer,
-)
+from tilec.ir import tile
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.barriers import MOST_ARRIVALS, Arrive, AwaitBarrier, ExpectTx
 from tilec.ops.form import NOBODY
@@ -38,20 +23,22 @@ from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
 
-def variable(context: Context, name: str, value: int, span: Span) -> Buffer:
+def variable(context: Context, name: str, value: int, span: Span) -> tile.Buffer:
     """A number of which every thread has a copy."""
-    made = Buffer(context.unique.take(name), (1,), INT32, "fragment", span)
+    made = tile.Buffer(context.unique.take(name), (1,), INT32, "fragment", span)
     context.buffers.append(made)
-    _set(context, made, integer(value), span)
+    _set(context, made, tile.integer(value), span)
     return made
 
 
-def _set(context: Context, variable: Buffer, value: Expr, span: Span) -> None:
-    each = Var(context.unique.take(f"{variable.name}_copy"))
-    context.out.append(Parallel((each,), (1,), (Store(variable, (each,), value, span),), span))
+def _set(context: Context, variable: tile.Buffer, value: tile.Expr, span: Span) -> None:
+    each = tile.Var(context.unique.take(f"{variable.name}_copy"))
+    context.out.append(tile.Parallel((each,), (1,), (tile.Store(variable, (each,), value, span),), span))
 
 
-def acquire(context: Context, handle: Handle, span: Span, returns: bool = False, ready: Expr | None = None) -> Stage:
+def acquire(
+    context: Context, handle: Handle, span: Span, returns: bool = False, ready: tile.Expr | None = None
+) -> Stage:
     """Wait until the next stage is this side's, unless `ready` says of this one that it is, and take it. Errors:
     `pipeline-role`, `pipeline-deadlock`."""
     made, side, role = handle.pipeline, handle.side, _role(context, handle, span)
@@ -65,26 +52,33 @@ def acquire(context: Context, handle: Handle, span: Span, returns: bool = False,
     index, parity = _turn(context, made, side, span)
     looked = context.pipelines.looked.pop((made.name, side), None)
     _wait(context, handle, index, parity, span, None if looked is None or looked != ready else looked)
-    is_last = Binary("eq", index, integer(made.stages - 1), BOOL)
-    _set(context, end.index, Select(is_last, integer(0), Binary("add", index, integer(1), INT32), INT32), span)
-    _set(context, end.parity, Select(is_last, _other(parity), parity, INT32), span)
+    is_last = tile.Binary("eq", index, tile.integer(made.stages - 1), BOOL)
+    _set(
+        context,
+        end.index,
+        tile.Select(is_last, tile.integer(0), tile.Binary("add", index, tile.integer(1), INT32), INT32),
+        span,
+    )
+    _set(context, end.parity, tile.Select(is_last, _other(parity), parity, INT32), span)
     taken = context.ledger.take(f"this stage of {made.name}", span, role, returns)
     taken.owner = stage = Stage(made, side, index, taken)
     context.pipelines.acquired.append(stage)
     return stage
 
 
-def try_acquire(context: Context, handle: Handle, span: Span) -> Var:
+def try_acquire(context: Context, handle: Handle, span: Span) -> tile.Var:
     """Whether the next stage is this side's already. One thread looks, so that all of the role agree."""
     made, side = handle.pipeline, handle.side
     _role(context, handle, span)
     index, parity = _turn(context, made, side, span)
-    found = Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
+    found = tile.Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
     context.buffers.append(found)
-    is_done = TileCall(PHASE_DONE, (Load(_awaited(handle), (index,)), parity), BOOL)
-    _set(context, found, Select(is_done, integer(1), integer(0), INT32), span)
-    ready = Var(context.unique.take(f"{made.name}_ready"), BOOL)
-    context.out.append(Bind(ready, Binary("eq", Load(found, (integer(0),)), integer(1), BOOL), span))
+    is_done = tile.Call(tile.PHASE_DONE, (tile.Load(_awaited(handle), (index,)), parity), BOOL)
+    _set(context, found, tile.Select(is_done, tile.integer(1), tile.integer(0), INT32), span)
+    ready = tile.Var(context.unique.take(f"{made.name}_ready"), BOOL)
+    context.out.append(
+        tile.Bind(ready, tile.Binary("eq", tile.Load(found, (tile.integer(0),)), tile.integer(1), BOOL), span)
+    )
     context.pipelines.looked[made.name, side] = ready
     return ready
 
@@ -130,30 +124,32 @@ def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
         )
 
 
-def _turn(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[Var, Var]:
+def _turn(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[tile.Var, tile.Var]:
     """The stage whose turn it is, and the parity to wait for."""
     end = made.ends[side]
-    index, parity = (Var(context.unique.take(f"{made.name}_{what}")) for what in ("stage", "phase"))
+    index, parity = (tile.Var(context.unique.take(f"{made.name}_{what}")) for what in ("stage", "phase"))
     for var, variable in ((index, end.index), (parity, end.parity)):
-        context.out.append(Bind(var, Load(variable, (integer(0),)), span))
+        context.out.append(tile.Bind(var, tile.Load(variable, (tile.integer(0),)), span))
     context.ranges[index.name] = (0, made.stages - 1)
     return index, parity
 
 
-def _wait(context: Context, handle: Handle, index: Expr, parity: Expr, span: Span, unless: Expr | None) -> None:
+def _wait(
+    context: Context, handle: Handle, index: tile.Expr, parity: tile.Expr, span: Span, unless: tile.Expr | None
+) -> None:
     barrier = _awaited(handle)
     acquires = f"{handle.pipeline.name} {handle.side}"
-    wait = AwaitBarrier(Load(barrier, (index,)), parity, acquires=acquires, unless=unless, span=span)
+    wait = AwaitBarrier(tile.Load(barrier, (index,)), parity, acquires=acquires, unless=unless, span=span)
     context.out.append(wait)
 
 
-def _awaited(handle: Handle) -> Buffer:
+def _awaited(handle: Handle) -> tile.Buffer:
     """The barriers at which this side waits for its stages."""
     return handle.pipeline.empty if handle.side == "producer" else handle.pipeline.full
 
 
-def _other(parity: Expr) -> Expr:
-    return Binary("sub", integer(1), parity, INT32)
+def _other(parity: tile.Expr) -> tile.Expr:
+    return tile.Binary("sub", tile.integer(1), parity, INT32)
 
 
 def release_by_hand(context: Context, stage: Stage, span: Span) -> None:
@@ -175,10 +171,10 @@ def release(context: Context, stage: Stage, span: Span) -> None:
     context.out.append(_arrival(stage, span))
 
 
-def _arrival(stage: Stage, span: Span) -> TileOp:
+def _arrival(stage: Stage, span: Span) -> tile.TileOp:
     barrier = stage.barrier
     releases = f"{stage.pipeline.name} {stage.side}"
-    return Arrive(Load(barrier.buffer, (stage.index,)), releases=releases, span=span)
+    return Arrive(tile.Load(barrier.buffer, (stage.index,)), releases=releases, span=span)
 
 
 def drain(context: Context, handle: Handle, span: Span) -> None:
@@ -204,18 +200,20 @@ def drain(context: Context, handle: Handle, span: Span) -> None:
     made.ends["producer"].drained.add(role)
     index, parity = _turn(context, made, "producer", span)
     step, place, stage, phase = (
-        Var(context.unique.take(f"{made.name}_{n}")) for n in ("step", "place", "stage", "phase")
+        tile.Var(context.unique.take(f"{made.name}_{n}")) for n in ("step", "place", "stage", "phase")
     )
     outer, context.out = context.out, []
-    wraps = Binary("ge", place, integer(made.stages), BOOL)
+    wraps = tile.Binary("ge", place, tile.integer(made.stages), BOOL)
     context.out += [
-        Bind(place, Binary("add", index, step, INT32), span),
-        Bind(stage, Select(wraps, Binary("sub", place, integer(made.stages), INT32), place, INT32), span),
-        Bind(phase, Select(wraps, _other(parity), parity, INT32), span),
+        tile.Bind(place, tile.Binary("add", index, step, INT32), span),
+        tile.Bind(
+            stage, tile.Select(wraps, tile.Binary("sub", place, tile.integer(made.stages), INT32), place, INT32), span
+        ),
+        tile.Bind(phase, tile.Select(wraps, _other(parity), parity, INT32), span),
     ]
-    context.out.append(AwaitBarrier(Load(made.empty, (stage,)), phase, drains=made.name, span=span))
+    context.out.append(AwaitBarrier(tile.Load(made.empty, (stage,)), phase, drains=made.name, span=span))
     inside, context.out = tuple(context.out), outer
-    context.out.append(For("serial", step, integer(0), integer(made.stages), 1, inside, span=span))
+    context.out.append(tile.For("serial", step, tile.integer(0), tile.integer(made.stages), 1, inside, span=span))
 
 
 def expect(context: Context, stage: Stage, call: Call) -> None:
@@ -234,7 +232,7 @@ def expect(context: Context, stage: Stage, call: Call) -> None:
     announced = payload_bytes(stage.pipeline) if is_payload else call.integer("bytes")
     if not 0 < announced <= MOST_ARRIVALS:
         call.refuse("bytes", f"a number of bytes, 1 to {MOST_ARRIVALS:,}")
-    element = Load(stage.barrier.buffer, (stage.index,))
+    element = tile.Load(stage.barrier.buffer, (stage.index,))
     op = ExpectTx(False, element, announced, NOBODY, of_stage="payload" if is_payload else "said", span=call.span)
     by_one = roles.by_threads(context, op)
     assert by_one is not None
@@ -243,4 +241,4 @@ def expect(context: Context, stage: Stage, call: Call) -> None:
 
 def payload_bytes(made: Pipeline) -> int:
     """Of one stage."""
-    return sum(math.prod(tile.shape[1:]) * tile.dtype.bits // 8 for tile in made.tiles.values())
+    return sum(math.prod(buffer.shape[1:]) * buffer.dtype.bits // 8 for buffer in made.tiles.values())

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from tilec.frontend.sema import per_thread
 from tilec.frontend.sema.context import Context
-from tilec.ir.tile import Buffer, Parallel, Stmt, Store, Var, integer
+from tilec.ir import tile
 from tilec.ops.signature import Argument, as_expr
 from tilec.ops.values import EXPR_TYPES, Access
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
 
-def set_variable(context: Context, buffer: Buffer, argument: Argument, span: Span) -> None:
+def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span: Span) -> None:
     """Every thread sets its copy: all alike, or each its own."""
     value = as_expr(argument, buffer.dtype)
     if buffer.scope == "local":
-        put(context, Access(buffer, (integer(0),)), Argument(value, argument.span), span)
+        put(context, Access(buffer, (tile.integer(0),)), Argument(value, argument.span), span)
         return
     if context.masks or per_thread.is_varying(context, value):
         context.differing.add(buffer.span)
@@ -29,18 +29,18 @@ def set_variable(context: Context, buffer: Buffer, argument: Argument, span: Spa
             secondary=(Label(buffer.span, "one for the whole block"),),
             help="use a fragment, and T.reduce_sum or its like",
         )
-    each = Var(context.unique.take(f"{buffer.name}_copy"))
-    context.out.append(Parallel((each,), (1,), (Store(buffer, (each,), value, span),), span))
+    each = tile.Var(context.unique.take(f"{buffer.name}_copy"))
+    context.out.append(tile.Parallel((each,), (1,), (tile.Store(buffer, (each,), value, span),), span))
 
 
 def put(context: Context, access: Access, argument: Argument, span: Span) -> None:
     """An element gets a value."""
     indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
-    store = Store(access.buffer, indices, as_expr(argument, access.buffer.dtype), span)
+    store = tile.Store(access.buffer, indices, as_expr(argument, access.buffer.dtype), span)
     place(context, (store,), per_thread.is_own(context, store), span)
 
 
-def place(context: Context, statements: tuple[Stmt, ...], is_own: bool, span: Span) -> None:
+def place(context: Context, statements: tuple[tile.Stmt, ...], is_own: bool, span: Span) -> None:
     """Statements on elements: inside T.Parallel by whoever has the element, elsewhere by each thread where they are its
     own, or else by one of them."""
     if context.is_parallel:
@@ -48,4 +48,4 @@ def place(context: Context, statements: tuple[Stmt, ...], is_own: bool, span: Sp
     elif is_own:
         per_thread.each_thread(context, statements, span)
     else:
-        context.out.append(Parallel((Var(context.unique.take("once")),), (1,), statements, span))
+        context.out.append(tile.Parallel((tile.Var(context.unique.take("once")),), (1,), statements, span))

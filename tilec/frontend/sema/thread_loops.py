@@ -10,25 +10,9 @@ from dataclasses import replace
 from tilec.frontend.sema import per_thread
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.loops import Header
+from tilec.ir import tile
 from tilec.ir.affine import add, interval
 from tilec.ir.groups import WARP_THREADS
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Const,
-    Expr,
-    For,
-    Load,
-    Parallel,
-    Print,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    integer,
-    walk,
-    walk_expr,
-)
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.usage import expressions
@@ -38,12 +22,12 @@ from tilec.support.source import Span
 MOST_WRITTEN_OUT = 64  # iterations of a loop over the registers of an array
 
 
-def nest(context: Context, made: Parallel, path: str) -> None:
+def nest(context: Context, made: tile.Parallel, path: str) -> None:
     """A nest of T.Parallel, which the threads share out, or of T.vectorized, which may be each thread's own."""
-    stores = [s for s in walk(made.body) if isinstance(s, Store) and not is_of_generator(context, s)]
+    stores = [s for s in tile.walk(made.body) if isinstance(s, tile.Store) and not is_of_generator(context, s)]
     # Whoever has an element may say who it is, and what it finds out with its neighbours.
-    shared = [s for s in walk(made.body) if isinstance(s, Bind) and per_thread.is_common(s.value)]
-    said = (s for s in walk(made.body) if not isinstance(s, Print) and not is_of_generator(context, s))
+    shared = [s for s in tile.walk(made.body) if isinstance(s, tile.Bind) and per_thread.is_common(s.value)]
+    said = (s for s in tile.walk(made.body) if not isinstance(s, tile.Print) and not is_of_generator(context, s))
     said = (s for s in said if s not in shared)
     mine = [s for s in said if any(per_thread.is_varying(context, e) for e in expressions(s))]
     is_own = bool(mine) or any(s.buffer.scope == "local" for s in stores) or bool(context.masks)
@@ -62,9 +46,15 @@ def nest(context: Context, made: Parallel, path: str) -> None:
             secondary=(Label(made.span, "shares its elements among the threads"),),
             help="write T.vectorized or T.serial for what each thread does for itself",
         )
-    loaded = {e.buffer for s in walk(made.body) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load)}
+    loaded = {
+        e.buffer
+        for s in tile.walk(made.body)
+        for x in expressions(s)
+        for e in tile.walk_expr(x)
+        if isinstance(e, tile.Load)
+    }
     fastest = made.vars[-1]
-    apart = not any(is_of_generator(context, s) for s in walk(made.body)) and all(
+    apart = not any(is_of_generator(context, s) for s in tile.walk(made.body)) and all(
         s.buffer not in loaded and (s.buffer.scope != "local" or _names(s.indices, fastest)) and s.atomic is None
         for s in stores
     )
@@ -76,15 +66,17 @@ def nest(context: Context, made: Parallel, path: str) -> None:
     body = tuple(context.out)
     context.out = outer
     for var, extent in reversed(tuple(zip(made.vars, made.extents, strict=True))):
-        body = (For("unroll", var, integer(0), integer(extent), 1, body, span=made.span),)
+        body = (tile.For("unroll", var, tile.integer(0), tile.integer(extent), 1, body, span=made.span),)
     context.out += body
 
 
-def _in_warps(made: Parallel, span: Span, is_own: bool) -> Parallel:
+def _in_warps(made: tile.Parallel, span: Span, is_own: bool) -> tile.Parallel:
     """The nest, of which each warp has 32 neighbours of the last dimension at a time: they find something out
     together."""
-    loads = (e for s in walk(made.body) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load))
-    stores = (s.buffer for s in walk(made.body) if isinstance(s, Store))
+    loads = (
+        e for s in tile.walk(made.body) for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)
+    )
+    stores = (s.buffer for s in tile.walk(made.body) if isinstance(s, tile.Store))
     fragment = next((b for b in (*stores, *(e.buffer for e in loads)) if b.scope == "fragment"), None)
     why = ""
     if is_own:
@@ -105,14 +97,14 @@ def _in_warps(made: Parallel, span: Span, is_own: bool) -> Parallel:
     return replace(made, width=1)
 
 
-def is_of_generator(context: Context, stmt: Stmt) -> bool:
+def is_of_generator(context: Context, stmt: tile.Stmt) -> bool:
     """Whether it draws a random number, as whoever has an element may do for it, or moves on to the next one."""
     state = () if context.generator is None else (context.generator.words, context.generator.spare)
-    if isinstance(stmt, Store):
+    if isinstance(stmt, tile.Store):
         return stmt.buffer in state
-    parts = (e for x in expressions(stmt) for e in walk_expr(x))
-    read = {e.buffer for e in parts if isinstance(e, Load) and e.buffer.scope == "local"}
-    return isinstance(stmt, Bind) and bool(read) and read <= set(state)
+    parts = (e for x in expressions(stmt) for e in tile.walk_expr(x))
+    read = {e.buffer for e in parts if isinstance(e, tile.Load) and e.buffer.scope == "local"}
+    return isinstance(stmt, tile.Bind) and bool(read) and read <= set(state)
 
 
 def own(context: Context, bounds: Header, span: Span) -> Header:
@@ -126,7 +118,7 @@ def own(context: Context, bounds: Header, span: Span) -> Header:
 
 def common(context: Context, bounds: Header, span: Span) -> Header:
     """The iterations that some thread makes, where the bounds differ from thread to thread."""
-    ranges = {Var(name): (float(low), float(high)) for name, (low, high) in context.ranges.items()}
+    ranges = {tile.Var(name): (float(low), float(high)) for name, (low, high) in context.ranges.items()}
     start, stop = bounds.start, bounds.stop
     if per_thread.is_varying(context, start):
         start = _end(interval(start, ranges)[0], span)
@@ -135,7 +127,7 @@ def common(context: Context, bounds: Header, span: Span) -> Header:
     return replace(bounds, start=start, stop=stop)
 
 
-def _end(bound: float, span: Span) -> Expr:
+def _end(bound: float, span: Span) -> tile.Expr:
     if math.isinf(bound):
         fail(
             "thread-dependent",
@@ -144,38 +136,43 @@ def _end(bound: float, span: Span) -> Expr:
             "and has no bound that is known at compile time",
             help="loop as often as any thread needs, and put the body under an `if`",
         )
-    return integer(int(bound))
+    return tile.integer(int(bound))
 
 
 @contextmanager
-def own_iterations(context: Context, bounds: Header, common: Header, var: Var) -> Iterator[Expr]:
+def own_iterations(context: Context, bounds: Header, common: Header, var: tile.Var) -> Iterator[tile.Expr]:
     """The body of the common loop: what a thread calls the variable. Only those that have this iteration run it."""
     if bounds == common:
         yield common.value(var)
         return
-    count: Expr = var
+    count: tile.Expr = var
     if bounds.start != common.start:
-        count = fold_expr(add(var, Binary("sub", bounds.start, common.start, INT32)))
-    with per_thread.masked(context, Binary("lt", count, bounds.stop, BOOL)):
+        count = fold_expr(add(var, tile.Binary("sub", bounds.start, common.start, INT32)))
+    with per_thread.masked(context, tile.Binary("lt", count, bounds.stop, BOOL)):
         yield bounds.value(count)
 
 
-def over_registers(loop: For) -> For:
+def over_registers(loop: tile.For) -> tile.For:
     """A loop that walks through the registers of an array has its iterations written out: registers have no index."""
-    stmts = list(walk(loop.body))
+    stmts = list(tile.walk(loop.body))
     trips = (
         len(range(int(loop.start.value), int(loop.stop.value), loop.step))
-        if isinstance(loop.start, Const) and isinstance(loop.stop, Const)
+        if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const)
         else None
     )
-    if loop.kind != "serial" or trips is None or trips > MOST_WRITTEN_OUT or any(isinstance(s, TileOp) for s in stmts):
+    if (
+        loop.kind != "serial"
+        or trips is None
+        or trips > MOST_WRITTEN_OUT
+        or any(isinstance(s, tile.TileOp) for s in stmts)
+    ):
         return loop
-    places = [s.indices for s in stmts if isinstance(s, Store) and s.buffer.scope == "local"]
+    places = [s.indices for s in stmts if isinstance(s, tile.Store) and s.buffer.scope == "local"]
     for s in stmts:
-        loads = (e for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load))
+        loads = (e for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load))
         places += (e.indices for e in loads if e.buffer.scope == "local")
     return replace(loop, kind="unroll") if any(_names(indices, loop.var) for indices in places) else loop
 
 
-def _names(indices: tuple[Expr, ...], var: Var) -> bool:
-    return any(e == var for i in indices for e in walk_expr(i))
+def _names(indices: tuple[tile.Expr, ...], var: tile.Var) -> bool:
+    return any(e == var for i in indices for e in tile.walk_expr(i))

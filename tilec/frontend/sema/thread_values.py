@@ -6,8 +6,8 @@ import math
 
 from tilec.frontend.sema import per_thread
 from tilec.frontend.sema.context import Context
+from tilec.ir import tile
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_WARPS
-from tilec.ir.tile import ONCE, RANK, THREAD, Binary, Bind, Expr, Var, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import Value
@@ -16,7 +16,7 @@ from tilec.support.diagnostics import fail
 from tilec.support.source import Span
 
 
-def with_others(context: Context, call: Call) -> Expr:
+def with_others(context: Context, call: Call) -> tile.Expr:
     """The value of a call of `ops.warp_functions`, computed here and once, by all threads."""
     function = WARP_FUNCTIONS[call.name]
     if context.is_parallel and (function.is_block_wide or context.guards):
@@ -29,8 +29,10 @@ def with_others(context: Context, call: Call) -> Expr:
             help="write it outside, or in T.serial",
         )  # fmt: skip
     if context.is_parallel:
-        var = Var(context.unique.take(f"{ONCE}_{call.name.removeprefix('T.')}"), function.build(call, None).dtype)
-        context.out.append(Bind(var, function.build(call, None), call.span))
+        var = tile.Var(
+            context.unique.take(f"{tile.ONCE}_{call.name.removeprefix('T.')}"), function.build(call, None).dtype
+        )
+        context.out.append(tile.Bind(var, function.build(call, None), call.span))
         return var
     if function.is_block_wide:
         per_thread.together(context, call.span, call.name)
@@ -42,9 +44,9 @@ def with_others(context: Context, call: Call) -> Expr:
                 "all threads of the block do it together",
                 help="move it out of the block, or use its like for a warp",
             )
-    running: Expr | None = None
+    running: tile.Expr | None = None
     for mask in context.masks:
-        running = mask if running is None else Binary("and", running, mask, BOOL)
+        running = mask if running is None else tile.Binary("and", running, mask, BOOL)
     value = function.build(call, running)
     return per_thread.named(context, call.name.removeprefix("T."), value, call.span)
 
@@ -82,25 +84,25 @@ def place(context: Context, call: Call) -> Value:
         case "get_block_extents":
             return tuple(extent for _, extent in context.blocks)
         case "block_rank_in_cluster":
-            context.ranges[RANK.name] = (0, context.cluster.blocks - 1)
-            return RANK if context.cluster.blocks > 1 else 0
+            context.ranges[tile.RANK.name] = (0, context.cluster.blocks - 1)
+            return tile.RANK if context.cluster.blocks > 1 else 0
         case "get_cluster_block_nums":
             return context.cluster.blocks
         case "get_lane_idx":
-            return _digit(THREAD, _warp_size(call))
+            return _digit(tile.THREAD, _warp_size(call))
         case "get_warp_idx" | "get_warp_idx_sync":
-            return _quotient(THREAD, _warp_size(call))
+            return _quotient(tile.THREAD, _warp_size(call))
         case "get_warp_group_idx":
             warps = call["warps_per_group"].value
             if warps is not None and (not isinstance(warps, int) or warps < 1):
                 call.refuse("warps_per_group", "a number of warps")
             assert warps is None or isinstance(warps, int)
-            return _quotient(THREAD, _warp_size(call) * (warps or WARPGROUP_WARPS))
+            return _quotient(tile.THREAD, _warp_size(call) * (warps or WARPGROUP_WARPS))
         case "shuffle_elect":
             extent = call.integer("thread_extent")
             if extent < 0 or extent % WARP_THREADS:
                 call.refuse("thread_extent", "a number of threads in whole warps, or 0")
-            return Binary("eq", _digit(THREAD, extent) if extent else THREAD, integer(0), BOOL)
+            return tile.Binary("eq", _digit(tile.THREAD, extent) if extent else tile.THREAD, tile.integer(0), BOOL)
         case _:
             return _bound_index(context, call)
 
@@ -111,7 +113,7 @@ def thread_index(context: Context, dim: int) -> Value:
     if extent == 1:
         return 0
     is_last = below * extent == math.prod(context.thread_extents)
-    whole = _quotient(THREAD, below) if below > 1 else THREAD
+    whole = _quotient(tile.THREAD, below) if below > 1 else tile.THREAD
     return whole if is_last else _digit(whole, extent)
 
 
@@ -150,9 +152,9 @@ def _bound_index(context: Context, call: Call) -> Value:
     return thread_index(context, dim)
 
 
-def _quotient(value: Expr, divisor: int) -> Expr:
-    return Binary("floordiv", value, integer(divisor), INT32)
+def _quotient(value: tile.Expr, divisor: int) -> tile.Expr:
+    return tile.Binary("floordiv", value, tile.integer(divisor), INT32)
 
 
-def _digit(value: Expr, extent: int) -> Expr:
-    return Binary("floormod", value, integer(extent), INT32)
+def _digit(value: tile.Expr, extent: int) -> tile.Expr:
+    return tile.Binary("floormod", value, tile.integer(extent), INT32)

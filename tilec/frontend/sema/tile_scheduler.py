@@ -12,8 +12,8 @@ from typing import NoReturn
 from tilec.frontend.sema import evaluate, jumps, per_thread
 from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
+from tilec.ir import tile
 from tilec.ir.expr import cast
-from tilec.ir.tile import Binary, BinaryOp, Bind, Const, Expr, For, If, Var, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind
 from tilec.ops.values import Method, TileScheduler, Value
@@ -53,13 +53,13 @@ def tile_scheduler(
     call = bind(SCHEDULER, list(positional), dict(keywords), span)
     size, cluster = _positive(call, "swizzle_size"), _positive(call, "cluster_size")
     m, n = (_integer(call[name]) for name in ("num_m_tiles", "num_n_tiles"))
-    m = _binary("floordiv", _binary("add", m, integer(cluster - 1)), integer(cluster))
+    m = _binary("floordiv", _binary("add", m, tile.integer(cluster - 1)), tile.integer(cluster))
     workers = call["num_workers"]
     by_columns = call.boolean("column_major")
     return TileScheduler(
         primary=m if by_columns else n,
         secondary=n if by_columns else m,
-        workers=integer(multiprocessors // cluster) if workers.value is None else _integer(workers),
+        workers=tile.integer(multiprocessors // cluster) if workers.value is None else _integer(workers),
         swizzle=size,
         by_columns=by_columns,
         is_stateful=call.boolean("stateful"),
@@ -101,16 +101,16 @@ def called(context: Context, function: Method, node: ast.Call) -> Value:
     return None
 
 
-def coordinates(scheduler: TileScheduler, tile: Expr) -> tuple[Expr, Expr]:
+def coordinates(scheduler: TileScheduler, tile_index: tile.Expr) -> tuple[tile.Expr, tile.Expr]:
     """Row and column of a tile: panels of `swizzle` along the secondary axis, each walked along the primary one; the
     last panel may be narrower."""
-    width: Expr = integer(scheduler.swizzle)
+    width: tile.Expr = tile.integer(scheduler.swizzle)
     panel = _binary("mul", scheduler.primary, width)
-    base = _binary("mul", _binary("floordiv", tile, panel), width)
-    inside = _binary("floormod", tile, panel)
-    if _binary("floormod", scheduler.secondary, width) != integer(0):
+    base = _binary("mul", _binary("floordiv", tile_index, panel), width)
+    inside = _binary("floormod", tile_index, panel)
+    if _binary("floormod", scheduler.secondary, width) != tile.integer(0):
         left = _binary("sub", scheduler.secondary, base)
-        width = _binary("max", integer(1), _binary("min", width, left))
+        width = _binary("max", tile.integer(1), _binary("min", width, left))
     fast, slow = _binary("floordiv", inside, width), _binary("add", base, _binary("floormod", inside, width))
     return (fast, slow) if scheduler.by_columns else (slow, fast)
 
@@ -134,25 +134,27 @@ def loop(context: Context, node: ast.While, scheduler: TileScheduler) -> None:
         _misplaced("this loop does not go on to the next tile at its end", scheduler, node.condition.span)
     per_thread.alike(context, scheduler.start, node.condition.span, "the tiles of a block")
     total = _binary("mul", scheduler.primary, scheduler.secondary)
-    waves = _binary("floordiv", _binary("add", total, _binary("sub", scheduler.workers, integer(1))), scheduler.workers)
-    wave = Var(context.unique.take("wave"))
+    waves = _binary(
+        "floordiv", _binary("add", total, _binary("sub", scheduler.workers, tile.integer(1))), scheduler.workers
+    )
+    wave = tile.Var(context.unique.take("wave"))
     linear = _binary("add", _binary("mul", wave, scheduler.workers), scheduler.start)
     with context.region("the loop", is_loop=True) as out:
         extents = (scheduler.primary, scheduler.secondary)
         extents = extents if scheduler.by_columns else extents[::-1]
         indices = []
         for name, value, extent in zip(_STATE, coordinates(scheduler, linear), extents, strict=False):
-            var = Var(context.unique.take(name))
-            out.append(Bind(var, value, node.condition.span))
+            var = tile.Var(context.unique.take(name))
+            out.append(tile.Bind(var, value, node.condition.span))
             indices.append(var)
-            if isinstance(extent, Const):
+            if isinstance(extent, tile.Const):
                 context.ranges[var.name] = (0, int(extent.value) - 1)
         scheduler.now = (*indices, linear, wave)
         with context.region("the loop", is_loop=False) as inner, jumps.loop(context, "while", node.condition.span):
             context.block(jumps.without_jumps(context, tuple(statements)))
         scheduler.now = scheduler.start = None
-        out.append(If(Binary("lt", linear, total, BOOL), tuple(inner), (), node.span))
-    context.out.append(For("serial", wave, integer(0), waves, 1, tuple(out), span=node.span))
+        out.append(tile.If(tile.Binary("lt", linear, total, BOOL), tuple(inner), (), node.span))
+    context.out.append(tile.For("serial", wave, tile.integer(0), waves, 1, tuple(out), span=node.span))
 
 
 def _moves_on(context: Context, statement: ast.Stmt, scheduler: TileScheduler) -> bool:
@@ -175,12 +177,12 @@ def _positive(call: Call, name: str) -> int:
     return value
 
 
-def _integer(argument: Argument) -> Expr:
+def _integer(argument: Argument) -> tile.Expr:
     expr = as_expr(argument)
     if expr.dtype.is_float or expr.dtype == BOOL:
         fail("wrong-dtype", "a number of tiles or blocks must be an integer", argument.span, f"this is {expr.dtype}")
     return fold_expr(cast(expr, INT32))
 
 
-def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
-    return fold_expr(Binary(op, a, b, INT32))
+def _binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return fold_expr(tile.Binary(op, a, b, INT32))

@@ -12,9 +12,9 @@ from tilec.frontend.sema import per_thread
 from tilec.frontend.sema.bounds import check_access
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.stores import place
+from tilec.ir import tile
 from tilec.ir.affine import add
 from tilec.ir.expr import cast, constant
-from tilec.ir.tile import Bind, Buffer, Expr, If, Load, Select, Stmt, Store, Var, integer, walk_expr
 from tilec.ir.types import BOOL, UINT32
 from tilec.ops import arithmetic
 from tilec.ops.signature import Argument, Call, as_expr
@@ -28,7 +28,7 @@ from tilec.support.source import Span
 
 def loaded(context: Context, access: Access, span: Span) -> Lanes:
     """An element of a vector tensor or tile."""
-    return Lanes(tuple(Load(access.buffer, place) for place in _places(context, access, span, "read")))
+    return Lanes(tuple(tile.Load(access.buffer, place) for place in _places(context, access, span, "read")))
 
 
 def wide_load(context: Context, call: Call) -> Value:
@@ -38,7 +38,7 @@ def wide_load(context: Context, call: Call) -> Value:
     lanes = loaded(context, access, call["src"].span)
     if "pred" in call.arguments and call["pred"].value is not None:
         holds = _predicate(call)
-        lanes = Lanes(tuple(Select(holds, p, constant(0, p.dtype), p.dtype) for p in lanes.parts))
+        lanes = Lanes(tuple(tile.Select(holds, p, constant(0, p.dtype), p.dtype) for p in lanes.parts))
     words = with_bits(kept(context, "words", lanes, call.span), UINT32)
     return words if len(words.parts) > 1 else words.parts[0]
 
@@ -46,7 +46,7 @@ def wide_load(context: Context, call: Call) -> Value:
 def read_only(context: Context, call: Call) -> Value:
     """T.__ldg: an element; how it is read is found out from who writes the tensor."""
     value, index = call["load_or_buf"].value, call["index"]
-    if isinstance(value, Buffer) and index.value is not None:
+    if isinstance(value, tile.Buffer) and index.value is not None:
         items = index.value if isinstance(index.value, tuple) else (index.value,)
         value = Access(value, tuple(as_expr(Argument(i, index.span)) for i in items))
     if not isinstance(value, Access) or value.has_extent or len(value.indices) != len(value.buffer.extents):
@@ -73,7 +73,7 @@ def wide_store(context: Context, call: Call) -> None:
     stored(context, access, Argument(with_bits(source, access.buffer.dtype), call["value"].span), call.span, holds)
 
 
-def stored(context: Context, access: Access, argument: Argument, span: Span, holds: Expr | None = None) -> None:
+def stored(context: Context, access: Access, argument: Argument, span: Span, holds: tile.Expr | None = None) -> None:
     """Set a vector element, or a slice, to a vector, or to a number in all its lanes."""
     places, value, dtype = _places(context, access, span, "written"), argument.value, access.buffer.dtype
     if not isinstance(value, Lanes):
@@ -86,9 +86,10 @@ def stored(context: Context, access: Access, argument: Argument, span: Span, hol
             secondary=(Label(argument.span, describe(value)), Label(access.buffer.span, "from here")),
         )
     stores = tuple(
-        Store(access.buffer, place, cast(part, dtype), span) for place, part in zip(places, value.parts, strict=True)
+        tile.Store(access.buffer, place, cast(part, dtype), span)
+        for place, part in zip(places, value.parts, strict=True)
     )
-    statements: tuple[Stmt, ...] = stores if holds is None else (If(holds, stores, (), span),)
+    statements: tuple[tile.Stmt, ...] = stores if holds is None else (tile.If(holds, stores, (), span),)
     is_own = any(per_thread.is_own(context, store) for store in stores)
     place(context, statements, is_own or (holds is not None and per_thread.is_varying(context, holds)), span)
 
@@ -96,22 +97,24 @@ def stored(context: Context, access: Access, argument: Argument, span: Span, hol
 def kept(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
     """The vector as it is now, whatever is stored afterwards."""
     held = value.origin or value
-    if not any(isinstance(e, Load) for part in held.parts for e in walk_expr(part)):
+    if not any(isinstance(e, tile.Load) for part in held.parts for e in tile.walk_expr(part)):
         return value
     if context.is_parallel:
-        variables = tuple(Var(context.unique.take(name), part.dtype) for part in held.parts)
+        variables = tuple(tile.Var(context.unique.take(name), part.dtype) for part in held.parts)
         for var, part in zip(variables, held.parts, strict=True):
             if per_thread.is_varying(context, part):
                 context.varying.add(var)
-            context.out.append(Bind(var, part, span))
+            context.out.append(tile.Bind(var, part, span))
         return with_bits(Lanes(variables), value.dtype)
-    if all(isinstance(p, Load) and p.buffer.scope == "local" and p.buffer.name in context.vectors for p in held.parts):
+    if all(
+        isinstance(p, tile.Load) and p.buffer.scope == "local" and p.buffer.name in context.vectors for p in held.parts
+    ):
         return value  # kept already
     array = per_thread.local(context, name, (len(held.parts),), held.dtype, span)
     context.vectors.add(array.name)
-    stores = (Store(array, (integer(i),), part, span) for i, part in enumerate(held.parts))
+    stores = (tile.Store(array, (tile.integer(i),), part, span) for i, part in enumerate(held.parts))
     per_thread.each_thread(context, tuple(stores), span)
-    return with_bits(Lanes(tuple(Load(array, (integer(i),)) for i in range(len(held.parts)))), value.dtype)
+    return with_bits(Lanes(tuple(tile.Load(array, (tile.integer(i),)) for i in range(len(held.parts)))), value.dtype)
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -119,18 +122,18 @@ def kept(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
 
 def _places(
     context: Context, access: Access, span: Span, what: Literal["read", "written"]
-) -> tuple[tuple[Expr, ...], ...]:
+) -> tuple[tuple[tile.Expr, ...], ...]:
     """The indices of each element, row by row."""
     check_access(context, access, span, what)
-    ranges = [tuple(add(i.start, integer(k)) for k in range(i.extent)) if isinstance(i, Range) else (i,)
+    ranges = [tuple(add(i.start, tile.integer(k)) for k in range(i.extent)) if isinstance(i, Range) else (i,)
               for i in access.indices]  # fmt: skip
     return tuple(itertools.product(*ranges))
 
 
 def _access(call: Call, name: str, wide: Wide) -> Access:
     value = call[name].value
-    if isinstance(value, Buffer):
-        value = Access(value, tuple(integer(0) for _ in value.extents))
+    if isinstance(value, tile.Buffer):
+        value = Access(value, tuple(tile.integer(0) for _ in value.extents))
     if not isinstance(value, Access):
         call.refuse(name, "an element of a tensor or tile, or a slice")
     assert isinstance(value, Access)
@@ -163,11 +166,11 @@ def _extended(access: Access, call: Call, name: str, wide: Wide) -> Access:
     return Access(access.buffer, (*access.indices[:-1], Range(last, wide.bits // bits)))
 
 
-def _predicate(call: Call) -> Expr:
+def _predicate(call: Call) -> tile.Expr:
     return as_expr(Argument(arithmetic.condition(call["pred"]), call["pred"].span))
 
 
-def _wrong_scope(call: Call, name: str, buffer: Buffer, wanted: str) -> None:
+def _wrong_scope(call: Call, name: str, buffer: tile.Buffer, wanted: str) -> None:
     fail(
         "wrong-scope",
         f"{call.name} is for {wanted}",

@@ -13,30 +13,9 @@ from tilec.frontend.sema import evaluate
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.pointers import strided
 from tilec.frontend.syntax import ast
+from tilec.ir import tile
 from tilec.ir.affine import add
 from tilec.ir.expr import constant
-from tilec.ir.tile import (
-    Bind,
-    Break,
-    Buffer,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    Parallel,
-    Print,
-    Region,
-    Select,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    While,
-    children,
-    integer,
-    with_children,
-)
 from tilec.ir.types import BOOL
 from tilec.ops import registry
 from tilec.ops.copy import Copy
@@ -58,7 +37,7 @@ def asked_view(path: str, positional: Sequence[Argument], keywords: Mapping[str,
         return bind(VIEWS[path].signature, positional, keywords, span)
     call = bind(AT_DATA[path], positional, keywords, span)
     data = call["data"].value
-    if not isinstance(data, Method) or not isinstance(data.owner, Buffer) or data.name != DATA:
+    if not isinstance(data, Method) or not isinstance(data.owner, tile.Buffer) or data.name != DATA:
         fail(
             "wrong-argument",
             f"{path} in a kernel is a view of a tensor or a tile",
@@ -70,12 +49,12 @@ def asked_view(path: str, positional: Sequence[Argument], keywords: Mapping[str,
     return bind(VIEWS["T.view"].signature, [whole, call["shape"], call["dtype"]], {}, span)
 
 
-def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
+def view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Buffer]:
     """What a call of T.reshape or T.view gives: a buffer that stands for another one, and that one."""
     source = call["src"].value
-    if not isinstance(source, Buffer):
+    if not isinstance(source, tile.Buffer):
         call.refuse("src", "a whole tensor or tile")
-    assert isinstance(source, Buffer)
+    assert isinstance(source, tile.Buffer)
     if source.is_dynamic:
         fail(
             "dynamic-shape",
@@ -118,10 +97,10 @@ def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
             else f"{show_shape(shape or ())} has {math.prod(shape or ())}, {source.name} has {total}",
             secondary=(Label(source.span, f"{source.dtype}{show_shape(source.shape)}"),),
         )
-    return Buffer(names.take(f"{source.name}_view"), shape, dtype, source.scope, call.span), source
+    return tile.Buffer(names.take(f"{source.name}_view"), shape, dtype, source.scope, call.span), source
 
 
-def seen(context: Context, path: str, node: ast.Call) -> Buffer:
+def seen(context: Context, path: str, node: ast.Call) -> tile.Buffer:
     """T.reshape, T.view and their like, as a buffer that stands for another one."""
     made, source = view(asked_view(path, *evaluate.arguments(context, node), node.span), context.unique)
     context.views[made.name] = context.views.get(source.name, source)
@@ -129,45 +108,45 @@ def seen(context: Context, path: str, node: ast.Call) -> Buffer:
 
 
 def without_views(
-    body: tuple[Stmt, ...], views: Mapping[str, Buffer], tensors: Mapping[str, IndexMap], names: UniqueNames
-) -> tuple[tuple[Stmt, ...], tuple[Buffer, ...]]:
+    body: tuple[tile.Stmt, ...], views: Mapping[str, tile.Buffer], tensors: Mapping[str, IndexMap], names: UniqueNames
+) -> tuple[tuple[tile.Stmt, ...], tuple[tile.Buffer, ...]]:
     """The statements, on what the views are views of; and the tiles that they need for it."""
     rewritten = _Views(views, tensors, names)
     return (rewritten.body(body) if views or tensors else body), tuple(rewritten.made)
 
 
 class _Views:
-    def __init__(self, views: Mapping[str, Buffer], tensors: Mapping[str, IndexMap], names: UniqueNames) -> None:
+    def __init__(self, views: Mapping[str, tile.Buffer], tensors: Mapping[str, IndexMap], names: UniqueNames) -> None:
         self.views, self.tensors, self.names = views, tensors, names
-        self.made: list[Buffer] = []
+        self.made: list[tile.Buffer] = []
 
-    def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(new for s in body for new in self.stmt(s))
 
-    def stmt(self, stmt: Stmt) -> tuple[Stmt, ...]:
+    def stmt(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         match stmt:
-            case TileOp():
+            case tile.TileOp():
                 return self.operation(stmt)
-            case Print(values=values):
+            case tile.Print(values=values):
                 return (replace(stmt, values=tuple(map(self.expr, values))),)
-            case Store():
+            case tile.Store():
                 return self.store(stmt)
-            case Bind(value=value):
+            case tile.Bind(value=value):
                 return (replace(stmt, value=self.expr(value)),)
-            case Parallel(body=body):
+            case tile.Parallel(body=body):
                 return (replace(stmt, body=self.body(body)),)
-            case For(start=start, stop=stop, body=body):
+            case tile.For(start=start, stop=stop, body=body):
                 loop = replace(stmt, start=self.expr(start), stop=self.expr(stop))
                 return (expanded(loop, [self.stmt(s) for s in body]),)
-            case If(condition=condition, then=then, orelse=orelse):
+            case tile.If(condition=condition, then=then, orelse=orelse):
                 holds = self.expr(condition)
                 return (replace(stmt, condition=holds, then=self.body(then), orelse=self.body(orelse)),)
-            case While(condition=condition, body=body):
+            case tile.While(condition=condition, body=body):
                 return (replace(stmt, condition=self.expr(condition), body=self.body(body)),)
-            case Break():
+            case tile.Break():
                 return (stmt,)
 
-    def store(self, store: Store) -> tuple[Stmt, ...]:
+    def store(self, store: tile.Store) -> tuple[tile.Stmt, ...]:
         """To a view of wider elements, all parts of one."""
         value, buffer = self.expr(store.value), store.buffer
         indices = tuple(self.expr(i) for i in store.indices)
@@ -189,37 +168,37 @@ class _Views:
                 if store.atomic is not None
                 else f"allocate the tile as {buffer.dtype}, and see it as {source.dtype} where that is read",
             )
-        made: list[Stmt] = []
+        made: list[tile.Stmt] = []
         for part, place in enumerate(places(buffer, source, indices)):
             there = self.at(source, place)
             made.append(replace(store, buffer=source, indices=there, value=part_of(value, source.dtype, part)))
         return _only(self.exists(buffer, source, indices), tuple(made))
 
-    def at(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def at(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
         """Where the element lies that has these indices in the text."""
         given = self.tensors.get(buffer.name)
         return indices if given is None else placed_at(buffer, given, indices)
 
-    def exists(self, seen: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> Expr | None:
+    def exists(self, seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
         """The condition without which an index meets another element, or none; None: never."""
         return inside_tensor(seen, indices) if source.name in self.tensors else inside(seen, source, indices)
 
-    def expr(self, expr: Expr) -> Expr:
-        expr = with_children(expr, tuple(self.expr(c) for c in children(expr)))
-        if not isinstance(expr, Load):
+    def expr(self, expr: tile.Expr) -> tile.Expr:
+        expr = tile.with_children(expr, tuple(self.expr(c) for c in tile.children(expr)))
+        if not isinstance(expr, tile.Load):
             return expr
         source = self.views.get(expr.buffer.name)
         if source is None and expr.buffer.name not in self.tensors:
             return expr
         source = source or expr.buffer
-        loads = [Load(source, self.at(source, place)) for place in places(expr.buffer, source, expr.indices)]
+        loads = [tile.Load(source, self.at(source, place)) for place in places(expr.buffer, source, expr.indices)]
         value = seen_as(expr.buffer, loads, expr.indices)
         exists = self.exists(expr.buffer, source, expr.indices)
-        return value if exists is None else Select(exists, value, constant(0, expr.dtype), expr.dtype)
+        return value if exists is None else tile.Select(exists, value, constant(0, expr.dtype), expr.dtype)
 
     # ---- operations on tiles -----------------------------------------------------------------------------------------
 
-    def operation(self, op: TileOp) -> tuple[Stmt, ...]:
+    def operation(self, op: tile.TileOp) -> tuple[tile.Stmt, ...]:
         op = op.map_expressions(lambda r: replace(r, start=tuple(self.expr(s) for s in r.start)), self.expr)
         if any(r.buffer.name in self.tensors for r in op.regions) and op.is_elementwise:
             return self.stmt(self.elements(op))
@@ -232,12 +211,12 @@ class _Views:
             return (op.with_regions(boxes),)
         return self.stmt(self.elements(op))
 
-    def on_a_copy(self, op: TileOp) -> tuple[Stmt, ...]:
+    def on_a_copy(self, op: tile.TileOp) -> tuple[tile.Stmt, ...]:
         """An operation that knows whole tiles only gets tiles of the views' shapes."""
         effects = registry.get(op.name).effects(op)
-        before: list[Stmt] = []
-        after: list[Stmt] = []
-        regions: list[Region] = []
+        before: list[tile.Stmt] = []
+        after: list[tile.Stmt] = []
+        regions: list[tile.Region] = []
         for region in op.regions:
             seen = region.buffer
             if seen.name not in self.views:
@@ -252,24 +231,26 @@ class _Views:
                     secondary=(Label(seen.span, "the view"),),
                     help="work on a tile, and T.copy that to the view",
                 )
-            tile = replace(seen, name=self.names.take(f"{seen.name}_copy"), span=op.span)
-            self.made.append(tile)
-            whole, of_view = (Region(b, tuple(integer(0) for _ in b.shape), b.shape, op.span) for b in (tile, seen))
+            buffer = replace(seen, name=self.names.take(f"{seen.name}_copy"), span=op.span)
+            self.made.append(buffer)
+            whole, of_view = (
+                tile.Region(b, tuple(tile.integer(0) for _ in b.shape), b.shape, op.span) for b in (buffer, seen)
+            )
             if region in effects.reads or not region.is_whole:
                 before += self.stmt(Copy(of_view, whole, span=op.span))
             if region in effects.writes:
                 after += self.stmt(Copy(whole, of_view, span=op.span))
-            regions.append(replace(region, buffer=tile))
+            regions.append(replace(region, buffer=buffer))
         return *before, op.with_regions(tuple(regions)), *after
 
-    def box(self, region: Region) -> Region | None:
+    def box(self, region: tile.Region) -> tile.Region | None:
         """The same elements in the same order as a box of what the view is a view of, if they are one."""
         source = self.views.get(region.buffer.name)
         if source is None:
             return region
         if source.dtype != region.buffer.dtype or source.name in self.tensors:
             return None
-        start: list[Expr] = []
+        start: list[tile.Expr] = []
         extent: list[int] = []
         for mine, its in groups(region.buffer.shape, source.shape):
             sizes, others = [region.buffer.shape[d] for d in mine], [source.shape[d] for d in its]
@@ -278,41 +259,41 @@ class _Views:
                 starts = [region.start[d] for d in mine]
                 first = next((k for k, e in enumerate(extents) if e != 1), len(mine) - 1)
                 inner = zip(starts[first + 1 :], extents[first + 1 :], sizes[first + 1 :], strict=True)
-                if any(e != size or at != integer(0) for at, e, size in inner):
+                if any(e != size or at != tile.integer(0) for at, e, size in inner):
                     return None
                 if first and not _ends_within(starts[first], extents[first], sizes[first]):
                     return None
                 start.append(fold_expr(linear(starts, sizes)))
                 extent.append(math.prod(extents))
             elif extents == sizes:
-                start += [integer(0)] * len(its)
+                start += [tile.integer(0)] * len(its)
                 extent += others
             else:
                 return None
-        box = Region(source, tuple(start), tuple(extent), region.span)
+        box = tile.Region(source, tuple(start), tuple(extent), region.span)
         return box if box.shape == region.shape else None
 
-    def elements(self, op: TileOp) -> Parallel:
+    def elements(self, op: tile.TileOp) -> tile.Parallel:
         """A copy, a fill or an atomic, element by element."""
         *sources, destination = op.regions
         shape = destination.shape
-        variables = tuple(Var(self.names.take("element")) for _ in shape)
+        variables = tuple(tile.Var(self.names.take("element")) for _ in shape)
 
-        def at(region: Region) -> tuple[Expr, ...]:
+        def at(region: tile.Region) -> tuple[tile.Expr, ...]:
             if all(extent == 1 for extent in region.extent):
                 return region.start
             walked = iter(variables)
             places = zip(region.start, region.extent, strict=True)
             return tuple(fold_expr(add(next(walked), start)) if extent != 1 else start for start, extent in places)
 
-        store = op.element(at(destination), tuple(Load(source.buffer, at(source)) for source in sources))
-        return Parallel(variables, shape, (store,), op.span)
+        store = op.element(at(destination), tuple(tile.Load(source.buffer, at(source)) for source in sources))
+        return tile.Parallel(variables, shape, (store,), op.span)
 
 
-def _only(exists: Expr | None, stores: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def _only(exists: tile.Expr | None, stores: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
     """The stores, where there is such an element."""
-    return stores if exists is None else (If(exists, stores, (), stores[0].span),)
+    return stores if exists is None else (tile.If(exists, stores, (), stores[0].span),)
 
 
-def _ends_within(start: Expr, extent: int, size: int) -> bool:
-    return isinstance(start, Const) and 0 <= start.value <= size - extent
+def _ends_within(start: tile.Expr, extent: int, size: int) -> bool:
+    return isinstance(start, tile.Const) and 0 <= start.value <= size - extent

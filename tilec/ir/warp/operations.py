@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import Literal
 
+from tilec.ir import tile
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import Buffer, Expr, Parallel, Region, Var
 from tilec.ir.warp.memory import Barrier, Cursor, TensorMap
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
@@ -20,8 +20,8 @@ class Moment:
 
     part: Literal["prologue", "steady", "epilogue"]
     step: int
-    var: Var
-    iteration: Expr | None = None
+    var: tile.Var
+    iteration: tile.Expr | None = None
     around: Moment | None = None
     place: int | None = None
 
@@ -45,19 +45,19 @@ class Elementwise(Operation):
     """A parallel nest, each thread sweeping its registers of `layout`. With `block` its stores go to the tiles of that
     block of the cluster."""
 
-    nest: Parallel
+    nest: tile.Parallel
     layout: Fragment
-    block: Expr | None = None
+    block: tile.Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Gather:
     """For the element at `variables` of a tile, the one of a tensor at `indices`; zero unless `condition` holds."""
 
-    buffer: Buffer
-    variables: tuple[Var, ...]
-    indices: tuple[Expr, ...]
-    condition: Expr
+    buffer: tile.Buffer
+    variables: tuple[tile.Var, ...]
+    indices: tuple[tile.Expr, ...]
+    condition: tile.Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class CpAsync(Operation):
     """Global to shared by cp.async in chunks of `width` bytes (4, 8 or 16), zeros for what lies outside the tensor. Of
     a gather, neighbours in a chunk are neighbours in the tensor."""
 
-    source: Region | Gather
-    destination: Region
+    source: tile.Region | Gather
+    destination: tile.Region
     layout: Fragment
     width: int
 
@@ -75,8 +75,8 @@ class CpAsync(Operation):
 class FourRows:
     """Four rows of a matrix, each by its own index, beside the rows of a tile from `at` on, a multiple of four."""
 
-    rows: tuple[Expr, ...]
-    at: Expr
+    rows: tuple[tile.Expr, ...]
+    at: tile.Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +94,16 @@ class TmaLoad(Operation):
     """
 
     map: TensorMap
-    start: tuple[Expr, ...]
-    destination: Buffer
-    tap: tuple[Expr, ...] = ()
+    start: tuple[tile.Expr, ...]
+    destination: tile.Buffer
+    tap: tuple[tile.Expr, ...] = ()
     barrier: Barrier | None = None
     leader: int = 0
     announces: bool = True
     shared: str = ""
     sliced: int = 0
     four: FourRows | None = None
-    block: Expr | None = None
+    block: tile.Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ class TmaStore(Operation):
     """
 
     map: TensorMap
-    start: tuple[Expr, ...]
-    source: Buffer
+    start: tuple[tile.Expr, ...]
+    source: tile.Buffer
     atomic: Literal["", "add", "min", "max"] = ""
     parts: int = 1
     rows: int = 0
@@ -130,8 +130,8 @@ class StoreMatrix(Operation):
     """The columns from `column` on of an accumulator fragment to a 16-bit shared tile by stmatrix, converting to the
     tile's type."""
 
-    source: Buffer
-    destination: Buffer
+    source: tile.Buffer
+    destination: tile.Buffer
     column: int = 0
 
 
@@ -139,8 +139,8 @@ class StoreMatrix(Operation):
 class LoadMatrix(Operation):
     """A box of a 16-bit shared tile to a fragment that lies in blocks of 8 × 8, by ldmatrix."""
 
-    source: Region
-    destination: Buffer
+    source: tile.Region
+    destination: tile.Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +149,13 @@ class Mma(Operation):
     fragment. With `metadata` A is half of a sparse matrix, and that, in shared memory, says where its elements belong.
     With `nibbles` a byte of A and B is two elements."""
 
-    a: Region
-    b: Region
-    c: Buffer
+    a: tile.Region
+    b: tile.Region
+    c: tile.Buffer
     transpose_a: bool
     transpose_b: bool
     clear: bool
-    metadata: Buffer | None = None
+    metadata: tile.Buffer | None = None
     nibbles: Literal["", "s4", "u4"] = ""
 
 
@@ -165,13 +165,13 @@ class Wgmma(Operation):
     complete only after a wait. `metadata` as in `Mma`. With `waits_later` the kernel says itself when its tiles may be
     handed on."""
 
-    a: Region
-    b: Region
-    c: Buffer
+    a: tile.Region
+    b: tile.Region
+    c: tile.Buffer
     transpose_a: bool
     transpose_b: bool
     clear: bool
-    metadata: Buffer | None = None
+    metadata: tile.Buffer | None = None
     waits_later: bool = False
 
 
@@ -181,9 +181,9 @@ class Scales:
     `b_step` elements along K, where the tiles begin at `start`. `types` are those of A and B, `kind` that of the
     product, as the ISA calls them."""
 
-    a: Buffer
-    b: Buffer
-    start: Expr
+    a: tile.Buffer
+    b: tile.Buffer
+    start: tile.Expr
     a_step: int
     b_step: int
     types: tuple[str, str]
@@ -197,12 +197,12 @@ class TensorMma(Operation):
     cores are done, they say themselves (`by_tensor_cores`, `TensorArrive`). `paired`: those of a pair of blocks, of
     which each has rows of its own and half of B's columns."""
 
-    a: Buffer
-    b: Buffer
-    c: Buffer
+    a: tile.Buffer
+    b: tile.Buffer
+    c: tile.Buffer
     transpose_a: bool
     transpose_b: bool
-    clear: Expr
+    clear: tile.Expr
     leader: int | None = None
     scales: Scales | None = None
     paired: bool = False
@@ -212,8 +212,8 @@ class TensorMma(Operation):
 class TensorCopy(Operation):
     """Scales from shared to tensor memory, in order with the products that the role's thread `leader` asks for."""
 
-    source: Buffer
-    destination: Buffer
+    source: tile.Buffer
+    destination: tile.Buffer
     leader: int
 
 
@@ -222,18 +222,18 @@ class TensorLoad(Operation):
     """Columns of a tile in tensor memory to registers, from one on and as many as the fragment has: there after a
     `TensorWait`."""
 
-    source: Buffer
-    destination: Buffer
-    column: Expr
+    source: tile.Buffer
+    destination: tile.Buffer
+    column: tile.Expr
 
 
 @dataclass(frozen=True, slots=True)
 class TensorStore(Operation):
     """Registers to columns of a tile in tensor memory: done after a `TensorWait`."""
 
-    source: Buffer
-    destination: Buffer
-    column: Expr
+    source: tile.Buffer
+    destination: tile.Buffer
+    column: tile.Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,12 +241,12 @@ class Reduce(Operation):
     """Reduce one dimension of a fragment, or for `dim` −1 the parts that threads have of each element of a reducer,
     through `scratch` in shared memory where the row crosses warps."""
 
-    source: Buffer
-    destination: Buffer
+    source: tile.Buffer
+    destination: tile.Buffer
     kind: Literal["sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"]
     dim: int
     clear: bool
-    scratch: Buffer | None
+    scratch: tile.Buffer | None
 
 
 # ---- structure -------------------------------------------------------------------------------------------------------
@@ -256,15 +256,15 @@ class Reduce(Operation):
 class Let(Operation):
     """Gives a scalar its value; nothing changes it afterwards."""
 
-    var: Var
-    value: Expr
+    var: tile.Var
+    value: tile.Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
     """What the trips of a loop do while its variable is less than `until`."""
 
-    until: Expr
+    until: tile.Expr
     body: tuple[Operation, ...]
 
 
@@ -272,8 +272,8 @@ class Phase:
 class Following:
     """What a loop's variable is in the next trip, and whether there is one: what the trip has found out by its end."""
 
-    value: Var
-    is_there: Var
+    value: tile.Var
+    is_there: tile.Var
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +283,9 @@ class Loop(Operation):
     there are. With `following` there is a first trip at all events, and each one says how it goes on; `step` then means
     nothing, but the variable stays below `stop`."""
 
-    var: Var
-    start: Expr
-    stop: Expr
+    var: tile.Var
+    start: tile.Expr
+    stop: tile.Expr
     step: int
     body: tuple[Operation, ...]
     part: Literal["", "steady"] = ""
@@ -319,7 +319,7 @@ class Branch(Operation):
     """A condition that all threads of the role agree on, unless it only guards a `Trap`. A `guard` protects a piece of
     a `Pipeline`: it holds where the trip count is at least `least`."""
 
-    condition: Expr
+    condition: tile.Expr
     then: tuple[Operation, ...]
     orelse: tuple[Operation, ...] = ()
     part: Literal["", "guard"] = ""
@@ -331,6 +331,6 @@ class Pipeline(Operation):
     """A software pipeline whose trip count is known only at run time: its prologue in guards, its steady state, its
     epilogue in guards. `stages` is the number of its last stage in this role."""
 
-    var: Var
+    var: tile.Var
     stages: int
     body: tuple[Operation, ...]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.ir import tile
 from tilec.ir.affine import affine
-from tilec.ir.tile import Binary, Const, Expr, Load, Region, substitute, walk_expr
 from tilec.ir.warp.memory import Barrier
 from tilec.ir.warp.operations import (
     Branch,
@@ -30,7 +30,7 @@ from tilec.ir.warp.waits import Arrive, BarrierWait, CopiesArrive, TensorArrive,
 
 def static_trips(loop: Loop) -> int | None:
     """How often the loop runs; None where that is known only at run time."""
-    if isinstance(loop.start, Const) and isinstance(loop.stop, Const) and loop.following is None:
+    if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const) and loop.following is None:
         return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
     return None
 
@@ -46,20 +46,20 @@ def final_guard(loop: Loop) -> Branch | None:
     condition = guard.condition
     for let in reversed(before):
         assert isinstance(let, Let)
-        condition = substitute(condition, {let.var: let.value})
-    if not isinstance(condition, Binary) or condition.op not in ("lt", "le"):
+        condition = tile.substitute(condition, {let.var: let.value})
+    if not isinstance(condition, tile.Binary) or condition.op not in ("lt", "le"):
         return None
-    if any(isinstance(e, Load) for e in walk_expr(condition)):
+    if any(isinstance(e, tile.Load) for e in tile.walk_expr(condition)):
         return None
     terms = dict(affine(condition.a).terms)
     still = [condition.b, *(atom for atom in terms if atom != loop.var)]
-    rises = terms.get(loop.var, 0) > 0 and not any(loop.var in walk_expr(e) for e in still)
+    rises = terms.get(loop.var, 0) > 0 and not any(loop.var in tile.walk_expr(e) for e in still)
     return guard if rises else None
 
 
 def scalar_reads(op: Operation) -> tuple[str, ...]:
     """The tensors whose elements every thread of the role reads for itself, before the operation or in its indices."""
-    exprs: tuple[Expr, ...]
+    exprs: tuple[tile.Expr, ...]
     match op:
         case Let(value=value):
             exprs = (value,)
@@ -71,7 +71,7 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (*a.start, *b.start)
         case LoadMatrix(source=source):
             exprs = source.start
-        case CpAsync(source=Region(start=starts), destination=destination):
+        case CpAsync(source=tile.Region(start=starts), destination=destination):
             exprs = (*starts, *destination.start)
         case TmaStore(start=starts, four=four):
             exprs = starts if four is None else (*starts, *four.rows, four.at)
@@ -93,14 +93,14 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (barrier.index,) if asked is None else (barrier.index, asked)
         case _:
             return ()
-    return tuple(dict.fromkeys(e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)))
+    return tuple(dict.fromkeys(e.buffer.name for x in exprs for e in tile.walk_expr(x) if isinstance(e, tile.Load)))
 
 
 def own_rows(op: Wgmma) -> tuple[str, ...]:
     """The shared tiles of which each warpgroup reads only the rows that its part of the sum has."""
-    tile = op.a.buffer
-    is_all_rows = len(tile.shape) == 2 and op.a.extent[0] == tile.shape[0]
-    return (tile.name,) if is_all_rows and not op.transpose_a and tile != op.b.buffer else ()
+    shared_tile = op.a.buffer
+    is_all_rows = len(shared_tile.shape) == 2 and op.a.extent[0] == shared_tile.shape[0]
+    return (shared_tile.name,) if is_all_rows and not op.transpose_a and shared_tile != op.b.buffer else ()
 
 
 def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:

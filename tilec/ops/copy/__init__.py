@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import Annotated, Literal, NoReturn, cast
 
+from tilec.ir import tile
 from tilec.ir.expr import cast as converted
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.operation_interfaces import Axis, Doer
-from tilec.ir.tile import Expr, Region, Store, TileOp
 from tilec.ops.barriers import as_barrier
 from tilec.ops.form import Announces, AnyMemory, Barrier, Leader, Positive, Whole, Yes, same_shape
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
@@ -24,7 +24,7 @@ _AXES = schema.Where(lambda axes: axes in ("", "x", "y", "z", "xy", "xz", "yz", 
 
 
 @dataclass(frozen=True, slots=True)
-class Copy(TileOp):
+class Copy(tile.TileOp):
     """What `source` holds to `destination`.
 
     As the kernel says it: `tma=False` keeps it from TMA, `width` is how many elements one thread moves at once,
@@ -58,7 +58,7 @@ class Copy(TileOp):
     step: Whole | None = None
     tma: Literal[False] | None = None
     width: Literal[1, 2, 4, 8, 16] | None = None
-    block: Expr | None = field(default=None, metadata=BY_PASSES)
+    block: tile.Expr | None = field(default=None, metadata=BY_PASSES)
     factor: Yes | None = field(default=None, metadata=BY_PASSES)
     fetched: Positive | None = field(default=None, metadata=BY_PASSES)
     multicast: Annotated[str, _AXES] = field(default="", metadata=BY_PASSES)
@@ -93,9 +93,9 @@ class Copy(TileOp):
     def is_elementwise(self) -> bool:
         return True
 
-    def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
+    def element(self, place: tuple[tile.Expr, ...], sources: tuple[tile.Expr, ...]) -> tile.Store:
         buffer = self.destination.buffer
-        return Store(buffer, place, converted(sources[0], buffer.dtype), self.span)
+        return tile.Store(buffer, place, converted(sources[0], buffer.dtype), self.span)
 
     @property
     def done_by(self) -> Doer:
@@ -125,7 +125,7 @@ def _check(call: Call) -> Copy:
     return Copy(src, dst, tma=tma, width=_width(call), span=call.span)
 
 
-def refuse_scopes(op: TileOp, message: str, help: str) -> NoReturn:
+def refuse_scopes(op: tile.TileOp, message: str, help: str) -> NoReturn:
     """Says where the two sides of a copy lie."""
     fail(
         "wrong-scope",
@@ -137,14 +137,14 @@ def refuse_scopes(op: TileOp, message: str, help: str) -> NoReturn:
     )
 
 
-def _check_async(call: Call) -> TileOp:
+def _check_async(call: Call) -> tile.TileOp:
     op = _check(call)
     if tuple(r.buffer.scope for r in op.regions) != ("global", "shared"):
         refuse_scopes(op, "T.async_copy is from a tensor to a shared tile", help="write T.copy")
     return replace(op, asynchronous=True)
 
 
-def _check_tma(call: Call) -> TileOp:
+def _check_tma(call: Call) -> tile.TileOp:
     """A load that signals a barrier of the kernel's, or a store, which is a copy like any other."""
     op = _check(call)
     scopes = tuple(r.buffer.scope for r in op.regions)
@@ -175,7 +175,7 @@ def _width(call: Call) -> Literal[1, 2, 4, 8, 16] | None:
     return cast(Literal[1, 2, 4, 8, 16], width)
 
 
-def regions_of(call: Call) -> tuple[Region, Region]:
+def regions_of(call: Call) -> tuple[tile.Region, tile.Region]:
     """The two sides. One that does not say its extents takes those of the other one, so that is looked at first."""
     first, second = sorted(("src", "dst"), key=lambda name: _open(call, name))
     if _open(call, first) == 2:

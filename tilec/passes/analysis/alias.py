@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from tilec.ir import tile
 from tilec.ir.text import print_kernel
-from tilec.ir.tile import Buffer, For, If, Kernel, Load, Stmt, While, bodies, walk, walk_expr
 from tilec.passes.analysis.rings import is_pipelined, rings
 from tilec.passes.analysis.tensor_order import ordered_tensors
 from tilec.passes.analysis.usage import expressions, reads, writes
@@ -21,8 +21,8 @@ from tilec.support.records import dataclass
 class AliasGroup:
     """A tensor or tile, and the pipelined loop that may give it a version for each iteration in flight."""
 
-    buffer: Buffer
-    loop: For | None
+    buffer: tile.Buffer
+    loop: tile.For | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Token:
     """The memory effects of one statement. It comes after the statements `after` of the same iteration, and after
     `carried` of the iteration before, by their places in `Aliased.tokens`."""
 
-    stmt: Stmt
+    stmt: tile.Stmt
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     after: tuple[int, ...]
@@ -42,40 +42,40 @@ class Aliased:
     """`tokens` are those of the statements that are not loops or ifs, and of the loops and ifs whose bounds or
     condition read a tensor or tile, in program order."""
 
-    kernel: Kernel
+    kernel: tile.Kernel
     groups: tuple[AliasGroup, ...]
     tokens: tuple[Token, ...]
 
 
-def analyse(kernel: Kernel) -> Aliased:
-    loops = [s for s in walk(kernel.body) if isinstance(s, For) and is_pipelined(s)]
+def analyse(kernel: tile.Kernel) -> Aliased:
+    loops = [s for s in tile.walk(kernel.body) if isinstance(s, tile.For) and is_pipelined(s)]
     versioned = {b.name: loop for loop in loops for ring in rings(kernel, loop) for b in ring.buffers}
-    buffers = [*(p for p in kernel.params if isinstance(p, Buffer)), *kernel.buffers]
+    buffers = [*(p for p in kernel.params if isinstance(p, tile.Buffer)), *kernel.buffers]
     groups = tuple(AliasGroup(b, versioned.get(b.name)) for b in buffers)
     return Aliased(kernel, groups, tuple(_tokens(kernel, frozenset(versioned))))
 
 
-Loops = tuple[For | While, ...]
+Loops = tuple[tile.For | tile.While, ...]
 Touched = tuple[set[str], set[str]]
 """The names of what is read, and of what is written."""
 
 
-def _steps(body: tuple[Stmt, ...], loops: Loops = ()) -> Iterator[tuple[Stmt, Loops, Touched]]:
+def _steps(body: tuple[tile.Stmt, ...], loops: Loops = ()) -> Iterator[tuple[tile.Stmt, Loops, Touched]]:
     """The statements that do something themselves, each with the loops whose trips repeat it, and its own effects."""
     for stmt in body:
-        if not isinstance(stmt, For | If | While):
+        if not isinstance(stmt, tile.For | tile.If | tile.While):
             yield stmt, loops, ({b.name for b in reads(stmt)}, {b.name for b in writes(stmt)})
             continue
         # A while looks at its condition in each of its trips, a for at its bounds only once.
-        within = (*loops, stmt) if isinstance(stmt, While) else loops
-        parts = (part for expr in expressions(stmt) for part in walk_expr(expr))
-        if own := {part.buffer.name for part in parts if isinstance(part, Load)}:
+        within = (*loops, stmt) if isinstance(stmt, tile.While) else loops
+        parts = (part for expr in expressions(stmt) for part in tile.walk_expr(expr))
+        if own := {part.buffer.name for part in parts if isinstance(part, tile.Load)}:
             yield stmt, within, (own, set())
-        for nested in bodies(stmt):
-            yield from _steps(nested, (*loops, stmt) if isinstance(stmt, For) else within)
+        for nested in tile.bodies(stmt):
+            yield from _steps(nested, (*loops, stmt) if isinstance(stmt, tile.For) else within)
 
 
-def _tokens(kernel: Kernel, versioned: frozenset[str]) -> Iterator[Token]:
+def _tokens(kernel: tile.Kernel, versioned: frozenset[str]) -> Iterator[Token]:
     steps = list(_steps(kernel.body))
     touched = [own for _, _, own in steps]
     for j, (stmt, loops, _) in enumerate(steps):
@@ -102,7 +102,7 @@ def print_aliased(aliased: Aliased) -> str:
     place = {id(token.stmt): (index, token) for index, token in enumerate(aliased.tokens)}
     ordered = ordered_tensors(aliased.kernel)
 
-    def note(stmt: Stmt) -> str:
+    def note(stmt: tile.Stmt) -> str:
         if id(stmt) not in place:
             return ""
         index, token = place[id(stmt)]

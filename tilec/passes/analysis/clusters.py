@@ -7,30 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
+from tilec.ir import tile
 from tilec.ir.affine import add, scale
-from tilec.ir.tile import (
-    ALONE,
-    RANK,
-    Binary,
-    Bind,
-    Buffer,
-    Cluster,
-    Expr,
-    Extent,
-    For,
-    If,
-    Kernel,
-    Load,
-    Select,
-    Stmt,
-    TileOp,
-    Var,
-    While,
-    integer,
-    substitute,
-    walk,
-    walk_expr,
-)
 from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.copy import Copy
 from tilec.ops.meet import Meet
@@ -46,7 +24,7 @@ MOST_BLOCKS = 8
 """That every GPU with clusters runs; 16 take a promise of the launch (CUDA programming guide, block clusters)."""
 
 
-def cluster_of(call: Call, grid: Sequence[Extent], usual: tuple[int, int, int]) -> Cluster:
+def cluster_of(call: Call, grid: Sequence[tile.Extent], usual: tuple[int, int, int]) -> tile.Cluster:
     """What `cluster_dims=` of a launch says, or else what is usual."""
     argument = call["cluster_dims"]
     if argument.value is None:
@@ -56,9 +34,9 @@ def cluster_of(call: Call, grid: Sequence[Extent], usual: tuple[int, int, int]) 
     if len(known) < len(dims) or not 1 <= len(dims) <= 3 or min(known) < 1:
         call.refuse("cluster_dims", "a positive integer, or up to three, known at compile time")
     x, y, z = (*known, 1, 1)[:3]
-    cluster = Cluster((x, y, z), argument.span)
+    cluster = tile.Cluster((x, y, z), argument.span)
     if cluster.blocks == 1:
-        return ALONE
+        return tile.ALONE
     if cluster.blocks > MOST_BLOCKS:
         fail("bad-cluster", f"a cluster has at most {MOST_BLOCKS} blocks", argument.span, f"this is {cluster.blocks}")
     for axis, extent, size in zip("xyz", (*grid, 1, 1), cluster.extents, strict=False):
@@ -73,35 +51,42 @@ def cluster_of(call: Call, grid: Sequence[Extent], usual: tuple[int, int, int]) 
     return cluster
 
 
-def rank(block_vars: Sequence[Var], cluster: Cluster) -> Expr:
+def rank(block_vars: Sequence[tile.Var], cluster: tile.Cluster) -> tile.Expr:
     """The number of the block in its cluster, by the indices that the hardware gives it."""
-    total: Expr = integer(0)
+    total: tile.Expr = tile.integer(0)
     for axis, var in enumerate(block_vars):
-        digit = Binary("floormod", var, integer(cluster.extents[axis]), INT32)
+        digit = tile.Binary("floormod", var, tile.integer(cluster.extents[axis]), INT32)
         total = add(total, scale(fold_expr(digit), math.prod(cluster.extents[:axis])))
     return fold_expr(total)
 
 
-def uses_rank(statements: tuple[Stmt, ...]) -> bool:
-    return any(part == RANK for stmt in walk(statements) for expr in expressions(stmt) for part in walk_expr(expr))
+def uses_rank(statements: tuple[tile.Stmt, ...]) -> bool:
+    return any(
+        part == tile.RANK
+        for stmt in tile.walk(statements)
+        for expr in expressions(stmt)
+        for part in tile.walk_expr(expr)
+    )
 
 
-def with_rank(statements: tuple[Stmt, ...], value: Expr, span: Span) -> tuple[Stmt, ...]:
+def with_rank(statements: tuple[tile.Stmt, ...], value: tile.Expr, span: Span) -> tuple[tile.Stmt, ...]:
     """The statements with the block's number in front of them."""
-    return (Bind(RANK, value, span), *statements)
+    return (tile.Bind(tile.RANK, value, span), *statements)
 
 
-def without_cluster(kernel: Kernel) -> Kernel:
+def without_cluster(kernel: tile.Kernel) -> tile.Kernel:
     """The kernel with each block on its own, unless something in it is about clusters."""
-    operations = [s for s in walk(kernel.body) if isinstance(s, TileOp)]
+    operations = [s for s in tile.walk(kernel.body) if isinstance(s, tile.TileOp)]
     needs = any(s.reaches_blocks or (isinstance(s, Meet) and not _is_grid_sync(s)) for s in operations)
-    return kernel if needs or uses_rank(kernel.body) else replace(kernel, cluster=ALONE)
+    return kernel if needs or uses_rank(kernel.body) else replace(kernel, cluster=tile.ALONE)
 
 
-def with_masks(statements: tuple[Stmt, ...], block_vars: Sequence[Var], cluster: Cluster) -> tuple[Stmt, ...]:
+def with_masks(
+    statements: tuple[tile.Stmt, ...], block_vars: Sequence[tile.Var], cluster: tile.Cluster
+) -> tuple[tile.Stmt, ...]:
     """The statements, each T.copy_cluster for several blocks as a copy in which they all say what the first of them
     does."""
-    values: dict[Var, Expr] = {}
+    values: dict[tile.Var, tile.Expr] = {}
 
     def said_alike(op: Copy, mask: int) -> Copy:
         if mask >> cluster.blocks:
@@ -113,25 +98,27 @@ def with_masks(statements: tuple[Stmt, ...], block_vars: Sequence[Var], cluster:
                 help=None if cluster.span.line else "give the kernel cluster_dims",
             )
         first = (mask & -mask).bit_length() - 1
-        theirs: dict[Var, Expr] = {RANK: integer(first)}
+        theirs: dict[tile.Var, tile.Expr] = {tile.RANK: tile.integer(first)}
         for axis, var in enumerate(block_vars):
             size, digit = cluster.extents[axis], first // math.prod(cluster.extents[:axis])
-            own = Binary("floordiv", var, integer(size), INT32)
-            theirs[var] = add(scale(fold_expr(own), size), integer(digit % size))
-        is_in = Binary("floormod", Binary("shr", integer(mask), RANK, INT32), integer(2), INT32)
-        chosen = Binary("eq", is_in, integer(1), BOOL)
+            own = tile.Binary("floordiv", var, tile.integer(size), INT32)
+            theirs[var] = add(scale(fold_expr(own), size), tile.integer(digit % size))
+        is_in = tile.Binary(
+            "floormod", tile.Binary("shr", tile.integer(mask), tile.RANK, INT32), tile.integer(2), INT32
+        )
+        chosen = tile.Binary("eq", is_in, tile.integer(1), BOOL)
         source = op.source
         start = []
         for index in source.start:
-            alike = fold_expr(substitute(substitute(index, values), theirs))
+            alike = fold_expr(tile.substitute(tile.substitute(index, values), theirs))
             everyone = mask + 1 == 1 << cluster.blocks or alike == index
-            start.append(alike if everyone else Select(chosen, alike, index, INT32))
+            start.append(alike if everyone else tile.Select(chosen, alike, index, INT32))
         return replace(op, source=replace(source, start=tuple(start)), cluster_mask=None)
 
-    def said(stmt: Stmt) -> Stmt:
+    def said(stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
-            case Bind() if not any(isinstance(e, Load) for e in walk_expr(stmt.value)):
-                values[stmt.var] = substitute(stmt.value, values)
+            case tile.Bind() if not any(isinstance(e, tile.Load) for e in tile.walk_expr(stmt.value)):
+                values[stmt.var] = tile.substitute(stmt.value, values)
             case Copy(cluster_mask=int() as mask):
                 return said_alike(stmt, mask)
             case _:
@@ -141,23 +128,25 @@ def with_masks(statements: tuple[Stmt, ...], block_vars: Sequence[Var], cluster:
     return tuple(map(said, statements))
 
 
-def _within(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+def _within(stmt: tile.Stmt, change: Callable[[tile.Stmt], tile.Stmt]) -> tile.Stmt:
     """The statement, with those inside it changed."""
-    if isinstance(stmt, If):
+    if isinstance(stmt, tile.If):
         return replace(stmt, then=tuple(map(change, stmt.then)), orelse=tuple(map(change, stmt.orelse)))
-    if isinstance(stmt, For | While):
+    if isinstance(stmt, tile.For | tile.While):
         return replace(stmt, body=tuple(map(change, stmt.body)))
     return stmt
 
 
-def with_counter(statements: tuple[Stmt, ...], unique: UniqueNames, buffers: list[Buffer]) -> tuple[Stmt, ...]:
+def with_counter(
+    statements: tuple[tile.Stmt, ...], unique: UniqueNames, buffers: list[tile.Buffer]
+) -> tuple[tile.Stmt, ...]:
     """The statements, each T.sync_grid with the tensor at which the blocks count each other."""
-    if not any(_is_grid_sync(s) for s in walk(statements)):
+    if not any(_is_grid_sync(s) for s in tile.walk(statements)):
         return statements
-    counter = Buffer(unique.take("grid_barrier"), (1,), UINT32, "global")
+    counter = tile.Buffer(unique.take("grid_barrier"), (1,), UINT32, "global")
     buffers.append(counter)
 
-    def counted(stmt: Stmt) -> Stmt:
+    def counted(stmt: tile.Stmt) -> tile.Stmt:
         if _is_grid_sync(stmt):
             return replace(stmt, counter=counter.name)
         return _within(stmt, counted)
@@ -165,14 +154,14 @@ def with_counter(statements: tuple[Stmt, ...], unique: UniqueNames, buffers: lis
     return tuple(map(counted, statements))
 
 
-def _is_grid_sync(op: Stmt) -> TypeGuard[Meet]:
+def _is_grid_sync(op: tile.Stmt) -> TypeGuard[Meet]:
     return isinstance(op, Meet) and op.what == "sync_grid"
 
 
-def check_places(kernel: Kernel) -> None:
+def check_places(kernel: tile.Kernel) -> None:
     """T.pdl_sync comes before all that it guards, so not in a loop whose loads run ahead of it."""
-    for loop in walk(kernel.body):
-        for stmt in walk(loop.body) if isinstance(loop, For) and loop.kind == "pipelined" else ():
+    for loop in tile.walk(kernel.body):
+        for stmt in tile.walk(loop.body) if isinstance(loop, tile.For) and loop.kind == "pipelined" else ():
             if isinstance(stmt, Meet) and stmt.what == "pdl_sync":
                 fail(
                     "misplaced-statement",
@@ -184,7 +173,7 @@ def check_places(kernel: Kernel) -> None:
                 )
 
 
-def check_cluster(kernel: Kernel, target: Target) -> None:
+def check_cluster(kernel: tile.Kernel, target: Target) -> None:
     """Clusters, and what is done in them, need a GPU that has them."""
     check_places(kernel)
     if target.has("cluster"):
@@ -197,7 +186,7 @@ def check_cluster(kernel: Kernel, target: Target) -> None:
             "asked for here",
             help="compile for sm_90a, or leave cluster_dims out",
         )
-    for stmt in walk(kernel.body):
+    for stmt in tile.walk(kernel.body):
         if isinstance(stmt, Meet) and not stmt.meeting.everywhere:
             fail(
                 "needs-sm-90",

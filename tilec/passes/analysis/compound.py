@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tilec.ir.tile import For, If, Stmt, While, bodies
+from tilec.ir import tile
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.analysis.trip_count import static_trips
 from tilec.sched.problem import Problem
@@ -22,7 +22,7 @@ PRICED_TRIPS = 8
 long they run, while the solver's work grows with the cycles."""
 
 
-def is_compound(stmt: Stmt) -> bool:
+def is_compound(stmt: tile.Stmt) -> bool:
     return bool(pipelined_loops((stmt,)))
 
 
@@ -41,24 +41,24 @@ class Cost:
         return Cost(self.cycles + other.cycles, {s: self.held.get(s, 0) + other.held.get(s, 0) for s in slots})
 
 
-def cost(stmt: Stmt, decided: Mapping[int, tuple[Problem, Schedule]], flat: Callable[[Stmt], Cost]) -> Cost:
+def cost(stmt: tile.Stmt, decided: Mapping[int, tuple[Problem, Schedule]], flat: Callable[[tile.Stmt], Cost]) -> Cost:
     """`decided` are the pipelined loops in the statement by their id, with their slots numbered alike; `flat` says what
     a statement without any takes."""
     if not is_compound(stmt):
         return flat(stmt)
-    parts = [sum((cost(s, decided, flat) for s in body), Cost(0, {})) for body in bodies(stmt)]
+    parts = [sum((cost(s, decided, flat) for s in body), Cost(0, {})) for body in tile.bodies(stmt)]
     match stmt:
-        case For() if id(stmt) in decided:
+        case tile.For() if id(stmt) in decided:
             return _pipelined(*decided[id(stmt)], trips_of(stmt))
-        case For() | While():
+        case tile.For() | tile.While():
             return parts[0] * trips_of(stmt)
         case _:
-            assert isinstance(stmt, If)
+            assert isinstance(stmt, tile.If)
             return max(parts, key=lambda part: part.cycles)
 
 
-def trips_of(loop: For | While) -> int:
-    known = static_trips(loop) if isinstance(loop, For) else None
+def trips_of(loop: tile.For | tile.While) -> int:
+    known = static_trips(loop) if isinstance(loop, tile.For) else None
     return PRICED_TRIPS if known is None else min(known, PRICED_TRIPS)
 
 

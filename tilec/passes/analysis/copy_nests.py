@@ -5,38 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.affine import affine
-from tilec.ir.tile import Buffer, Expr, Load, Parallel, Region, Store, Var, integer, substitute, walk_expr
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.fold_constants import fold_expr
 
 
-def covers(tile: Buffer, indices: tuple[Expr, ...], extents: Mapping[Var, int]) -> bool:
+def covers(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: Mapping[tile.Var, int]) -> bool:
     """Whether these indices reach every element of a shared tile as the variables run through their extents."""
-    variables = [i for i in indices if isinstance(i, Var)]
-    if tile.scope != "shared" or len(set(variables)) < len(variables):
+    variables = [i for i in indices if isinstance(i, tile.Var)]
+    if buffer.scope != "shared" or len(set(variables)) < len(variables):
         return False
     return all(
-        extents.get(index) == size if isinstance(index, Var) else size == 1
-        for index, size in zip(indices, tile.shape, strict=True)
+        extents.get(index) == size if isinstance(index, tile.Var) else size == 1
+        for index, size in zip(indices, buffer.shape, strict=True)
     )
 
 
-def as_copy(nest: Parallel, parts: bool = False) -> Copy | None:
+def as_copy(nest: tile.Parallel, parts: bool = False) -> Copy | None:
     """`S[i, j] = A[a + i, b + j]` for every element of a shared tile S as one copy, or, with `parts`, of a box of it;
     None for any other nest. Several variables may make one index, as in `S[4 * i + j] = A[4 * i + j]`."""
-    if len(nest.body) != 1 or not isinstance(nest.body[0], Store):
+    if len(nest.body) != 1 or not isinstance(nest.body[0], tile.Store):
         return None
     store = nest.body[0]
     load = store.value
-    if not isinstance(load, Load) or load.buffer.scope != "global" or load.buffer.dtype != store.buffer.dtype:
+    if not isinstance(load, tile.Load) or load.buffer.scope != "global" or load.buffer.dtype != store.buffer.dtype:
         return None
     if store.buffer.scope != "shared" or store.atomic is not None:
         return None
     extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
-    single = {v: integer(0) for v in nest.vars if v not in extents}
+    single = {v: tile.integer(0) for v in nest.vars if v not in extents}
     written, read = (
-        _box(buffer, tuple(substitute(i, single) for i in indices), extents)
+        _box(buffer, tuple(tile.substitute(i, single) for i in indices), extents)
         for buffer, indices in ((store.buffer, store.indices), (load.buffer, load.indices))
     )
     if written is None or read is None or written[1] != read[1]:
@@ -47,23 +47,23 @@ def as_copy(nest: Parallel, parts: bool = False) -> Copy | None:
     return whole if written[0].is_whole else replace(whole, prefer_async=True)
 
 
-_Digits = tuple[tuple[Var, int], ...]
+_Digits = tuple[tuple[tile.Var, int], ...]
 """Variables that make an index together, and the step of each, the smallest first: as the digits of a number."""
 
 
 def _box(
-    buffer: Buffer, indices: tuple[Expr, ...], extents: dict[Var, int]
-) -> tuple[Region, tuple[_Digits, ...]] | None:
+    buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: dict[tile.Var, int]
+) -> tuple[tile.Region, tuple[_Digits, ...]] | None:
     """What the indices reach as the variables run through their extents, if that is a box, and the variables of each of
     its dimensions that is not one element thick."""
-    start: list[Expr] = []
+    start: list[tile.Expr] = []
     extent: list[int] = []
     order: list[_Digits] = []
     for index in indices:
         form = affine(index)
-        digits = tuple(sorted(((a, c) for a, c in form.terms if isinstance(a, Var) and a in extents), key=_step))
+        digits = tuple(sorted(((a, c) for a, c in form.terms if isinstance(a, tile.Var) and a in extents), key=_step))
         rest = [atom for atom, _ in form.terms if atom not in extents]
-        if any(e in extents for atom in rest for e in walk_expr(atom)):
+        if any(e in extents for atom in rest for e in tile.walk_expr(atom)):
             return None
         size = 1
         for var, step in digits:
@@ -72,11 +72,11 @@ def _box(
             size *= extents[var]
         if digits:
             order.append(digits)
-        start.append(fold_expr(substitute(index, {var: integer(0) for var, _ in digits})))
+        start.append(fold_expr(tile.substitute(index, {var: tile.integer(0) for var, _ in digits})))
         extent.append(size)
     met = [var for digits in order for var, _ in digits]
-    return (Region(buffer, tuple(start), tuple(extent)), tuple(order)) if len(set(met)) == len(met) else None
+    return (tile.Region(buffer, tuple(start), tuple(extent)), tuple(order)) if len(set(met)) == len(met) else None
 
 
-def _step(digit: tuple[Var, int]) -> int:
+def _step(digit: tuple[tile.Var, int]) -> int:
     return digit[1]

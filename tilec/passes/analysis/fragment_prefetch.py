@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TypeGuard
 
-from tilec.ir.tile import Buffer, Parallel, Stmt, Store, TileOp
+from tilec.ir import tile
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.usage import reads, writes
 from tilec.sched.problem import Edge
 from tilec.support.diagnostics import Label, fail
 
 
-def is_loaded_ahead(stmt: Stmt) -> TypeGuard[Copy]:
+def is_loaded_ahead(stmt: tile.Stmt) -> TypeGuard[Copy]:
     """Whether it begins some uses before that of what it loads."""
     return isinstance(stmt, Copy) and stmt.ahead is not None
 
@@ -25,7 +25,7 @@ def is_first(load: Copy) -> bool:
     return load.step == 0
 
 
-def loaded_ahead(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
+def loaded_ahead(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, int, int, str]]:
     """For each load of a fragment with stages: the load, the use of another version that it begins before, how many
     iterations later than the load's that is (0, or −1: the use is of the iteration before), and the fragment. A product
     by wgmma runs on beside a load that begins behind it, which therefore begins before one use less."""
@@ -35,7 +35,7 @@ def loaded_ahead(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, st
         yield load, use_of(statements, steps[other]), iteration, _loaded(statements[load])
 
 
-def begun_beside(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
+def begun_beside(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, int, int, str]]:
     """For each load beside which a product by wgmma is to run: that product, which is the last one begun before it, the
     load, how many iterations later that is, and the fragment."""
     for load, steps, step in _loads(statements):
@@ -44,7 +44,7 @@ def begun_beside(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, st
             yield last_use_of(statements, steps[other]), load, -iteration, _loaded(statements[load])
 
 
-def _loads(statements: Sequence[Stmt]) -> Iterator[tuple[int, list[int], int]]:
+def _loads(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, list[int], int]]:
     """Each load of a fragment with stages, those of all steps, and which step it is."""
     families: dict[str, list[int]] = {}
     for at, stmt in enumerate(statements):
@@ -54,74 +54,76 @@ def _loads(statements: Sequence[Stmt]) -> Iterator[tuple[int, list[int], int]]:
         yield from ((load, steps, step) for step, load in enumerate(steps))
 
 
-def _loaded(load: Stmt) -> str:
+def _loaded(load: tile.Stmt) -> str:
     assert isinstance(load, Copy) and load.of is not None
     return load.of
 
 
-def _ahead(load: Stmt) -> int:
+def _ahead(load: tile.Stmt) -> int:
     assert isinstance(load, Copy) and load.ahead is not None
     return load.ahead
 
 
-def _runs_on(statements: Sequence[Stmt], load: int) -> bool:
+def _runs_on(statements: Sequence[tile.Stmt], load: int) -> bool:
     """Whether what uses the fragment last only begins there, and reads its registers until it is done."""
     return is_by_wgmma(statements[last_use_of(statements, load)])
 
 
-def is_by_wgmma(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and stmt.via == "wgmma"
+def is_by_wgmma(stmt: tile.Stmt) -> bool:
+    return isinstance(stmt, tile.TileOp) and stmt.via == "wgmma"
 
 
-def is_between(statements: Sequence[Stmt], at: int) -> bool:
+def is_between(statements: Sequence[tile.Stmt], at: int) -> bool:
     """Whether it is a load ahead whose instructions go between those of a product, and wait for nothing."""
     return is_loaded_ahead(statements[at]) and not _runs_on(statements, at)
 
 
-def use_of(statements: Sequence[Stmt], load: int) -> int:
+def use_of(statements: Sequence[tile.Stmt], load: int) -> int:
     """The first statement that reads what a load fills; the load itself where none does."""
-    (tile,) = writes(statements[load])
-    return next((at for at in range(load + 1, len(statements)) if tile in reads(statements[at])), load)
+    (buffer,) = writes(statements[load])
+    return next((at for at in range(load + 1, len(statements)) if buffer in reads(statements[at])), load)
 
 
-def last_use_of(statements: Sequence[Stmt], load: int) -> int:
+def last_use_of(statements: Sequence[tile.Stmt], load: int) -> int:
     """The last statement that reads what a load fills, before it is loaded again; the load itself where none does."""
-    (tile,) = writes(statements[load])
+    (buffer,) = writes(statements[load])
     behind = range(load + 1, len(statements))
-    again = next((at for at in behind if is_loaded_ahead(statements[at]) and tile in writes(statements[at])), None)
-    return max((at for at in range(load + 1, again or len(statements)) if tile in reads(statements[at])), default=load)
+    again = next((at for at in behind if is_loaded_ahead(statements[at]) and buffer in writes(statements[at])), None)
+    return max(
+        (at for at in range(load + 1, again or len(statements)) if buffer in reads(statements[at])), default=load
+    )
 
 
-def last_use(statements: Sequence[Stmt]) -> Stmt | None:
+def last_use(statements: Sequence[tile.Stmt]) -> tile.Stmt | None:
     """The last of the statements before which the loads of the next iteration begin."""
     carried = [use for _, use, iteration, _ in loaded_ahead(statements) if iteration < 0]
     return statements[max(carried)] if carried else None
 
 
-def first_product(statements: Sequence[Stmt]) -> Stmt | None:
+def first_product(statements: Sequence[tile.Stmt]) -> tile.Stmt | None:
     """The first of the products by wgmma beside which fragments are loaded."""
     beside = [use for use, _, _, _ in begun_beside(statements)]
     return statements[min(beside)] if beside else None
 
 
-def loaded_fragments(statements: Sequence[Stmt]) -> frozenset[str]:
+def loaded_fragments(statements: Sequence[tile.Stmt]) -> frozenset[str]:
     """The versions of fragments that are loaded ahead, and of those that nests make of them anew."""
-    loaded = {tile for stmt in statements if is_loaded_ahead(stmt) for tile in writes(stmt)}
+    loaded = {buffer for stmt in statements if is_loaded_ahead(stmt) for buffer in writes(stmt)}
     made = (made_anew(stmt) for stmt in statements if loaded & {*reads(stmt)})
-    return frozenset(tile.name for tile in chain(loaded, *made))
+    return frozenset(buffer.name for buffer in chain(loaded, *made))
 
 
-def made_anew(stmt: Stmt) -> Iterator[Buffer]:
+def made_anew(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
     """The fragments of which a nest writes every element, and reads none."""
-    if isinstance(stmt, Parallel):
+    if isinstance(stmt, tile.Parallel):
         for store in stmt.body:
-            if isinstance(store, Store) and store.atomic is None and store.buffer.scope == "fragment":
+            if isinstance(store, tile.Store) and store.atomic is None and store.buffer.scope == "fragment":
                 is_whole = (store.indices, stmt.extents) == (stmt.vars, store.buffer.shape)
                 if is_whole and store.buffer not in reads(stmt):
                     yield store.buffer
 
 
-def check_order(statements: Sequence[Stmt], edges: Sequence[Edge]) -> None:
+def check_order(statements: Sequence[tile.Stmt], edges: Sequence[Edge]) -> None:
     """That no load has to wait for a use that it begins before. Errors: `pipeline-impossible`."""
     for load, use, iterations, name in loaded_ahead(statements):
         behind = _iterations_behind(use, len(statements), edges).get(load)

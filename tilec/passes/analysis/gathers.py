@@ -6,24 +6,8 @@ from __future__ import annotations
 
 import math
 
+from tilec.ir import tile
 from tilec.ir.affine import affine, row_divisor
-from tilec.ir.tile import (
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    If,
-    Load,
-    Parallel,
-    Region,
-    Select,
-    Store,
-    Unary,
-    Var,
-    integer,
-    substitute,
-    walk_expr,
-)
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.support.records import dataclass
@@ -37,11 +21,11 @@ class Gathered:
     """Each element at `vars`, of these extents, of a box of a tile is `load` where `condition` holds, else 0. The last
     of the variables moves along the tile's rows if `in_rows`."""
 
-    destination: Region
-    vars: tuple[Var, ...]
+    destination: tile.Region
+    vars: tuple[tile.Var, ...]
     extents: tuple[int, ...]
-    load: Load
-    condition: Expr
+    load: tile.Load
+    condition: tile.Expr
     in_rows: bool
 
     def width(self, together: int) -> int | None:
@@ -56,31 +40,31 @@ class Gathered:
         if not self.in_rows:
             return False
         var, (*others, last) = self.vars[-1], self.load.indices
-        first = affine(substitute(last, {var: integer(0)})).divisor
+        first = affine(tile.substitute(last, {var: tile.integer(0)})).divisor
         into = affine(self.destination.start[-1]).divisor
         row = self.destination.buffer.shape[-1]
         aligned = (self.extents[-1], first, into, row, together, row_divisor(self.load.buffer))
         if any(length % run for length in aligned):
             return False
-        moves = [(atom, factor) for atom, factor in affine(last).terms if var in set(walk_expr(atom))]
-        if moves != [(var, 1)] or any(var in set(walk_expr(index)) for index in others):
+        moves = [(atom, factor) for atom, factor in affine(last).terms if var in set(tile.walk_expr(atom))]
+        if moves != [(var, 1)] or any(var in set(tile.walk_expr(index)) for index in others):
             return False
         return is_even(self.condition, var, run)
 
 
-def is_even(condition: Expr, var: Var, run: int) -> bool:
+def is_even(condition: tile.Expr, var: tile.Var, run: int) -> bool:
     """Whether it holds for all values of each run of the variable, or for none: each run begins at a multiple of its
     length."""
-    if var not in set(walk_expr(condition)):
+    if var not in set(tile.walk_expr(condition)):
         return True
     match condition:
-        case Binary(op="and" | "or", a=a, b=b):
+        case tile.Binary(op="and" | "or", a=a, b=b):
             return is_even(a, var, run) and is_even(b, var, run)
-        case Unary(op="not", a=a):
+        case tile.Unary(op="not", a=a):
             return is_even(a, var, run)
-        case Binary(op="lt" | "ge" | "le" | "gt" as op, a=a, b=b) if a.dtype == INT32:
-            form = affine(Binary("sub", a, b, INT32))
-            moves = [factor for atom, factor in form.terms if var in set(walk_expr(atom))]
+        case tile.Binary(op="lt" | "ge" | "le" | "gt" as op, a=a, b=b) if a.dtype == INT32:
+            form = affine(tile.Binary("sub", a, b, INT32))
+            moves = [factor for atom, factor in form.terms if var in set(tile.walk_expr(atom))]
             if ((var, 1) not in form.terms and (var, -1) not in form.terms) or len(moves) != 1:
                 return False
             # Up, x + r < 0 changes at x = -r and x + r <= 0 one later; down, r - x <= 0 at x = r and r - x < 0 one
@@ -92,54 +76,54 @@ def is_even(condition: Expr, var: Var, run: int) -> bool:
             return False
 
 
-def gathered(nest: Parallel) -> Gathered | str:
+def gathered(nest: tile.Parallel) -> Gathered | str:
     """What the nest copies, or why that is nothing that cp.async does."""
-    if any(isinstance(stmt, If) for stmt in nest.body):
+    if any(isinstance(stmt, tile.If) for stmt in nest.body):
         return "it leaves elements as they are: by T.if_then_else(condition, element, 0) it would set them to 0"
-    if len(nest.body) != 1 or not isinstance(nest.body[0], Store) or nest.body[0].atomic is not None:
+    if len(nest.body) != 1 or not isinstance(nest.body[0], tile.Store) or nest.body[0].atomic is not None:
         return "it does more than fill a tile"
     store = nest.body[0]
     if store.buffer.scope != "shared":
         return f"{store.buffer.name} is no shared tile"
     load, condition = store.value, _TRUE
-    if isinstance(guarded := load, Select):
+    if isinstance(guarded := load, tile.Select):
         if _is_zero(guarded.orelse):
             load, condition = guarded.then, guarded.condition
         elif _is_zero(guarded.then):
-            load, condition = guarded.orelse, Unary("not", guarded.condition, BOOL)
+            load, condition = guarded.orelse, tile.Unary("not", guarded.condition, BOOL)
         else:
             return "where its condition does not hold it stores something else than 0"
-    if isinstance(load, Cast) and isinstance(load.a, Load):
+    if isinstance(load, tile.Cast) and isinstance(load.a, tile.Load):
         return "elements change their type on the way"
-    if not isinstance(load, Load) or load.buffer.scope != "global":
+    if not isinstance(load, tile.Load) or load.buffer.scope != "global":
         return "what it stores is not an element of a tensor as it is"
     if load.buffer.dtype != store.buffer.dtype or load.buffer.dtype.bits < 8:
         return f"elements of {load.buffer.dtype} cannot go as they are"
     extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
-    alone: dict[Var, Expr] = {v: integer(0) for v in nest.vars if v not in extents}
+    alone: dict[tile.Var, tile.Expr] = {v: tile.integer(0) for v in nest.vars if v not in extents}
     parts = (*store.indices, *load.indices, condition)
-    if any(isinstance(e, Load) for part in parts for e in walk_expr(part)):
+    if any(isinstance(e, tile.Load) for part in parts for e in tile.walk_expr(part)):
         return "which element it is, or whether there is one, is read from memory"
-    order: list[Var | None] = []
+    order: list[tile.Var | None] = []
     for index in store.indices:
-        terms = affine(substitute(index, alone)).terms
-        met = [(atom, factor) for atom, factor in terms if any(e in extents for e in walk_expr(atom))]
+        terms = affine(tile.substitute(index, alone)).terms
+        met = [(atom, factor) for atom, factor in terms if any(e in extents for e in tile.walk_expr(atom))]
         if len(met) > 1 or (met and (met[0][1] != 1 or met[0][0] not in extents)):
             return f"it fills no box of {store.buffer.name}"
         var = met[0][0] if met else None
-        order.append(var if isinstance(var, Var) else None)
+        order.append(var if isinstance(var, tile.Var) else None)
     variables = tuple(v for v in order if v is not None)
     if len(set(variables)) < len(variables) or set(variables) != extents.keys():
         return f"it fills no box of {store.buffer.name}"
-    corner = alone | {v: integer(0) for v in extents}
-    start = tuple(fold_expr(substitute(index, corner)) for index in store.indices)
-    box = Region(store.buffer, start, tuple(1 if v is None else extents[v] for v in order), store.span)
+    corner = alone | {v: tile.integer(0) for v in extents}
+    start = tuple(fold_expr(tile.substitute(index, corner)) for index in store.indices)
+    box = tile.Region(store.buffer, start, tuple(1 if v is None else extents[v] for v in order), store.span)
     found = Gathered(
         box,
         variables,
         tuple(extents[v] for v in variables),
-        Load(load.buffer, tuple(fold_expr(substitute(i, alone)) for i in load.indices)),
-        fold_expr(substitute(condition, alone)),
+        tile.Load(load.buffer, tuple(fold_expr(tile.substitute(i, alone)) for i in load.indices)),
+        fold_expr(tile.substitute(condition, alone)),
         order[-1] is not None,
     )
     if not variables or found.width(0) is None:
@@ -147,8 +131,8 @@ def gathered(nest: Parallel) -> Gathered | str:
     return found
 
 
-_TRUE: Expr = Const(True, BOOL)
+_TRUE: tile.Expr = tile.Const(True, BOOL)
 
 
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Const) and expr.value == 0 and math.copysign(1, expr.value) == 1
+def _is_zero(expr: tile.Expr) -> bool:
+    return isinstance(expr, tile.Const) and expr.value == 0 and math.copysign(1, expr.value) == 1

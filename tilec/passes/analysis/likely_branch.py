@@ -7,75 +7,64 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Stmt,
-    Unary,
-    Var,
-    bodies,
-    integer,
-    substitute,
-    walk,
-)
+from tilec.ir import tile
 from tilec.ir.types import BOOL
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.thresholds import limit
 from tilec.passes.analysis.trip_count import trip_count
 
 
-def in_most_trips(stmt: Stmt, loop: For, kernel: Kernel) -> Stmt:
+def in_most_trips(stmt: tile.Stmt, loop: tile.For, kernel: tile.Kernel) -> tile.Stmt:
     """What of a statement of a loop most trips run: of a branch all, where that is known only at run time."""
-    usual = _usual_branch(stmt, loop, kernel) if isinstance(stmt, If) else None
-    return stmt if usual is None or not isinstance(stmt, If) else replace(stmt, then=usual, orelse=())
+    usual = _usual_branch(stmt, loop, kernel) if isinstance(stmt, tile.If) else None
+    return stmt if usual is None or not isinstance(stmt, tile.If) else replace(stmt, then=usual, orelse=())
 
 
-def _usual_branch(stmt: If, loop: For, kernel: Kernel) -> tuple[Stmt, ...] | None:
-    moving = frozenset({loop.var, *(s.var for s in walk(loop.body) if isinstance(s, Bind))})
+def _usual_branch(stmt: tile.If, loop: tile.For, kernel: tile.Kernel) -> tuple[tile.Stmt, ...] | None:
+    moving = frozenset({loop.var, *(s.var for s in tile.walk(loop.body) if isinstance(s, tile.Bind))})
     if not _has_thresholds_only(stmt.condition, loop.var, moving):
         return None
     blocks = zip(kernel.block_vars, kernel.grid, strict=False)
-    names: dict[Var, Expr] = {var: integer(extent // 2) for var, extent in blocks if isinstance(extent, int)}
+    names: dict[tile.Var, tile.Expr] = {
+        var: tile.integer(extent // 2) for var, extent in blocks if isinstance(extent, int)
+    }
     found = _names_in(kernel.body, loop, names)
-    taken = None if found is None else fold_expr(substitute(stmt.condition, found))
-    return (stmt.then if taken.value else stmt.orelse) if isinstance(taken, Const) else None
+    taken = None if found is None else fold_expr(tile.substitute(stmt.condition, found))
+    return (stmt.then if taken.value else stmt.orelse) if isinstance(taken, tile.Const) else None
 
 
-def _names_in(body: tuple[Stmt, ...], loop: For, names: dict[Var, Expr]) -> dict[Var, Expr] | None:
+def _names_in(
+    body: tuple[tile.Stmt, ...], loop: tile.For, names: dict[tile.Var, tile.Expr]
+) -> dict[tile.Var, tile.Expr] | None:
     """What the variables are in the middle trip of the loop, if it is in this body: those that are known."""
     known = dict(names)
     for stmt in body:
-        if isinstance(stmt, Bind):
-            known[stmt.var] = fold_expr(substitute(stmt.value, known))
+        if isinstance(stmt, tile.Bind):
+            known[stmt.var] = fold_expr(tile.substitute(stmt.value, known))
             continue
-        within = {**known, **_middle(stmt, known)} if isinstance(stmt, For) else known
+        within = {**known, **_middle(stmt, known)} if isinstance(stmt, tile.For) else known
         if stmt is loop:
             return within
-        for inner in bodies(stmt):
+        for inner in tile.bodies(stmt):
             if (found := _names_in(inner, loop, within)) is not None:
                 return found
     return None
 
 
-def _middle(loop: For, names: dict[Var, Expr]) -> dict[Var, Expr]:
-    start, trips = (fold_expr(substitute(e, names)) for e in (loop.start, trip_count(loop)))
-    if isinstance(start, Const) and isinstance(trips, Const) and int(trips.value) > 0:
-        return {loop.var: integer(int(start.value) + int(trips.value) // 2 * loop.step)}
+def _middle(loop: tile.For, names: dict[tile.Var, tile.Expr]) -> dict[tile.Var, tile.Expr]:
+    start, trips = (fold_expr(tile.substitute(e, names)) for e in (loop.start, trip_count(loop)))
+    if isinstance(start, tile.Const) and isinstance(trips, tile.Const) and int(trips.value) > 0:
+        return {loop.var: tile.integer(int(start.value) + int(trips.value) // 2 * loop.step)}
     return {}
 
 
-def _has_thresholds_only(condition: Expr, var: Var, moving: frozenset[Var]) -> bool:
+def _has_thresholds_only(condition: tile.Expr, var: tile.Var, moving: frozenset[tile.Var]) -> bool:
     match condition:
-        case Unary(op="not", a=a):
+        case tile.Unary(op="not", a=a):
             return _has_thresholds_only(a, var, moving)
-        case Binary(op="and" | "or", a=a, b=b, dtype=dtype) if dtype == BOOL:
+        case tile.Binary(op="and" | "or", a=a, b=b, dtype=dtype) if dtype == BOOL:
             return _has_thresholds_only(a, var, moving) and _has_thresholds_only(b, var, moving)
-        case Binary():
+        case tile.Binary():
             return limit(condition, var, moving) is not None
         case _:
             return False

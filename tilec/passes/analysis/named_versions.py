@@ -11,40 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tilec.ir.tile import (
-    THREAD,
-    Bind,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Region,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    While,
-    bodies,
-    children,
-    walk,
-    walk_expr,
-    with_children,
-)
+from tilec.ir import tile
 from tilec.ops.block_scaled import ScaleCopy
 from tilec.passes.analysis.usage import expressions, reads, writes
 
-Versions = Mapping[Buffer, Buffer]
+Versions = Mapping[tile.Buffer, tile.Buffer]
 """The tiles, and what a version of each is."""
 
 _MARK = "%version|"
 
 
-def versioned(kernel: Kernel) -> dict[Buffer, Buffer]:
+def versioned(kernel: tile.Kernel) -> dict[tile.Buffer, tile.Buffer]:
     """The tiles of which every statement names one version."""
-    copies = (s for s in walk(kernel.body) if isinstance(s, ScaleCopy))
+    copies = (s for s in tile.walk(kernel.body) if isinstance(s, ScaleCopy))
     rows = {s.regions[0].buffer for s in copies}  # whose versions are tiles of one dimension
     held = (b for b in kernel.buffers if b.scope in ("shared", "tmem") and len(b.shape) > 2 - (b in rows))
     fit = {b: replace(b, extents=b.shape[1:]) for b in held}
@@ -54,132 +33,138 @@ def versioned(kernel: Kernel) -> dict[Buffer, Buffer]:
     return fit
 
 
-def _leaves(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+def _leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
     """Statements down to operations and nests; of those around, what they read themselves."""
     for stmt in body:
         yield stmt
-        if not isinstance(stmt, Parallel):
-            for inner in bodies(stmt):
+        if not isinstance(stmt, tile.Parallel):
+            for inner in tile.bodies(stmt):
                 yield from _leaves(inner)
 
 
-def _named(stmt: Stmt, buffer: Buffer) -> tuple[Expr, ...] | None:
+def _named(stmt: tile.Stmt, buffer: tile.Buffer) -> tuple[tile.Expr, ...] | None:
     """The index of the version that the statement touches, if any; None where it may touch several."""
-    if isinstance(stmt, TileOp):
+    if isinstance(stmt, tile.TileOp):
         regions = [r for r in stmt.regions if r.buffer == buffer]
-        loads = [e for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load) and e.buffer == buffer]
+        loads = [
+            e for x in expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load) and e.buffer == buffer
+        ]
         if loads or len(regions) > 1 or any(r.extent[0] != 1 for r in regions):
             return None
         return tuple(r.start[0] for r in regions)
-    if not isinstance(stmt, Parallel):
-        loaded = {e.buffer for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load)}
+    if not isinstance(stmt, tile.Parallel):
+        loaded = {e.buffer for x in expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
         return None if buffer in loaded else ()
-    inner = {s.var for s in walk(stmt.body) if isinstance(s, Bind)} | {THREAD, *stmt.vars}
+    inner = {s.var for s in tile.walk(stmt.body) if isinstance(s, tile.Bind)} | {tile.THREAD, *stmt.vars}
     found = tuple(dict.fromkeys(_leading(stmt, buffer)))
-    own = any(e in inner or isinstance(e, Load) for index in found for e in walk_expr(index))
+    own = any(e in inner or isinstance(e, tile.Load) for index in found for e in tile.walk_expr(index))
     return None if len(found) > 1 or own else found
 
 
-def _leading(nest: Parallel, buffer: Buffer) -> Iterator[Expr]:
-    for stmt in walk(nest.body):
-        if isinstance(stmt, Store) and stmt.buffer == buffer:
+def _leading(nest: tile.Parallel, buffer: tile.Buffer) -> Iterator[tile.Expr]:
+    for stmt in tile.walk(nest.body):
+        if isinstance(stmt, tile.Store) and stmt.buffer == buffer:
             yield stmt.indices[0]
         for expr in expressions(stmt):
-            yield from (e.indices[0] for e in walk_expr(expr) if isinstance(e, Load) and e.buffer == buffer)
+            yield from (e.indices[0] for e in tile.walk_expr(expr) if isinstance(e, tile.Load) and e.buffer == buffer)
 
 
 # ---- on the tile behind ----------------------------------------------------------------------------------------------
 
 
-def on_versions(stmt: Stmt, versions: Versions) -> Stmt:
+def on_versions(stmt: tile.Stmt, versions: Versions) -> tile.Stmt:
     """The statement, with what is in it, on the tiles behind."""
     match stmt:
-        case TileOp():
+        case tile.TileOp():
             said = tuple(r.start[0] if r.buffer in versions else None for r in stmt.regions)
             return replace(stmt.with_regions(tuple(_region(r, versions) for r in stmt.regions)), versions=_said(said))
-        case Parallel():
+        case tile.Parallel():
             named = [(b.name, _named(stmt, b)) for b in versions]
-            binds = tuple(Bind(_mark(name), index[0], stmt.span) for name, index in named if index)
+            binds = tuple(tile.Bind(_mark(name), index[0], stmt.span) for name, index in named if index)
             return replace(stmt, body=(*binds, *(_element(s, versions) for s in stmt.body))) if binds else stmt
-        case For() | While():
+        case tile.For() | tile.While():
             return replace(stmt, body=tuple(on_versions(s, versions) for s in stmt.body))
-        case If():
+        case tile.If():
             then, orelse = (tuple(on_versions(s, versions) for s in b) for b in (stmt.then, stmt.orelse))
             return replace(stmt, then=then, orelse=orelse)
         case _:
             return stmt
 
 
-def carried(op: TileOp, made: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def carried(op: tile.TileOp, made: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
     """The statements that are made of an operation, each with the versions that this one names of the tiles that it
     touches too."""
     index = {r.buffer: v for r, v in zip(op.regions, op.versions, strict=False) if v is not None}
     return tuple(_with_versions(stmt, index) for stmt in made) if index else made
 
 
-def _said(versions: tuple[Expr | None, ...]) -> tuple[Expr | None, ...]:
+def _said(versions: tuple[tile.Expr | None, ...]) -> tuple[tile.Expr | None, ...]:
     """As an operation has them: none at all where it names none."""
     return versions if any(index is not None for index in versions) else ()
 
 
-def _with_versions(stmt: Stmt, index: Mapping[Buffer, Expr]) -> Stmt:
+def _with_versions(stmt: tile.Stmt, index: Mapping[tile.Buffer, tile.Expr]) -> tile.Stmt:
     match stmt:
-        case TileOp():
+        case tile.TileOp():
             return replace(stmt, versions=_said(tuple(index.get(r.buffer) for r in stmt.regions)))
-        case Parallel():
+        case tile.Parallel():
             touched = [b for b in dict.fromkeys((*reads(stmt), *writes(stmt))) if b in index]
-            binds = (Bind(_mark(b.name), v, stmt.span) for b in touched for v in (index[b],))
+            binds = (tile.Bind(_mark(b.name), v, stmt.span) for b in touched for v in (index[b],))
             return replace(stmt, body=(*binds, *stmt.body))
-        case For() | While():
+        case tile.For() | tile.While():
             return replace(stmt, body=tuple(_with_versions(s, index) for s in stmt.body))
-        case If():
+        case tile.If():
             then, orelse = (tuple(_with_versions(s, index) for s in b) for b in (stmt.then, stmt.orelse))
             return replace(stmt, then=then, orelse=orelse)
         case _:
             return stmt
 
 
-def _mark(name: str) -> Var:
+def _mark(name: str) -> tile.Var:
     """What stands for the version of a tile in a nest."""
-    return Var(f"{_MARK}{name}|")
+    return tile.Var(f"{_MARK}{name}|")
 
 
-def _region(region: Region, versions: Versions) -> Region:
+def _region(region: tile.Region, versions: Versions) -> tile.Region:
     if region.buffer not in versions:
         return region
-    return Region(versions[region.buffer], region.start[1:], region.extent[1:], region.span)
+    return tile.Region(versions[region.buffer], region.start[1:], region.extent[1:], region.span)
 
 
-def _element(stmt: Stmt, versions: Versions) -> Stmt:
+def _element(stmt: tile.Stmt, versions: Versions) -> tile.Stmt:
     """A statement of a nest."""
 
-    def expr(old: Expr) -> Expr:
-        new = with_children(old, tuple(expr(c) for c in children(old)))
-        return Load(versions[new.buffer], new.indices[1:]) if isinstance(new, Load) and new.buffer in versions else new
+    def expr(old: tile.Expr) -> tile.Expr:
+        new = tile.with_children(old, tuple(expr(c) for c in tile.children(old)))
+        return (
+            tile.Load(versions[new.buffer], new.indices[1:])
+            if isinstance(new, tile.Load) and new.buffer in versions
+            else new
+        )
 
     match stmt:
-        case Store(buffer=buffer):
+        case tile.Store(buffer=buffer):
             indices, value = tuple(map(expr, stmt.indices)), expr(stmt.value)
             if buffer in versions:
                 buffer, indices = versions[buffer], indices[1:]
             return replace(stmt, buffer=buffer, indices=indices, value=value)
-        case Bind(value=value):
+        case tile.Bind(value=value):
             return replace(stmt, value=expr(value))
-        case If():
+        case tile.If():
             then, orelse = (tuple(_element(s, versions) for s in b) for b in (stmt.then, stmt.orelse))
             return replace(stmt, condition=expr(stmt.condition), then=then, orelse=orelse)
         case _:
             return stmt
 
 
-def named_versions(stmt: Stmt) -> tuple[Stmt, dict[str, Expr]]:
+def named_versions(stmt: tile.Stmt) -> tuple[tile.Stmt, dict[str, tile.Expr]]:
     """The statement alone, and the version of each tile that it names."""
     match stmt:
-        case TileOp():
+        case tile.TileOp():
             asked = zip(stmt.regions, stmt.versions, strict=False)
             return stmt, {region.buffer.name: index for region, index in asked if index is not None}
-        case Parallel():
-            named = [s for s in stmt.body if isinstance(s, Bind) and s.var.name.startswith(_MARK)]
+        case tile.Parallel():
+            named = [s for s in stmt.body if isinstance(s, tile.Bind) and s.var.name.startswith(_MARK)]
             body = tuple(s for s in stmt.body if s not in named)
             return replace(stmt, body=body) if named else stmt, {s.var.name.split("|")[1]: s.value for s in named}
         case _:

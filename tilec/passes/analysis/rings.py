@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.ir.tile import Buffer, For, Kernel, Load, Stmt, TileOp, bodies, walk, walk_expr
+from tilec.ir import tile
 from tilec.passes.analysis.fills import filled
 from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead, last_use_of
 from tilec.passes.analysis.scalar_definitions import scheduled
@@ -24,7 +24,7 @@ class RingPlan:
     """Shared tiles that live and die together: statements `producers` fill them, `consumers` are the others that touch
     them; some of these may write, too."""
 
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[tile.Buffer, ...]
     producers: tuple[int, ...]
     consumers: tuple[int, ...]
 
@@ -41,7 +41,7 @@ class Accesses:
         return self.reads | self.writes
 
 
-def accesses(stmt: Stmt) -> Accesses:
+def accesses(stmt: tile.Stmt) -> Accesses:
     """Everything a statement, with all that is nested in it, reads and writes."""
     return Accesses(frozenset(b.name for b in reads(stmt)), frozenset(b.name for b in writes(stmt)))
 
@@ -50,64 +50,66 @@ def accesses(stmt: Stmt) -> Accesses:
 class Body:
     """The scheduled statements of a pipelined loop, what each of them touches, and what is touched outside the loop."""
 
-    statements: tuple[Stmt, ...]
+    statements: tuple[tile.Stmt, ...]
     touched: tuple[Accesses, ...]
     outside: frozenset[str]
 
-    def users(self, tile: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def users(self, buffer: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The statements that touch the tile: those before the first that reads it, and those from there on. A load by
         TMA, which a role of its own may issue, is alone with the tile: the second part begins behind it."""
-        using = tuple(i for i, a in enumerate(self.touched) if tile in a.all)
+        using = tuple(i for i, a in enumerate(self.touched) if buffer in a.all)
         if using and _by_tma(self.statements[using[0]]):
             return using[:1], using[1:]
-        first = next((i for i in using if tile in self.touched[i].reads), len(self.touched))
+        first = next((i for i in using if buffer in self.touched[i].reads), len(self.touched))
         return tuple(i for i in using if i < first), tuple(i for i in using if i >= first)
 
-    def why_not_versioned(self, tile: Buffer) -> str | None:
+    def why_not_versioned(self, buffer: tile.Buffer) -> str | None:
         """Why a tile that the loop writes has one version only, or None."""
-        name = tile.name
+        name = buffer.name
         producers, consumers = self.users(name)
         if name in self.outside:
             return f"{name} is also used outside the loop"
         if not producers:
             return f"{name} is read before it is filled"  # its value comes from the iteration before
         first = self.statements[producers[0]]
-        if tile not in filled(first):
+        if buffer not in filled(first):
             return f"{first.span.place} may leave in {name} what the iteration before left there"
         if not any(name in self.touched[i].reads for i in consumers):
             return f"nothing in the loop reads {name}"
         return None
 
-    def why_not_fed(self, copy: TileOp) -> str | None:
+    def why_not_fed(self, copy: tile.TileOp) -> str | None:
         """Why the tile that a copy fills could not be filled by a role of its own, or None."""
-        tile = copy.regions[1]
-        if not tile.is_whole:
-            return f"it fills a part of {tile.buffer.name}"
-        reason = self.why_not_versioned(tile.buffer)
-        if reason is None and self.statements[self.users(tile.buffer.name)[0][0]] is not copy:
-            return f"another statement of the loop fills {tile.buffer.name} before"
+        buffer = copy.regions[1]
+        if not buffer.is_whole:
+            return f"it fills a part of {buffer.buffer.name}"
+        reason = self.why_not_versioned(buffer.buffer)
+        if reason is None and self.statements[self.users(buffer.buffer.name)[0][0]] is not copy:
+            return f"another statement of the loop fills {buffer.buffer.name} before"
         return reason
 
 
-def body(kernel: Kernel, loop: For, to_be_fed: bool = False) -> Body:
+def body(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) -> Body:
     """`to_be_fed`: as if TMA made all copies from tensors."""
     alone = _alone(loop)
     return replace(alone, outside=touched_outside(kernel, loop) - shared_with(kernel, loop, to_be_fed).keys())
 
 
-def _alone(loop: For) -> Body:
+def _alone(loop: tile.For) -> Body:
     """The loop as if there was nothing else."""
     statements = scheduled(loop)
     return Body(statements, tuple(accesses(s) for s in statements), frozenset())
 
 
-def shared_with(kernel: Kernel, loop: For, to_be_fed: bool = False) -> dict[str, tuple[For, ...]]:
+def shared_with(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
     """The tiles of which other pipelined loops have versions too, with these loops."""
     users = all_sharing(kernel, to_be_fed).items()
-    return {tile: tuple(one for one in of if one is not loop) for tile, of in users if any(one is loop for one in of)}
+    return {
+        buffer: tuple(one for one in of if one is not loop) for buffer, of in users if any(one is loop for one in of)
+    }
 
 
-def all_sharing(kernel: Kernel, to_be_fed: bool = False) -> dict[str, tuple[For, ...]]:
+def all_sharing(kernel: tile.Kernel, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
     """The tiles of which several pipelined loops have versions, with these loops: tiles that each of them overwrites
     before it reads them, and that nothing else touches. What TMA fills in one of them, and counts the bytes of, it
     fills in all."""
@@ -116,34 +118,34 @@ def all_sharing(kernel: Kernel, to_be_fed: bool = False) -> dict[str, tuple[For,
         return {}
     bodies_of = [(loop, _alone(loop)) for loop in loops]
     elsewhere = touched_outside(kernel, *loops)
-    found: dict[str, tuple[For, ...]] = {}
-    for tile in (b for b in kernel.buffers if b.scope == "shared" and b.name not in elsewhere):
-        users = [(loop, inside) for loop, inside in bodies_of if any(tile.name in a.all for a in inside.touched)]
-        if len(users) < 2 or any(inside.why_not_versioned(tile) is not None for _, inside in users):
+    found: dict[str, tuple[tile.For, ...]] = {}
+    for buffer in (b for b in kernel.buffers if b.scope == "shared" and b.name not in elsewhere):
+        users = [(loop, inside) for loop, inside in bodies_of if any(buffer.name in a.all for a in inside.touched)]
+        if len(users) < 2 or any(inside.why_not_versioned(buffer) is not None for _, inside in users):
             continue
-        if len({_is_by_itself(inside, tile, to_be_fed) for _, inside in users}) == 1:
-            found[tile.name] = tuple(loop for loop, _ in users)
+        if len({_is_by_itself(inside, buffer, to_be_fed) for _, inside in users}) == 1:
+            found[buffer.name] = tuple(loop for loop, _ in users)
     return found
 
 
-def _is_by_itself(inside: Body, tile: Buffer, to_be_fed: bool) -> bool:
+def _is_by_itself(inside: Body, buffer: tile.Buffer, to_be_fed: bool) -> bool:
     """Whether TMA fills the tile in this loop."""
-    first = inside.statements[inside.users(tile.name)[0][0]]
-    return _by_tma(first) or (to_be_fed and isinstance(first, TileOp) and is_load(first))
+    first = inside.statements[inside.users(buffer.name)[0][0]]
+    return _by_tma(first) or (to_be_fed and isinstance(first, tile.TileOp) and is_load(first))
 
 
-def versions_asked(loop: For) -> int | None:
+def versions_asked(loop: tile.For) -> int | None:
     """How many versions of each tile a schedule given by hand means; None where there is no such schedule."""
     return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
 
 
-def versions_by_hand(loop: For, plan: RingPlan) -> int:
+def versions_by_hand(loop: tile.For, plan: RingPlan) -> int:
     """How many versions of a ring's tiles a schedule given by hand means; 0 where there is no such schedule. What
     hardware loads may be in flight while the statements of one stage run; what they compute is not."""
     if loop.stage is None:
         return 0
     statements, stages = scheduled(loop), loop.stage
-    loaded = all(isinstance(s, TileOp) and is_load(s) for s in (statements[p] for p in plan.producers))
+    loaded = all(isinstance(s, tile.TileOp) and is_load(s) for s in (statements[p] for p in plan.producers))
     stays = len({stages[i] for i in (*plan.producers, *plan.consumers)}) == 1
     return 1 if stays and not loaded else versions_asked(loop) or 1
 
@@ -151,108 +153,114 @@ def versions_by_hand(loop: For, plan: RingPlan) -> int:
 Group = int | tuple[tuple[int, ...], object]
 
 
-def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
+def rings(kernel: tile.Kernel, loop: tile.For) -> tuple[RingPlan, ...]:
     """The tiles that may have several versions, grouped by who fills and who reads them. Copies from tensors by one
     mechanism fill one ring, each other producer its own; but producers that the loop puts into one group fill one ring,
     and nobody else does. Tiles that several loops have versions of are in one ring in all of these, or in none."""
     inside = body(kernel, loop)
     shared = shared_with(kernel, loop)
     order = [b for b in kernel.buffers if b.name in shared]
-    groups: dict[object, list[tuple[Buffer, tuple[int, ...]]]] = {}
+    groups: dict[object, list[tuple[tile.Buffer, tuple[int, ...]]]] = {}
     for i, stmt in enumerate(inside.statements):
-        for tile in filled(stmt):
-            producers, _ = inside.users(tile.name)
-            if producers[:1] != (i,) or inside.why_not_versioned(tile) is not None:
+        for buffer in filled(stmt):
+            producers, _ = inside.users(buffer.name)
+            if producers[:1] != (i,) or inside.why_not_versioned(buffer) is not None:
                 continue
-            elsewhere = tuple((id(other), _group(other, _alone(other), tile)) for other in shared.get(tile.name, ()))
-            group = _group(loop, inside, tile), elsewhere
-            groups.setdefault(group, []).append((tile, producers))
+            elsewhere = tuple(
+                (id(other), _group(other, _alone(other), buffer)) for other in shared.get(buffer.name, ())
+            )
+            group = _group(loop, inside, buffer), elsewhere
+            groups.setdefault(group, []).append((buffer, producers))
     return tuple(
         RingPlan(
-            tuple(sorted((tile for tile, _ in members), key=lambda tile: order.index(tile) if tile in order else -1)),
+            tuple(
+                sorted(
+                    (buffer for buffer, _ in members), key=lambda buffer: order.index(buffer) if buffer in order else -1
+                )
+            ),
             tuple(dict.fromkeys(i for _, producers in members for i in producers)),
-            tuple(sorted({j for tile, _ in members for j in inside.users(tile.name)[1]})),
+            tuple(sorted({j for buffer, _ in members for j in inside.users(buffer.name)[1]})),
         )
         for members in groups.values()
     )
 
 
-def _group(loop: For, inside: Body, tile: Buffer) -> Group:
+def _group(loop: tile.For, inside: Body, buffer: tile.Buffer) -> Group:
     """The group that the loop puts the tile's producer into; else by whom the tile is read, and how it is filled. What
     is loaded ahead to registers is read for who uses it there: factors of one product are in one ring."""
-    producers, consumers = inside.users(tile.name)
+    producers, consumers = inside.users(buffer.name)
     statements = inside.statements
     asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(statements)
     if asked[producers[0]] >= 0:
         return asked[producers[0]]
     consumers = tuple(last_use_of(statements, i) if is_loaded_ahead(statements[i]) else i for i in consumers)
     first = inside.statements[producers[0]]
-    loaded = isinstance(first, TileOp) and is_load(first) and len(producers) == 1
+    loaded = isinstance(first, tile.TileOp) and is_load(first) and len(producers) == 1
     return consumers, _by_tma(first) if loaded else producers
 
 
-def is_load(op: TileOp) -> bool:
+def is_load(op: tile.TileOp) -> bool:
     """A copy from a tensor to a shared tile."""
     return op.is_load
 
 
-def is_pipelined(loop: For) -> bool:
+def is_pipelined(loop: tile.For) -> bool:
     """`num_stages=0` switches pipelining off. A loop around a pipelined one of which nothing is said is pipelined only
     if it loads tiles itself: else there is nothing to start ahead."""
     if loop.kind != "pipelined" or loop.num_stages == 0:
         return False
     if loop.stage is not None or loop.num_stages is not None:
         return True
-    return any(isinstance(s, TileOp) and is_load(s) for s in loop.body) or not pipelined_loops(loop.body)
+    return any(isinstance(s, tile.TileOp) and is_load(s) for s in loop.body) or not pipelined_loops(loop.body)
 
 
-def pipelined_loops(body: tuple[Stmt, ...]) -> tuple[For, ...]:
+def pipelined_loops(body: tuple[tile.Stmt, ...]) -> tuple[tile.For, ...]:
     """In program order: a loop before those in it."""
-    return tuple(s for s in walk(body) if isinstance(s, For) and is_pipelined(s))
+    return tuple(s for s in tile.walk(body) if isinstance(s, tile.For) and is_pipelined(s))
 
 
-def _by_tma(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and is_load(stmt) and stmt.via == "tma"
+def _by_tma(stmt: tile.Stmt) -> bool:
+    return isinstance(stmt, tile.TileOp) and is_load(stmt) and stmt.via == "tma"
 
 
-def why_not_fed(kernel: Kernel, loop: For, copy: TileOp | None = None) -> str | None:
+def why_not_fed(kernel: tile.Kernel, loop: tile.For, copy: tile.TileOp | None = None) -> str | None:
     """Why this copy of the loop, or some copy of it, could not be left to a producer role, or None."""
     inside = body(kernel, loop, to_be_fed=True)
     for stmt in inside.statements:
-        if isinstance(stmt, TileOp) and is_load(stmt) and (copy is None or copy is stmt):
+        if isinstance(stmt, tile.TileOp) and is_load(stmt) and (copy is None or copy is stmt):
             reason = inside.why_not_fed(stmt)
             if reason is not None:
                 return f"in {stmt.span.place}, {reason}"
     return None
 
 
-def used_outside(kernel: Kernel, loop: For, tile: str) -> Stmt | None:
+def used_outside(kernel: tile.Kernel, loop: tile.For, buffer: str) -> tile.Stmt | None:
     """The first statement outside of the loop that touches the tile: what stands deepest."""
 
-    def found(stmts: tuple[Stmt, ...]) -> Stmt | None:
+    def found(stmts: tuple[tile.Stmt, ...]) -> tile.Stmt | None:
         for stmt in stmts:
-            if stmt is not loop and tile in accesses(stmt).all:
-                return next((s for inner in bodies(stmt) if (s := found(inner)) is not None), stmt)
+            if stmt is not loop and buffer in accesses(stmt).all:
+                return next((s for inner in tile.bodies(stmt) if (s := found(inner)) is not None), stmt)
         return None
 
     return found(kernel.body)
 
 
-def touched_outside(kernel: Kernel, *loops: For) -> frozenset[str]:
+def touched_outside(kernel: tile.Kernel, *loops: tile.For) -> frozenset[str]:
     """Buffers that are used outside the bodies of these loops: by other statements, and in the bounds and conditions of
     the loops and of those that they are in."""
     names: set[str] = set()
     ours = {id(loop) for loop in loops}
 
-    def visit(stmts: tuple[Stmt, ...]) -> None:
+    def visit(stmts: tuple[tile.Stmt, ...]) -> None:
         for stmt in stmts:
-            if not any(id(s) in ours for s in walk((stmt,))):
+            if not any(id(s) in ours for s in tile.walk((stmt,))):
                 names.update(accesses(stmt).all)
                 continue
-            loads = (e for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load))
+            loads = (e for x in expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load))
             names.update(e.buffer.name for e in loads)
             if id(stmt) not in ours:
-                for inner in bodies(stmt):
+                for inner in tile.bodies(stmt):
                     visit(inner)
 
     visit(kernel.body)

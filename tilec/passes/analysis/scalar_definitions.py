@@ -9,49 +9,51 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.ir.tile import Bind, Buffer, For, Stmt, Var, walk, walk_expr
+from tilec.ir import tile
 from tilec.passes.analysis.usage import expressions, reads, writes
 
 
-def replayable(body: tuple[Stmt, ...]) -> tuple[bool, ...]:
+def replayable(body: tuple[tile.Stmt, ...]) -> tuple[bool, ...]:
     """For each statement of a loop body, whether it is a bind that reads nothing the body writes."""
-    written: set[Buffer] = {buffer for stmt in body for buffer in writes(stmt)}
-    return tuple(isinstance(stmt, Bind) and written.isdisjoint(reads(stmt)) for stmt in body)
+    written: set[tile.Buffer] = {buffer for stmt in body for buffer in writes(stmt)}
+    return tuple(isinstance(stmt, tile.Bind) and written.isdisjoint(reads(stmt)) for stmt in body)
 
 
-def scheduled(loop: For) -> tuple[Stmt, ...]:
+def scheduled(loop: tile.For) -> tuple[tile.Stmt, ...]:
     """The statements that a schedule places."""
     return tuple(s for s, again in zip(loop.body, replayable(loop.body), strict=True) if not again)
 
 
-def replayed(loop: For) -> tuple[Bind, ...]:
+def replayed(loop: tile.For) -> tuple[tile.Bind, ...]:
     """The binds that are evaluated anew at each use, in program order."""
     again = replayable(loop.body)
-    return tuple(s for s, r in zip(loop.body, again, strict=True) if r and isinstance(s, Bind))
+    return tuple(s for s, r in zip(loop.body, again, strict=True) if r and isinstance(s, tile.Bind))
 
 
-def scheduled_binds(body: tuple[Stmt, ...]) -> tuple[Bind, ...]:
-    return tuple(s for s, r in zip(body, replayable(body), strict=True) if not r and isinstance(s, Bind))
+def scheduled_binds(body: tuple[tile.Stmt, ...]) -> tuple[tile.Bind, ...]:
+    return tuple(s for s, r in zip(body, replayable(body), strict=True) if not r and isinstance(s, tile.Bind))
 
 
-def variables(body: tuple[Stmt, ...]) -> dict[int, frozenset[Var]]:
+def variables(body: tuple[tile.Stmt, ...]) -> dict[int, frozenset[tile.Var]]:
     """For each statement of a loop body, by its place, the variables whose values it needs: those of the binds that
     are replayed for it among them."""
-    replays: dict[Var, frozenset[Var]] = {}
+    replays: dict[tile.Var, frozenset[tile.Var]] = {}
     needed = {}
     for place, (stmt, again) in enumerate(zip(body, replayable(body), strict=True)):
-        named = {e for s in walk((stmt,)) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Var)}
+        named = {
+            e for s in tile.walk((stmt,)) for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Var)
+        }
         needed[place] = frozenset(named).union(*(replays.get(v, ()) for v in named))
-        if again and isinstance(stmt, Bind):
+        if again and isinstance(stmt, tile.Bind):
             replays[stmt.var] = needed[place]
     return needed
 
 
-def users_of_binds(body: tuple[Stmt, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+def users_of_binds(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Each scheduled bind with the statements that use its value, as places among the scheduled statements."""
     again, needed = replayable(body), variables(body)
     places = [place for place, is_replayed in enumerate(again) if not is_replayed]
     for number, place in enumerate(places):
         bind = body[place]
-        if isinstance(bind, Bind):
+        if isinstance(bind, tile.Bind):
             yield number, tuple(user for user, at in enumerate(places) if bind.var in needed[at])

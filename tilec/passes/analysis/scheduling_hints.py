@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tilec.ir.tile import Buffer, For, Kernel, Stmt, Wishes
+from tilec.ir import tile
 from tilec.ops.copy import Copy
 from tilec.ops.im2col import Im2col
 from tilec.ops.sync import WaitCopies, everything
@@ -19,7 +19,7 @@ from tilec.support.diagnostics import Label, fail
 Entry = TypeVar("Entry")
 
 
-def asynchronous(loop: For) -> Iterator[Label | bool | None]:
+def asynchronous(loop: tile.For) -> Iterator[Label | bool | None]:
     """For each statement of the body: where somebody asks that it be asynchronous, False where it must not be, None
     where nothing is said."""
     flags = iter(loop.wishes.asynchronous if loop.wishes and loop.wishes.asynchronous is not None else ())
@@ -28,7 +28,7 @@ def asynchronous(loop: For) -> Iterator[Label | bool | None]:
         yield Label(loop.wishes.span, "asked for here") if flag and loop.wishes else flag
 
 
-def honoured(part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, ...]:
+def honoured(part: tuple[tile.Stmt, ...], wish: Label | bool | None) -> tuple[tile.Stmt, ...]:
     """A copy made asynchronous, or not, as it is asked for."""
     copy = part[0]
     if wish is None or not isinstance(copy, Copy | Im2col):
@@ -51,13 +51,13 @@ def honoured(part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, .
     return part
 
 
-def data_flow(statements: Sequence[Stmt], number: int) -> tuple[int, ...]:
+def data_flow(statements: Sequence[tile.Stmt], number: int) -> tuple[int, ...]:
     """The statements further up that have written last what statement `number` reads."""
     last = {b.name: i for i in range(number) for b in writes(statements[i])}
     return tuple(sorted({last[b.name] for b in reads(statements[number]) if b.name in last}))
 
 
-def awaited(kernel: Kernel, loop: For) -> Iterator[tuple[WaitCopies, ...]]:
+def awaited(kernel: tile.Kernel, loop: tile.For) -> Iterator[tuple[WaitCopies, ...]]:
     """For each statement of the body, what it has to wait for besides: what those that `sync` lists write and it does
     not read."""
     waits = loop.wishes.sync if loop.wishes is not None else None
@@ -71,13 +71,13 @@ def awaited(kernel: Kernel, loop: For) -> Iterator[tuple[WaitCopies, ...]]:
         yield (WaitCopies(regions, meet=True, span=stmt.span),) if regions else ()
 
 
-def _results(kernel: Kernel, stmt: Stmt) -> Iterator[Buffer]:
+def _results(kernel: tile.Kernel, stmt: tile.Stmt) -> Iterator[tile.Buffer]:
     """What a statement writes; of a loop, what is not for itself alone, which may have versions there."""
-    used = touched_outside(kernel, stmt) if isinstance(stmt, For) else frozenset()
-    return (b for b in writes(stmt) if not isinstance(stmt, For) or b.scope == "global" or b.name in used)
+    used = touched_outside(kernel, stmt) if isinstance(stmt, tile.For) else frozenset()
+    return (b for b in writes(stmt) if not isinstance(stmt, tile.For) or b.scope == "global" or b.name in used)
 
 
-def expanded(loop: For, parts: Sequence[tuple[Stmt, ...]]) -> For:
+def expanded(loop: tile.For, parts: Sequence[tuple[tile.Stmt, ...]]) -> tile.For:
     """The loop in which each statement has become several, which leaves them in its place of a manual schedule."""
     new = replace(loop, body=tuple(s for part in parts for s in part))
     if loop.stage is None or loop.order is None:
@@ -92,7 +92,7 @@ def repeated(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]
     return tuple(entry for entry, count in zip(entries, counts, strict=True) for _ in range(count))
 
 
-def split(wishes: Wishes | None, counts: list[int]) -> Wishes | None:
+def split(wishes: tile.Wishes | None, counts: list[int]) -> tile.Wishes | None:
     """The wishes for a body in which statement i has become counts[i], the last of them in its group. What `sync` says
     is there as statements."""
     if wishes is None:

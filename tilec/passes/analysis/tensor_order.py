@@ -8,26 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilec.ir import tile
 from tilec.ir.affine import affine
-from tilec.ir.tile import (
-    Bind,
-    Buffer,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Region,
-    Stmt,
-    TileOp,
-    Var,
-    While,
-    bodies,
-    substitute,
-    walk,
-    walk_expr,
-)
 from tilec.ops.four_rows import Scatter4
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.records import dataclass
@@ -43,26 +25,28 @@ class _Trips:
     count: int | None = None
 
 
-def ordered_tensors(kernel: Kernel) -> frozenset[str]:
+def ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
     """Tensors whose accesses must keep their order: written in one place and touched in another, or again and again in
     what may be the same place."""
     places: dict[str, int] = {}
     written: set[str] = set()
     scattered: set[str] = set()
-    telling = {name for stmt in walk(kernel.body) if isinstance(stmt, For) for name in stmt.apart or ()}
+    telling = {name for stmt in tile.walk(kernel.body) if isinstance(stmt, tile.For) for name in stmt.apart or ()}
 
-    def visit(body: tuple[Stmt, ...], loops: tuple[_Trips, ...], values: dict[Var, Expr]) -> None:
+    def visit(body: tuple[tile.Stmt, ...], loops: tuple[_Trips, ...], values: dict[tile.Var, tile.Expr]) -> None:
         for stmt in body:
-            if isinstance(stmt, For | If | While):
-                for nested in bodies(stmt):
+            if isinstance(stmt, tile.For | tile.If | tile.While):
+                for nested in tile.bodies(stmt):
                     visit(nested, (*loops, *_told_apart(stmt)), dict(values))
                 continue
-            if isinstance(stmt, Bind):
-                if stmt.var.name not in telling and not any(isinstance(e, Load) for e in walk_expr(stmt.value)):
-                    values[stmt.var] = substitute(stmt.value, values)
+            if isinstance(stmt, tile.Bind):
+                if stmt.var.name not in telling and not any(
+                    isinstance(e, tile.Load) for e in tile.walk_expr(stmt.value)
+                ):
+                    values[stmt.var] = tile.substitute(stmt.value, values)
                 continue
-            touched: tuple[Buffer, ...] = (*reads(stmt), *writes(stmt))
-            is_commuting = isinstance(stmt, TileOp) and stmt.commutes
+            touched: tuple[tile.Buffer, ...] = (*reads(stmt), *writes(stmt))
+            is_commuting = isinstance(stmt, tile.TileOp) and stmt.commutes
             if is_commuting:  # additions to one place may come in any order
                 touched = tuple(dict.fromkeys(touched))
             if isinstance(stmt, Scatter4):  # of rows named twice it says no more either
@@ -79,33 +63,35 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
     return frozenset(
         p.name
         for p in (*kernel.params, *kernel.workspaces)
-        if isinstance(p, Buffer) and p.name in written and places[p.name] > 1
+        if isinstance(p, tile.Buffer) and p.name in written and places[p.name] > 1
     )
 
 
-def _told_apart(stmt: For | If | While) -> tuple[_Trips, ...]:
+def _told_apart(stmt: tile.For | tile.If | tile.While) -> tuple[_Trips, ...]:
     match stmt:
-        case For(apart=tuple(names)):
+        case tile.For(apart=tuple(names)):
             return tuple(map(_Trips, names))
-        case For(var=var, start=Const(value=start), stop=Const(value=stop), step=step):
+        case tile.For(var=var, start=tile.Const(value=start), stop=tile.Const(value=stop), step=step):
             return (_Trips(var.name, step, len(range(int(start), int(stop), step))),)
-        case For(var=var, step=step):
+        case tile.For(var=var, step=step):
             return (_Trips(var.name, step),)
-        case While():
+        case tile.While():
             return (_Trips(""),)
-        case If():
+        case tile.If():
             return ()
 
 
-def _moves(stmt: Stmt, tensor: Buffer, loops: tuple[_Trips, ...], values: Mapping[Var, Expr]) -> bool:
+def _moves(
+    stmt: tile.Stmt, tensor: tile.Buffer, loops: tuple[_Trips, ...], values: Mapping[tile.Var, tile.Expr]
+) -> bool:
     """Whether what the statement writes of the tensor is another place in each trip of these loops."""
-    if not isinstance(stmt, TileOp) or tensor.strides is not None:  # strides may make rows overlap
+    if not isinstance(stmt, tile.TileOp) or tensor.strides is not None:  # strides may make rows overlap
         return False
     regions = [r for r in stmt.regions if r.buffer == tensor]
     return len(regions) == 1 and {t.var for t in loops} <= _distinguished(regions[0], loops, values)
 
 
-def _distinguished(region: Region, loops: tuple[_Trips, ...], values: Mapping[Var, Expr]) -> set[str]:
+def _distinguished(region: tile.Region, loops: tuple[_Trips, ...], values: Mapping[tile.Var, tile.Expr]) -> set[str]:
     """The variables of which no two values give boxes that overlap, whatever the values of the others.
 
     Along one dimension the box starts at a sum of multiples of variables. Taken by the length of their steps, each
@@ -115,10 +101,10 @@ def _distinguished(region: Region, loops: tuple[_Trips, ...], values: Mapping[Va
     for start, extent in zip(region.start, region.extent, strict=True):
         steps: list[tuple[int, int | None, str]] = []
         is_sum = True
-        for atom, coefficient in affine(substitute(start, values)).terms:
-            inside = {e.name for e in walk_expr(atom) if isinstance(e, Var)}
+        for atom, coefficient in affine(tile.substitute(start, values)).terms:
+            inside = {e.name for e in tile.walk_expr(atom) if isinstance(e, tile.Var)}
             moving = [t for t in loops if t.var in inside]
-            if isinstance(atom, Var):
+            if isinstance(atom, tile.Var):
                 steps += ((abs(coefficient) * t.step, t.count, t.var) for t in moving)
             else:
                 is_sum &= not moving

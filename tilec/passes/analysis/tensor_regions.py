@@ -11,27 +11,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.affine import UNKNOWN, Interval, affine, interval
-from tilec.ir.tile import (
-    THREAD,
-    Bind,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    For,
-    Load,
-    Parallel,
-    Region,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    bodies,
-    substitute,
-    walk,
-    walk_expr,
-)
 from tilec.ops import registry
 from tilec.passes.analysis.trip_count import static_trips
 from tilec.passes.analysis.usage import expressions
@@ -44,7 +25,7 @@ class Side:
     `coefficient` times the loop's variable."""
 
     coefficient: int
-    fixed: frozenset[tuple[Expr, int]]
+    fixed: frozenset[tuple[tile.Expr, int]]
     first: float
     last: float
 
@@ -64,30 +45,32 @@ class Touched:
 class Regions:
     """Of the statements of a loop, `body` with all that is nested in it."""
 
-    def __init__(self, loop: For) -> None:
+    def __init__(self, loop: tile.For) -> None:
         self.loop, self.count = loop, static_trips(loop)
-        self.values: dict[Var, Expr] = {}  # of binds that read nothing
-        self.inner: set[Var] = {THREAD}  # the variables that may have several values in an iteration or in two
-        for stmt in walk(loop.body):
+        self.values: dict[tile.Var, tile.Expr] = {}  # of binds that read nothing
+        self.inner: set[tile.Var] = {
+            tile.THREAD
+        }  # the variables that may have several values in an iteration or in two
+        for stmt in tile.walk(loop.body):
             match stmt:
-                case Bind(var=var, value=value):
+                case tile.Bind(var=var, value=value):
                     self.inner.add(var)
-                    if not any(isinstance(e, Load | Call) for e in walk_expr(value)):
-                        self.values[var] = substitute(value, self.values)
-                case For(var=var):
+                    if not any(isinstance(e, tile.Load | tile.Call) for e in tile.walk_expr(value)):
+                        self.values[var] = tile.substitute(value, self.values)
+                case tile.For(var=var):
                     self.inner.add(var)
-                case Parallel(vars=several):
+                case tile.Parallel(vars=several):
                     self.inner.update(several)
-                case Store(previous=Var() as var):
+                case tile.Store(previous=tile.Var() as var):
                     self.inner.add(var)
-        self.ranges: dict[Var, Interval] = {}
+        self.ranges: dict[tile.Var, Interval] = {}
         if self.count:
             start = int(getattr(loop.start, "value", 0))
             self.ranges[loop.var] = (start, start + (self.count - 1) * loop.step)
 
     # ---- what is touched ----
 
-    def of(self, stmt: Stmt) -> Touched:
+    def of(self, stmt: tile.Stmt) -> Touched:
         reads: dict[str, tuple[Box, ...]] = {}
         writes: dict[str, tuple[Box, ...]] = {}
         for found, buffer, box in self.accesses(stmt, self.ranges):
@@ -95,36 +78,36 @@ class Regions:
             into[buffer.name] = (*into.get(buffer.name, ()), box)
         return Touched(reads, writes)
 
-    def accesses(self, stmt: Stmt, ranges: dict[Var, Interval]) -> Iterator[tuple[bool, Buffer, Box]]:
+    def accesses(self, stmt: tile.Stmt, ranges: dict[tile.Var, Interval]) -> Iterator[tuple[bool, tile.Buffer, Box]]:
         """Each access to a tensor, and whether it writes."""
         for expr in expressions(stmt):
-            for part in walk_expr(expr):
-                if isinstance(part, Load) and part.buffer.scope == "global":
+            for part in tile.walk_expr(expr):
+                if isinstance(part, tile.Load) and part.buffer.scope == "global":
                     yield False, part.buffer, self.element(part.buffer, part.indices, ranges)
         match stmt:
-            case TileOp():
+            case tile.TileOp():
                 effects = registry.get(stmt.name).effects(stmt)
                 for is_write, regions in ((False, effects.reads), (True, effects.writes)):
                     for region in (r for r in regions if r.buffer.scope == "global"):
                         yield is_write, region.buffer, self.box(region, ranges) if stmt.touches_boxes else ()
-            case Store(buffer=buffer) if buffer.scope == "global":
+            case tile.Store(buffer=buffer) if buffer.scope == "global":
                 box = () if stmt.atomic is not None else self.element(buffer, stmt.indices, ranges)
                 if stmt.atomic is not None:
                     yield False, buffer, box
                 yield True, buffer, box
-            case Parallel():
+            case tile.Parallel():
                 several = zip(stmt.vars, stmt.extents, strict=True)
                 ranges = {**ranges, **{var: (0, extent - 1) for var, extent in several}}
-            case For(var=var, start=Const(value=start)) if (count := static_trips(stmt)) is not None:
+            case tile.For(var=var, start=tile.Const(value=start)) if (count := static_trips(stmt)) is not None:
                 ranges = {**ranges, var: (int(start), int(start) + max(count - 1, 0) * stmt.step)}
-        for body in bodies(stmt):
+        for body in tile.bodies(stmt):
             for inner in body:
                 yield from self.accesses(inner, ranges)
 
-    def element(self, buffer: Buffer, indices: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Box:
-        return self.box(Region(buffer, tuple(indices), (1,) * len(indices)), ranges)
+    def element(self, buffer: tile.Buffer, indices: Sequence[tile.Expr], ranges: Mapping[tile.Var, Interval]) -> Box:
+        return self.box(tile.Region(buffer, tuple(indices), (1,) * len(indices)), ranges)
 
-    def box(self, region: Region, ranges: Mapping[Var, Interval]) -> Box:
+    def box(self, region: tile.Region, ranges: Mapping[tile.Var, Interval]) -> Box:
         """Where strides are given, rows may overlap, and elements of less than a byte share one."""
         if region.buffer.dtype.bits < 8 or region.buffer.lanes != 1:
             return ()
@@ -134,8 +117,8 @@ class Regions:
         strides = region.buffer.strides
         return sides if strides is None else _in_line(sides, strides)
 
-    def side(self, start: Expr, extent: int, ranges: Mapping[Var, Interval]) -> Side:
-        form = affine(substitute(start, self.values))
+    def side(self, start: tile.Expr, extent: int, ranges: Mapping[tile.Var, Interval]) -> Side:
+        form = affine(tile.substitute(start, self.values))
         coefficient, fixed = 0, []
         first, last = float(form.constant), float(form.constant + extent - 1)
         for atom, factor in form.terms:
@@ -148,11 +131,11 @@ class Regions:
                 first, last = first + min(low, high), last + max(low, high)
         return Side(coefficient, frozenset(fixed), first, last)
 
-    def is_fixed(self, expr: Expr) -> bool:
+    def is_fixed(self, expr: tile.Expr) -> bool:
         """Whether it has one value while the loop runs."""
-        parts = tuple(walk_expr(expr))
-        moving = (part == self.loop.var or part in self.inner for part in parts if isinstance(part, Var))
-        return not any(moving) and not any(isinstance(part, Load | Call) for part in parts)
+        parts = tuple(tile.walk_expr(expr))
+        moving = (part == self.loop.var or part in self.inner for part in parts if isinstance(part, tile.Var))
+        return not any(moving) and not any(isinstance(part, tile.Load | tile.Call) for part in parts)
 
     # ---- how far apart ----
 
@@ -199,7 +182,7 @@ def _in_line(sides: Box, strides: Sequence[object]) -> Box:
     if not all(isinstance(stride, int) and stride > 0 for stride in strides):
         return ()
     coefficient, first, last = 0, 0.0, 0.0
-    fixed: dict[Expr, int] = {}
+    fixed: dict[tile.Expr, int] = {}
     for side, stride in zip(sides, strides, strict=True):
         assert isinstance(stride, int)
         coefficient += side.coefficient * stride

@@ -4,48 +4,48 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.affine import Affine, add, affine
-from tilec.ir.tile import COMPARISONS, Binary, BinaryOp, Expr, Load, Var, integer, walk_expr
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
 
-REFUTES: dict[str, BinaryOp] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
+REFUTES: dict[str, tile.BinaryOp] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 
 
-def threshold(var: Var, factor: int, rest: Affine) -> Expr:
+def threshold(var: tile.Var, factor: int, rest: Affine) -> tile.Expr:
     """factor · var + rest < 0, solved for the variable."""
     if factor == 0:
-        return Binary("lt", _sum(rest, 1, 0), integer(0), BOOL)
-    by = integer(abs(factor))
+        return tile.Binary("lt", _sum(rest, 1, 0), tile.integer(0), BOOL)
+    by = tile.integer(abs(factor))
     # Rounded down: factor · var < −rest  ⇔  var < ⌈−rest / factor⌉;  rest < −factor · var  ⇔  var > ⌊rest / −factor⌋.
     sign, extra = (-1, factor - 1) if factor > 0 else (1, -factor)
-    bound = affine(Binary("floordiv", _sum(rest, sign, extra), by, INT32))
-    return Binary("lt" if factor > 0 else "ge", var, _sum(bound, 1, 0), BOOL)
+    bound = affine(tile.Binary("floordiv", _sum(rest, sign, extra), by, INT32))
+    return tile.Binary("lt" if factor > 0 else "ge", var, _sum(bound, 1, 0), BOOL)
 
 
-def _sum(form: Affine, factor: int, extra: int) -> Expr:
+def _sum(form: Affine, factor: int, extra: int) -> tile.Expr:
     scaled = Affine(tuple((atom, c * factor) for atom, c in form.terms), 0)
-    return fold_expr(add(scaled.symbolic(), integer(form.constant * factor + extra)))
+    return fold_expr(add(scaled.symbolic(), tile.integer(form.constant * factor + extra)))
 
 
-def below_zero(op: str, a: Expr, b: Expr) -> Affine:
+def below_zero(op: str, a: tile.Expr, b: tile.Expr) -> Affine:
     """The sum that is below 0 where the comparison holds."""
     left, right = (a, b) if op in ("lt", "le") else (b, a)
-    form = affine(Binary("sub", left, right, INT32))
+    form = affine(tile.Binary("sub", left, right, INT32))
     return form if op in ("lt", "gt") else replace(form, constant=form.constant - 1)
 
 
-def limit(comparison: Binary, var: Var, moving: frozenset[Var]) -> Binary | None:
+def limit(comparison: tile.Binary, var: tile.Var, moving: frozenset[tile.Var]) -> tile.Binary | None:
     """A comparison that changes its value once as the loop goes on, as `var < …` or `var >= …`. `moving` are variables
     that other statements of the loop set."""
-    if comparison.op not in COMPARISONS[:4] or comparison.a.dtype != INT32:
+    if comparison.op not in tile.COMPARISONS[:4] or comparison.a.dtype != INT32:
         return None
     form = below_zero(comparison.op, comparison.a, comparison.b)
     factor = dict(form.terms).get(var, 0)
     rest = Affine(tuple((atom, c) for atom, c in form.terms if atom != var), form.constant)
-    parts = [part for atom, _ in rest.terms for part in walk_expr(atom)]
-    if factor == 0 or any(part in moving or isinstance(part, Load) for part in parts):
+    parts = [part for atom, _ in rest.terms for part in tile.walk_expr(atom)]
+    if factor == 0 or any(part in moving or isinstance(part, tile.Load) for part in parts):
         return None
     solved = threshold(var, factor, rest)
-    assert isinstance(solved, Binary)
+    assert isinstance(solved, tile.Binary)
     return solved

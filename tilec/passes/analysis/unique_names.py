@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tilec.ir.tile import THREAD, Bind, For, If, Kernel, Parallel, Stmt, Store, Var, While
+from tilec.ir import tile
 from tilec.passes.analysis.substitution import substitute_stmt
 
 
@@ -27,7 +27,7 @@ class UniqueNames:
         return candidate
 
 
-def with_unique_names(kernel: Kernel) -> Kernel:
+def with_unique_names(kernel: tile.Kernel) -> tile.Kernel:
     """The kernel, each of whose variables has a name of its own, so that a pass may write a statement in two places
     and need not look for names: in the order of the text, what comes first keeps its name. The kernel itself where
     nothing is declared twice."""
@@ -36,15 +36,15 @@ def with_unique_names(kernel: Kernel) -> Kernel:
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def _body(body: tuple[Stmt, ...], names: UniqueNames, renamed: dict[str, str]) -> tuple[Stmt, ...]:
+def _body(body: tuple[tile.Stmt, ...], names: UniqueNames, renamed: dict[str, str]) -> tuple[tile.Stmt, ...]:
     """A list of statements, itself where nothing in it is renamed. What is goes into `renamed`."""
     made = list(body)
     for at in range(len(made)):
         stmt = made[at] = _stmt(made[at], names, renamed)
         match stmt:  # what stands behind it sees the variable; its own value does not
-            case Bind(var=declared) if (own := _own(declared, names, renamed)) != declared:
+            case tile.Bind(var=declared) if (own := _own(declared, names, renamed)) != declared:
                 made[at] = replace(stmt, var=own)
-            case Store(previous=Var() as declared) if (own := _own(declared, names, renamed)) != declared:
+            case tile.Store(previous=tile.Var() as declared) if (own := _own(declared, names, renamed)) != declared:
                 made[at] = replace(stmt, previous=own)
             case _:
                 continue
@@ -52,15 +52,15 @@ def _body(body: tuple[Stmt, ...], names: UniqueNames, renamed: dict[str, str]) -
     return body if all(new is old for new, old in zip(made, body, strict=True)) else tuple(made)
 
 
-def _stmt(stmt: Stmt, names: UniqueNames, renamed: dict[str, str]) -> Stmt:
+def _stmt(stmt: tile.Stmt, names: UniqueNames, renamed: dict[str, str]) -> tile.Stmt:
     """A statement, with what is declared in it."""
     match stmt:
-        case Parallel():
-            own = {var: var if var == THREAD else _own(var, names, renamed) for var in stmt.vars}
+        case tile.Parallel():
+            own = {var: var if var == tile.THREAD else _own(var, names, renamed) for var in stmt.vars}
             body = _body(_within(stmt.body, own), names, renamed)
             new = tuple(own.values())
             return stmt if body is stmt.body and new == stmt.vars else replace(stmt, vars=new, body=body)
-        case For():
+        case tile.For():
             own = {stmt.var: _own(stmt.var, names, renamed)}
             inside: dict[str, str] = {}
             body = _body(_within(stmt.body, own), names, inside)
@@ -68,17 +68,17 @@ def _stmt(stmt: Stmt, names: UniqueNames, renamed: dict[str, str]) -> Stmt:
             apart = stmt.apart and tuple(inside.get(name, name) for name in stmt.apart)
             is_same = body is stmt.body and own[stmt.var] == stmt.var
             return stmt if is_same else replace(stmt, var=own[stmt.var], body=body, apart=apart)
-        case While():
+        case tile.While():
             body = _body(stmt.body, names, renamed)
             return stmt if body is stmt.body else replace(stmt, body=body)
-        case If():
+        case tile.If():
             then, orelse = _body(stmt.then, names, renamed), _body(stmt.orelse, names, renamed)
             return stmt if then is stmt.then and orelse is stmt.orelse else replace(stmt, then=then, orelse=orelse)
         case _:
             return stmt
 
 
-def _own(var: Var, names: UniqueNames, renamed: dict[str, str]) -> Var:
+def _own(var: tile.Var, names: UniqueNames, renamed: dict[str, str]) -> tile.Var:
     """What a variable that is declared here is called."""
     name = names.take(var.name)
     if name == var.name:
@@ -87,7 +87,7 @@ def _own(var: Var, names: UniqueNames, renamed: dict[str, str]) -> Var:
     return replace(var, name=name)
 
 
-def _within(body: tuple[Stmt, ...], own: Mapping[Var, Var]) -> tuple[Stmt, ...]:
+def _within(body: tuple[tile.Stmt, ...], own: Mapping[tile.Var, tile.Var]) -> tuple[tile.Stmt, ...]:
     """What variables of these names are visible in; another body wherever one has a new name."""
     moved = {old: new for old, new in own.items() if old != new}
     return tuple(substitute_stmt(s, dict(moved)) for s in body) if moved else body

@@ -5,32 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, assert_never
 
-from tilec.ir.tile import (
-    PRINTED,
-    Bind,
-    Break,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Print,
-    Region,
-    Stmt,
-    Store,
-    TileOp,
-    While,
-    bodies,
-    walk_expr,
-)
+from tilec.ir import tile
 from tilec.ops import registry
 
 Direction = Literal["in", "out", "inout"]
 
 
-def usage(kernel: Kernel) -> dict[str, Direction]:
+def usage(kernel: tile.Kernel) -> dict[str, Direction]:
     """For each tensor parameter in order: `in` is never written, `out` is never read. An unused tensor is `in`."""
     body = kernel.body
     read = {b.name for stmt in body for b in reads(stmt)}
@@ -38,81 +19,81 @@ def usage(kernel: Kernel) -> dict[str, Direction]:
     return {
         p.name: "in" if p.name not in written else "inout" if p.name in read else "out"
         for p in kernel.params
-        if isinstance(p, Buffer)
+        if isinstance(p, tile.Buffer)
     }
 
 
-def reads(stmt: Stmt) -> tuple[Buffer, ...]:
+def reads(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
     """Every buffer that the statement, or one inside it, may read; each once, in program order."""
     return tuple(dict.fromkeys(_reads(stmt)))
 
 
-def writes(stmt: Stmt) -> tuple[Buffer, ...]:
+def writes(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
     """Every buffer that the statement, or one inside it, may write; each once, in program order."""
     return tuple(dict.fromkeys(_writes(stmt)))
 
 
-def never_read(kernel: Kernel) -> frozenset[str]:
+def never_read(kernel: tile.Kernel) -> frozenset[str]:
     """The tiles of which nobody cares what is in them: the order in which they are written does not matter."""
     read = {buffer for stmt in kernel.body for buffer in reads(stmt)}
     return frozenset(b.name for b in kernel.buffers if b.scope in ("shared", "fragment") and b not in read)
 
 
-def expressions(stmt: Stmt) -> Iterator[Expr]:
+def expressions(stmt: tile.Stmt) -> Iterator[tile.Expr]:
     """The expressions of the statement itself, without those of statements inside it."""
     match stmt:
-        case TileOp(regions=regions):
+        case tile.TileOp(regions=regions):
             for region in regions:
                 yield from region.start
             yield from stmt.expressions
-        case Store(indices=indices, value=value):
+        case tile.Store(indices=indices, value=value):
             yield from indices
             yield value
-        case Print(values=values):
+        case tile.Print(values=values):
             yield from values
-        case Bind(value=value):
+        case tile.Bind(value=value):
             yield value
-        case For(start=start, stop=stop):
+        case tile.For(start=start, stop=stop):
             yield start
             yield stop
-        case If(condition=condition) | While(condition=condition):
+        case tile.If(condition=condition) | tile.While(condition=condition):
             yield condition
-        case Parallel() | Break():
+        case tile.Parallel() | tile.Break():
             return
         case _:
             assert_never(stmt)
 
 
-def _loads(stmt: Stmt) -> Iterator[Buffer]:
+def _loads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
     for expr in expressions(stmt):
-        for part in walk_expr(expr):
-            if isinstance(part, Load):
+        for part in tile.walk_expr(expr):
+            if isinstance(part, tile.Load):
                 yield part.buffer
 
 
-def _reads(stmt: Stmt) -> Iterator[Buffer]:
-    if isinstance(stmt, TileOp):
+def _reads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
+    if isinstance(stmt, tile.TileOp):
         yield from _buffers(registry.get(stmt.name).effects(stmt).reads)
-    elif isinstance(stmt, Store) and stmt.atomic is not None:
+    elif isinstance(stmt, tile.Store) and stmt.atomic is not None:
         yield stmt.buffer
     yield from _loads(stmt)
-    for body in bodies(stmt):
+    for body in tile.bodies(stmt):
         for nested in body:
             yield from _reads(nested)
 
 
-def _writes(stmt: Stmt) -> Iterator[Buffer]:
-    if isinstance(stmt, TileOp):
+def _writes(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
+    if isinstance(stmt, tile.TileOp):
         yield from _buffers(registry.get(stmt.name).effects(stmt).writes)
-    elif isinstance(stmt, Store):
+    elif isinstance(stmt, tile.Store):
         yield stmt.buffer
-    elif isinstance(stmt, Print):
-        yield PRINTED
-    for body in bodies(stmt):
+    elif isinstance(stmt, tile.Print):
+        yield tile.PRINTED
+    for body in tile.bodies(stmt):
         for nested in body:
             yield from _writes(nested)
 
 
-def _buffers(regions: tuple[Region, ...]) -> Iterator[Buffer]:
+def _buffers(regions: tuple[tile.Region, ...]) -> Iterator[tile.Buffer]:
     for region in regions:
         yield region.buffer

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from tilec.ir.tile import Buffer, For, TileOp, walk
+from tilec.ir import tile
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
 from tilec.passes.analysis.rings import is_load
@@ -88,7 +88,7 @@ def by_stages(laid: Laid, target: Target, *, must_fit: bool = True) -> tuple[Roo
     visits = {(id(loop), trips): (loop, trips) for block in blocks for loop, trips, _ in block.loops}
     loading = min(sms, max(x * y * z, 1)) if is_known else sms
     nests = {key: nest(walk, *visit, 1, loading) for key, visit in visits.items()}
-    tensors = [p for p in kernel.params if isinstance(p, Buffer) and not p.is_dynamic]
+    tensors = [p for p in kernel.params if isinstance(p, tile.Buffer) and not p.is_dynamic]
     moved = sum(tensor_bytes(tensor) for tensor in tensors) if is_known else 0
 
     def cycles(stages: int, block: Block, neighbours: int) -> int:
@@ -110,14 +110,14 @@ def registers_of(laid: Laid, target: Target) -> int:
     fragments = [b for b in laid.kernel.buffers if b.scope == "fragment"]
     if laid.parts:  # each has the fragments of its role
         return sum(b.bytes for b in fragments) // 4 // laid.kernel.threads + OTHER_REGISTERS
-    statements = [s for s in walk(laid.kernel.body) if isinstance(s, TileOp)]
+    statements = [s for s in tile.walk(laid.kernel.body) if isinstance(s, tile.TileOp)]
     held = sum(-(-laid.fragments[b.name].register_count * b.dtype.bits // 32) for b in fragments)
     ahead = REGISTERS_AHEAD if any(map(is_loaded_ahead, statements)) else 0
     read = max((step_registers(s, laid, target) for s in statements), default=0)
     return held + 2 * read + OTHER_REGISTERS + ahead
 
 
-def step_registers(product: TileOp, laid: Laid, target: Target) -> int:
+def step_registers(product: tile.TileOp, laid: Laid, target: Target) -> int:
     """Registers of a thread for what one step of a product by mma.sync reads from shared memory."""
     found = demands(product, laid)
     if not isinstance(product, Gemm) or product_steps(product, found, target) is None:
@@ -127,7 +127,7 @@ def step_registers(product: TileOp, laid: Laid, target: Target) -> int:
 
 
 def _rooms(
-    laid: Laid, loops: tuple[For, ...], registers: int, threads: int, target: Target
+    laid: Laid, loops: tuple[tile.For, ...], registers: int, threads: int, target: Target
 ) -> Iterator[tuple[int, int]]:
     """The numbers of stages with which a block fits a multiprocessor, and how many blocks do."""
     most_registers, most_bytes = target.limit("registers_per_thread"), target.limit("smem_bytes_per_cta")
@@ -150,18 +150,18 @@ def _rooms(
     return rooms()
 
 
-def _most(loop: For) -> int:
+def _most(loop: tile.For) -> int:
     """The stages that a loop may have."""
     return STAGES if loop.num_stages is None else max(loop.num_stages, 1)
 
 
-def _staged(one: Nest, loop: For, stages: int, neighbours: int) -> int:
+def _staged(one: Nest, loop: tile.For, stages: int, neighbours: int) -> int:
     outer, *inner = one.levels
     levels = (replace(outer, stages=min(stages, _most(loop))), *inner)
     return nest_cycles(replace(one, levels=levels), neighbours)
 
 
-def _loaded(loop: For) -> set[str]:
+def _loaded(loop: tile.For) -> set[str]:
     """The tiles that a trip loads."""
-    loads = (s for s in scheduled(loop) if isinstance(s, TileOp) and is_load(s))
+    loads = (s for s in scheduled(loop) if isinstance(s, tile.TileOp) and is_load(s))
     return {region.buffer.name for load in loads for region in load.regions[1:2]}

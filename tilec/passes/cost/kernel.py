@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
+from tilec.ir import tile
 from tilec.ir.multicast import number
 from tilec.ir.placement import NotArithmetic, evaluated
-from tilec.ir.tile import Bind, Buffer, Expr, For, If, Stmt, TileOp, Var, While, integer, substitute, walk, walk_expr
 from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.fragment_prefetch import is_between, is_loaded_ahead
@@ -29,7 +29,7 @@ MOST_BLOCKS = 1024
 """Of a grid, that are looked at: its blocks at equal distances, so that those of a causal kernel count alike."""
 COMPUTE_SLOTS = ("tc_and_mma", "alu_or_fmaheavy", "dual_alu", "xu")
 """What computes; the other slots bring it what it needs."""
-_NOBODY = Var("nobody", INT32)
+_NOBODY = tile.Var("nobody", INT32)
 _LOADS = ("tma.load", "cp.async", "ld.global")
 _PATH = ("tp_gnic_rd",)
 
@@ -40,17 +40,17 @@ class Block:
     cycles of all else, the bytes that it asks L2 for, and for how many cycles it holds each slot, divided by the slot's
     width."""
 
-    visits: dict[tuple[int, int], tuple[For, int, int]] = field(default_factory=dict)
+    visits: dict[tuple[int, int], tuple[tile.For, int, int]] = field(default_factory=dict)
     around: int = 0
     loaded: int = 0
     held: dict[str, int] = field(default_factory=dict)
 
     @property
-    def loops(self) -> list[tuple[For, int, int]]:
+    def loops(self) -> list[tuple[tile.For, int, int]]:
         """The pipelined loops, their trips, and how often each runs that often."""
         return list(self.visits.values())
 
-    def visit(self, loop: For, trips: int, times: int = 1) -> None:
+    def visit(self, loop: tile.For, trips: int, times: int = 1) -> None:
         _, _, before = self.visits.get((id(loop), trips), (loop, trips, 0))
         self.visits[id(loop), trips] = loop, trips, before + times
 
@@ -79,11 +79,11 @@ class Walk:
     """A block's way through a kernel. Of the loops in `whole` it counts the trips, and looks at one. What any other one
     does is found once for the values that decide it, so that loops in loops take no longer than they are long."""
 
-    def __init__(self, laid: Laid, target: Target, whole: Iterable[For]) -> None:
+    def __init__(self, laid: Laid, target: Target, whole: Iterable[tile.For]) -> None:
         self.laid, self.target = laid, target
         self.whole = {id(loop) for loop in whole}
         self.prices: dict[int, Price] = {}
-        self.deciding: dict[int, frozenset[Var]] = {}
+        self.deciding: dict[int, frozenset[tile.Var]] = {}
         self.outcomes: dict[object, Block] = {}
 
     def block(self, place: Sequence[int]) -> Block:
@@ -98,30 +98,30 @@ class Walk:
         self.body(kernel.body, dict(zip(kernel.block_vars, place, strict=False)), found)
         return found
 
-    def body(self, body: Sequence[Stmt], values: dict[Var, int], found: Block) -> None:
+    def body(self, body: Sequence[tile.Stmt], values: dict[tile.Var, int], found: Block) -> None:
         for stmt in body:
             match stmt:
-                case Bind(var=var, value=value):
+                case tile.Bind(var=var, value=value):
                     if (known := _value(value, values)) is not None:
                         values[var] = known
-                case For() if id(stmt) in self.whole:
+                case tile.For() if id(stmt) in self.whole:
                     trips = len(_range(stmt, values))
                     found.visit(stmt, trips)
                     for inner in stmt.body:
                         self.count(self.price(inner, stmt), trips, found)
-                case For():
+                case tile.For():
                     found.add(self.loop(stmt, values), 1)
-                case If(condition=condition, then=then, orelse=orelse):
+                case tile.If(condition=condition, then=then, orelse=orelse):
                     is_true = _value(condition, values)
                     self.body(then if is_true is None or is_true else orelse, dict(values), found)
-                case While(body=inside):
+                case tile.While(body=inside):
                     self.body(inside, dict(values), found)
                 case _:
                     price = self.price(stmt)
                     found.around += price.cycles
                     self.count(price, 1, found)
 
-    def loop(self, loop: For, values: Mapping[Var, int]) -> Block:
+    def loop(self, loop: tile.For, values: Mapping[tile.Var, int]) -> Block:
         """What a loop does that is not in `whole`."""
         deciding = self.decided_by(loop)
         known = id(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
@@ -134,21 +134,21 @@ class Walk:
             self.outcomes[known].add(found, 1 if loop.var in deciding else len(trips))
         return self.outcomes[known]
 
-    def decided_by(self, loop: For) -> frozenset[Var]:
+    def decided_by(self, loop: tile.For) -> frozenset[tile.Var]:
         """The variables on which it depends how often what is in it runs."""
         if id(loop) not in self.deciding:
-            deciding: list[Expr] = []
-            for stmt in walk((loop,)):
+            deciding: list[tile.Expr] = []
+            for stmt in tile.walk((loop,)):
                 match stmt:
-                    case For(start=start, stop=stop):
+                    case tile.For(start=start, stop=stop):
                         deciding += (start, stop)
-                    case If(condition=condition):
+                    case tile.If(condition=condition):
                         deciding.append(condition)
-                    case Bind(value=value):
+                    case tile.Bind(value=value):
                         deciding.append(value)
                     case _:
                         pass
-            found = frozenset(e for expr in deciding for e in walk_expr(expr) if isinstance(e, Var))
+            found = frozenset(e for expr in deciding for e in tile.walk_expr(expr) if isinstance(e, tile.Var))
             self.deciding[id(loop)] = found
         return self.deciding[id(loop)]
 
@@ -157,14 +157,14 @@ class Walk:
         for slot, cycles in price.held.items():
             found.held[slot] = found.held.get(slot, 0) + times * cycles
 
-    def price(self, stmt: Stmt, loop: For | None = None) -> Price:
+    def price(self, stmt: tile.Stmt, loop: tile.For | None = None) -> Price:
         """In a pipelined loop what it is in most trips."""
         if id(stmt) not in self.prices:
             usual = stmt if loop is None else in_most_trips(stmt, loop, self.laid.kernel)
             self.prices[id(stmt)] = self._priced(usual)
         return self.prices[id(stmt)]
 
-    def _priced(self, stmt: Stmt) -> Price:
+    def _priced(self, stmt: tile.Stmt) -> Price:
         cycles = issue = loaded = after = 0
         begun = is_asynchronous(stmt)
         total: dict[str, int] = {}
@@ -182,21 +182,23 @@ class Walk:
         issue = issue if begun or not total else max(total.values())
         return Price(cycles + after, issue, loaded // self.mates(stmt), total)
 
-    def mates(self, stmt: Stmt) -> int:
+    def mates(self, stmt: tile.Stmt) -> int:
         """How many blocks load it together: each asks L2 for its share."""
         axes = stmt.multicast if isinstance(stmt, Copy) else ""
         return number(self.laid.kernel.cluster.extents, axes)
 
 
-def _value(expr: Expr, values: Mapping[Var, int]) -> int | None:
+def _value(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | None:
     """Where it follows from the block and the loops around; None where only the data say it."""
     try:
-        return int(evaluated(substitute(expr, {var: integer(at) for var, at in values.items()}), (1,), (_NOBODY,))[0])
+        return int(
+            evaluated(tile.substitute(expr, {var: tile.integer(at) for var, at in values.items()}), (1,), (_NOBODY,))[0]
+        )
     except NotArithmetic:
         return None
 
 
-def _range(loop: For, values: Mapping[Var, int]) -> range:
+def _range(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
     """Its trips; one where only the data say how many there are."""
     start, stop = _value(loop.start, values), _value(loop.stop, values)
     return range(1) if start is None or stop is None else range(start, stop, loop.step)
@@ -236,17 +238,17 @@ class Nest:
     own: int
 
 
-def innermost(laid: Laid) -> tuple[For, ...]:
+def innermost(laid: Laid) -> tuple[tile.For, ...]:
     """The pipelined loops with no other one in them."""
     return tuple(loop for loop in loops_to_schedule(laid) if not pipelined_loops(loop.body))
 
 
-def nest(walk: Walk, loop: For, trips: int, stages: int, sms: int) -> Nest:
+def nest(walk: Walk, loop: tile.For, trips: int, stages: int, sms: int) -> Nest:
     """A pipelined loop whose tiles have so many versions, on a machine where so many SMs load at once: from global to
     shared memory and, where products read their operands from there by ldmatrix, from shared memory to registers."""
     target = walk.target
     statements = scheduled(loop)
-    loads = [s for s in statements if isinstance(s, TileOp) and is_load(s)]
+    loads = [s for s in statements if isinstance(s, tile.TileOp) and is_load(s)]
     uses = [s for s in statements if s not in loads]
     latency = transfer = issue = 0
     for load in loads:
@@ -280,14 +282,14 @@ def nest_cycles(one: Nest, neighbours: int) -> int:
     return pipeline_times(one.levels, one.use, neighbours, one.own)[0].cycles
 
 
-def _registers(walk: Walk, uses: Sequence[Stmt]) -> tuple[Level, int] | None:
+def _registers(walk: Walk, uses: Sequence[tile.Stmt]) -> tuple[Level, int] | None:
     """The level of fragments, and the cycles that a step of the product takes: where a loop is one product that reads
     its operands from shared memory by ldmatrix, 32 bytes of each row at a time, a step ahead; or the steps of one, with
     loads of fragments some steps ahead, or, where they are a loop as the kernel has it, in the step itself."""
     parts = max(walk.laid.kernel.threads // 128, 1)
-    if len(uses) == 1 and isinstance(loop := uses[0], For):
+    if len(uses) == 1 and isinstance(loop := uses[0], tile.For):
         return _written_steps(walk, loop, parts)
-    loads = [(at, s) for at, s in enumerate(uses) if isinstance(s, TileOp) and is_loaded_ahead(s)]
+    loads = [(at, s) for at, s in enumerate(uses) if isinstance(s, tile.TileOp) and is_loaded_ahead(s)]
     if not loads and len(uses) == 1:
         steps = product_steps(uses[0], demands(uses[0], walk.laid), walk.target)
         if steps is None:
@@ -307,7 +309,7 @@ def _registers(walk: Walk, uses: Sequence[Stmt]) -> tuple[Level, int] | None:
     return level, -(-computing // count)
 
 
-def _written_steps(walk: Walk, loop: For, parts: int) -> tuple[Level, int] | None:
+def _written_steps(walk: Walk, loop: tile.For, parts: int) -> tuple[Level, int] | None:
     """The same, of a loop in which ldmatrix loads fragments that mma.sync multiplies."""
     prices = [(d, walk.target.price(d.kind, **dict(d.parameters))) for d in demands(loop, walk.laid)]
     if {d.kind for d, _ in prices} != {"ldmatrix", "mma.sync"} or len({d.times for d, _ in prices}) != 1:
@@ -340,5 +342,5 @@ def residence(target: Target) -> Residence:
     )
 
 
-def tensor_bytes(buffer: Buffer) -> int:
+def tensor_bytes(buffer: tile.Buffer) -> int:
     return math.prod(int(extent) for extent in buffer.shape) * buffer.dtype.bits // 8

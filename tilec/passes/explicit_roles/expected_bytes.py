@@ -11,16 +11,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tilec.ir.tile import Buffer, Expr, For, If, Load, Stmt, TileOp, While, walk
+from tilec.ir import tile
 from tilec.ops.barriers import ExpectTx
 from tilec.support.diagnostics import fail
 from tilec.target.table import Target
 
-Filled = Mapping[Expr, tuple[Buffer, ...]]
+Filled = Mapping[tile.Expr, tuple[tile.Buffer, ...]]
 """By the barrier that is signalled, the tiles that TMA fills."""
 
 
-def with_announced(roles: Sequence[tuple[Stmt, ...]], target: Target) -> list[tuple[Stmt, ...]]:
+def with_announced(roles: Sequence[tuple[tile.Stmt, ...]], target: Target) -> list[tuple[tile.Stmt, ...]]:
     """The statements of the roles, whose copies have their mechanisms. Errors: `unsupported-operand`."""
     filled = [_filled(body) for body in roles]
     found = []
@@ -30,36 +30,38 @@ def with_announced(roles: Sequence[tuple[Stmt, ...]], target: Target) -> list[tu
     return found
 
 
-def _filled(body: tuple[Stmt, ...]) -> Filled:
-    found: dict[Expr, tuple[Buffer, ...]] = {}
-    for op in walk(body):
-        if isinstance(op, TileOp) and op.signals_barrier:
+def _filled(body: tuple[tile.Stmt, ...]) -> Filled:
+    found: dict[tile.Expr, tuple[tile.Buffer, ...]] = {}
+    for op in tile.walk(body):
+        if isinstance(op, tile.TileOp) and op.signals_barrier:
             element = _element(op)
             found[element] = (*found.get(element, ()), op.regions[-1].buffer)
     return found
 
 
-def _element(op: TileOp) -> Load:
+def _element(op: tile.TileOp) -> tile.Load:
     element = op.barrier
-    assert isinstance(element, Load)
+    assert isinstance(element, tile.Load)
     return element
 
 
-def _announced(body: tuple[Stmt, ...], mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[Stmt]:
+def _announced(
+    body: tuple[tile.Stmt, ...], mine: Filled, others: Sequence[Filled], target: Target
+) -> Iterator[tile.Stmt]:
     for stmt in body:
         match stmt:
             case ExpectTx():
                 yield from _announcement(stmt, mine, others, target)
-            case For() | While():
+            case tile.For() | tile.While():
                 yield replace(stmt, body=tuple(_announced(stmt.body, mine, others, target)))
-            case If():
+            case tile.If():
                 then, orelse = (tuple(_announced(b, mine, others, target)) for b in (stmt.then, stmt.orelse))
                 yield replace(stmt, then=then, orelse=orelse)
             case _:
                 yield stmt
 
 
-def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[TileOp]:
+def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[tile.TileOp]:
     """Of a stage what this role has TMA copy into it, and what the others do into theirs of that pipeline."""
     element = _element(op)
     match op.of_stage:
@@ -76,7 +78,7 @@ def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: 
             yield op
         case "payload":
             elsewhere = [tiles for f in others for e, tiles in f.items() if _is_of(e, element)]
-            tiles = dict.fromkeys(tile for filled in (mine.get(element, ()), *elsewhere) for tile in filled)
+            tiles = dict.fromkeys(buffer for filled in (mine.get(element, ()), *elsewhere) for buffer in filled)
             if tiles:
                 yield replace(op, bytes=sum(math.prod(t.shape) * t.dtype.bits // 8 for t in tiles))
         case _:
@@ -84,5 +86,5 @@ def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: 
                 yield op
 
 
-def _is_of(element: Expr, other: Load) -> bool:
-    return isinstance(element, Load) and element.buffer == other.buffer
+def _is_of(element: tile.Expr, other: tile.Load) -> bool:
+    return isinstance(element, tile.Load) and element.buffer == other.buffer

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from tilec.ir.tile import Bind, Break, For, If, Kernel, Parallel, Stmt, Store, TileOp, Var, While, walk
+from tilec.ir import tile
 from tilec.ir.types import INT32
 from tilec.ops.barriers import AwaitBarrier
 from tilec.passes.analysis.control_slice import is_variable
@@ -37,13 +37,13 @@ class _Count:
     role: str
     side: str
     stages: tuple[int, ...]
-    sizes: frozenset[Var]
+    sizes: frozenset[tile.Var]
     span: Span
 
 
-def check_counts(kernel: Kernel, roles: Sequence[Role]) -> None:
+def check_counts(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
     """Errors: `unbalanced-acquires`."""
-    scalars = [param for param in kernel.params if isinstance(param, Var) and param.dtype == INT32]
+    scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     for which, block in _blocks(kernel):
         found: dict[str, list[_Count]] = {}
         for role in roles:
@@ -53,7 +53,7 @@ def check_counts(kernel: Kernel, roles: Sequence[Role]) -> None:
             _check(pipeline, counts, which, scalars)
 
 
-def _blocks(kernel: Kernel) -> Iterator[tuple[str, Values]]:
+def _blocks(kernel: tile.Kernel) -> Iterator[tuple[str, Values]]:
     """The first block and the last one, where that is known: loops that depend on the block may differ there."""
     first = dict.fromkeys(kernel.block_vars, 0)
     yield "the first", first
@@ -62,7 +62,7 @@ def _blocks(kernel: Kernel) -> Iterator[tuple[str, Values]]:
         yield "the last", last
 
 
-def _check(pipeline: str, counts: Sequence[_Count], which: str, scalars: Sequence[Var]) -> None:
+def _check(pipeline: str, counts: Sequence[_Count], which: str, scalars: Sequence[tile.Var]) -> None:
     blamed = _blamed(counts)
     if blamed is None:
         return
@@ -119,12 +119,12 @@ def _spoken(count: _Count) -> str:
 # ---- counting --------------------------------------------------------------------------------------------------------
 
 
-def _counts(role: Role, block: Values, scalars: Sequence[Var]) -> Iterator[tuple[str, _Count]]:
+def _counts(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[tuple[str, _Count]]:
     """By pipeline. A role that has an acquire but never gets there acquires none; of one whose loops depend on what a
     run computes nothing is known."""
     places: dict[str, Span] = {}
-    for stmt in walk(role.kernel.body):
-        if isinstance(stmt, TileOp) and (acquires := _acquires(stmt)):
+    for stmt in tile.walk(role.kernel.body):
+        if isinstance(stmt, tile.TileOp) and (acquires := _acquires(stmt)):
             places.setdefault(acquires, stmt.span)
     if not places:
         return
@@ -141,12 +141,12 @@ def _counts(role: Role, block: Values, scalars: Sequence[Var]) -> Iterator[tuple
         yield pipeline, _Count(role.name, side, tuple(t[acquires] for t in tallies), sizes, span)
 
 
-def _acquires(op: TileOp) -> str:
+def _acquires(op: tile.TileOp) -> str:
     """The pipeline and the side of it of which this waits for a stage."""
     return op.acquires or "" if isinstance(op, AwaitBarrier) else ""
 
 
-def _tally(role: Role, values: Mapping[Var, int]) -> Counter[str]:
+def _tally(role: Role, values: Mapping[tile.Var, int]) -> Counter[str]:
     counting = _Counting()
     counting.body(role.kernel.body, dict(values), counting.counts)
     return counting.counts
@@ -157,31 +157,31 @@ class _Counting:
         self.counts: Counter[str] = Counter()
         self.iterations = 0
 
-    def body(self, body: tuple[Stmt, ...], values: Values, counts: Counter[str]) -> None:
+    def body(self, body: tuple[tile.Stmt, ...], values: Values, counts: Counter[str]) -> None:
         """Add what it acquires, and leave what is known behind it in `values`."""
         for stmt in body:
             match stmt:
-                case TileOp():
+                case tile.TileOp():
                     for buffer in writes(stmt):
-                        values.pop(Var(buffer.name), None)
+                        values.pop(tile.Var(buffer.name), None)
                     if acquires := _acquires(stmt):
                         counts[acquires] += 1
-                case Bind(var=var, value=value):
+                case tile.Bind(var=var, value=value):
                     set_value(var, value, values)
-                case For(body=inner) if _matters(inner):
+                case tile.For(body=inner) if _matters(inner):
                     self.loop(stmt, values, counts)
-                case If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)):
+                case tile.If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)):
                     self.body(then if known(condition, values) else orelse, values, counts)
-                case While(body=inner) if _matters(inner):
+                case tile.While(body=inner) if _matters(inner):
                     raise Unknown
-                case Break():
+                case tile.Break():
                     raise Left
-                case Parallel(body=(Store(buffer=buffer, value=value),)) if is_variable(buffer):
-                    set_value(Var(buffer.name), value, values)
+                case tile.Parallel(body=(tile.Store(buffer=buffer, value=value),)) if is_variable(buffer):
+                    set_value(tile.Var(buffer.name), value, values)
                 case _:
                     forget(stmt, values)
 
-    def loop(self, loop: For, values: Values, counts: Counter[str]) -> None:
+    def loop(self, loop: tile.For, values: Values, counts: Counter[str]) -> None:
         iterations = range(known(loop.start, values), known(loop.stop, values), loop.step)
         each: Counter[str] = Counter()
         any_of_them = {var: value for var, value in values.items() if var != loop.var}
@@ -195,7 +195,7 @@ class _Counting:
             counts[acquires] += times * len(iterations)
         forget(loop, values)
 
-    def one_by_one(self, loop: For, iterations: range, values: Values, counts: Counter[str]) -> None:
+    def one_by_one(self, loop: tile.For, iterations: range, values: Values, counts: Counter[str]) -> None:
         for index in iterations:
             self.iterations += 1
             if self.iterations > _MOST_ITERATIONS:
@@ -207,5 +207,7 @@ class _Counting:
                 return
 
 
-def _matters(body: tuple[Stmt, ...]) -> bool:
-    return any(isinstance(s, Break) or (isinstance(s, TileOp) and _acquires(s) != "") for s in walk(body))
+def _matters(body: tuple[tile.Stmt, ...]) -> bool:
+    return any(
+        isinstance(s, tile.Break) or (isinstance(s, tile.TileOp) and _acquires(s) != "") for s in tile.walk(body)
+    )

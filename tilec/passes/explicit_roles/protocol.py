@@ -15,21 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
-from tilec.ir.tile import (
-    THREAD,
-    Bind,
-    Break,
-    For,
-    If,
-    Kernel,
-    Parallel,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    While,
-    walk,
-)
+from tilec.ir import tile
 from tilec.ir.types import INT32
 from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, counts_of
 from tilec.ops.sync import BlockBarrier
@@ -55,7 +41,7 @@ class Role:
     """As much of a role as its barriers need. `is_common`: it comes before the others."""
 
     name: str
-    kernel: Kernel
+    kernel: tile.Kernel
     is_common: bool
 
 
@@ -108,7 +94,7 @@ class _State:
 class Watch(Protocol):
     """Who looks on while the barriers are run: what a role does between them, and what passes at them."""
 
-    def does(self, role: Role, stmt: Stmt, values: Values) -> None:
+    def does(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
         """The role is about to do this, which has no other statements in it but those of a nest."""
 
     def arrives(self, role: Role, place: Place) -> None: ...
@@ -120,9 +106,9 @@ class Watch(Protocol):
         """The role has waited for what has completed there."""
 
 
-def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
+def check_protocol(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
     """Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
-    statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
+    statements = [s for role in roles for s in tile.walk(role.kernel.body) if isinstance(s, tile.TileOp)]
     _check_arrivals(_allocations(kernel), statements)
     with suppress(Unknown):
         try:
@@ -131,10 +117,10 @@ def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
             _run_with_a_size(kernel, roles)
 
 
-def _run_with_a_size(kernel: Kernel, roles: Sequence[Role]) -> None:
+def _run_with_a_size(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
     """Where all depends on one size that only a launch knows: some value of it. How several are related only the launch
     knows."""
-    scalars = [param for param in kernel.params if isinstance(param, Var) and param.dtype == INT32]
+    scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     if len(scalars) != 1:
         return
     try:
@@ -144,19 +130,19 @@ def _run_with_a_size(kernel: Kernel, roles: Sequence[Role]) -> None:
         raise CompileError(*(replace(d, notes=(*d.notes, note)) for d in error.diagnostics)) from None
 
 
-def _allocations(kernel: Kernel) -> dict[str, AllocBarrier]:
-    return {barrier_name(s): s for s in walk(kernel.body) if isinstance(s, AllocBarrier)}
+def _allocations(kernel: tile.Kernel) -> dict[str, AllocBarrier]:
+    return {barrier_name(s): s for s in tile.walk(kernel.body) if isinstance(s, AllocBarrier)}
 
 
 def run(
-    kernel: Kernel,
+    kernel: tile.Kernel,
     roles: Sequence[Role],
-    scalars: Mapping[Var, int] = MappingProxyType({}),
+    scalars: Mapping[tile.Var, int] = MappingProxyType({}),
     watch: Watch | None = None,
 ) -> None:
     """The barriers of the first block, and of those that reach them. Raises `Unknown` where only a run knows that has
     other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
-    statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
+    statements = [s for role in roles for s in tile.walk(role.kernel.body) if isinstance(s, tile.TileOp)]
     made = _allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers = {
@@ -175,7 +161,7 @@ def run(
         _run(barriers, states, watch)
 
 
-def _indices(kernel: Kernel, number: int) -> dict[Var, int]:
+def _indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]:
     """Those of a block of the first cluster."""
     found = {}
     for var, size in zip(kernel.block_vars, kernel.cluster.extents, strict=False):
@@ -183,12 +169,12 @@ def _indices(kernel: Kernel, number: int) -> dict[Var, int]:
     return found
 
 
-def barrier_name(op: TileOp) -> str:
+def barrier_name(op: tile.TileOp) -> str:
     assert op.barrier is not None
     return op.barrier.buffer.name
 
 
-def _check_arrivals(made: dict[str, AllocBarrier], statements: list[TileOp]) -> None:
+def _check_arrivals(made: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
     arrived = {barrier_name(s) for s in statements if isinstance(s, Arrive | CpAsyncArrive | ExpectTx) or s.commits}
     for op in statements:
         # Of a drain none may be there, where no trip has filled anything.
@@ -206,61 +192,61 @@ def _check_arrivals(made: dict[str, AllocBarrier], statements: list[TileOp]) -> 
 # ---- a role ----------------------------------------------------------------------------------------------------------
 
 
-def _steps(role: Role, kernel: Kernel, known_values: Values, watch: Watch | None) -> Iterator[Step]:
+def _steps(role: Role, kernel: tile.Kernel, known_values: Values, watch: Watch | None) -> Iterator[Step]:
     """What a role of the first block does at barriers."""
     values = dict.fromkeys(kernel.block_vars, 0) | known_values
     yield from _body(role.kernel.body, role, values, watch)
 
 
-def _body(body: tuple[Stmt, ...], role: Role, values: Values, watch: Watch | None) -> Iterator[Step]:
+def _body(body: tuple[tile.Stmt, ...], role: Role, values: Values, watch: Watch | None) -> Iterator[Step]:
     for stmt in body:
-        if watch is not None and isinstance(stmt, TileOp | Parallel):
+        if watch is not None and isinstance(stmt, tile.TileOp | tile.Parallel):
             watch.does(role, stmt, values)
         match stmt:
-            case TileOp():
+            case tile.TileOp():
                 for buffer in writes(stmt):
-                    values.pop(Var(buffer.name), None)
+                    values.pop(tile.Var(buffer.name), None)
                 yield from _operation(stmt, role, values)
-            case Bind(var=var, value=value):
+            case tile.Bind(var=var, value=value):
                 set_value(var, value, values)
-            case For(var=var, body=inner) if _matters(inner) or _is_watched(stmt, values, watch):
+            case tile.For(var=var, body=inner) if _matters(inner) or _is_watched(stmt, values, watch):
                 with suppress(Left):
                     for index in range(known(stmt.start, values), known(stmt.stop, values), stmt.step):
                         values[var] = index
                         yield from _body(inner, role, values, watch)
-            case If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)) or _is_watched(
+            case tile.If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)) or _is_watched(
                 stmt, values, watch
             ):
                 yield from _body(then if known(condition, values) else orelse, role, values, watch)
-            case While(body=inner) if _matters(inner):
+            case tile.While(body=inner) if _matters(inner):
                 raise Unknown
-            case Break():
+            case tile.Break():
                 raise Left
-            case Parallel(body=(Store(buffer=buffer, value=value),)) if is_variable(buffer):
-                set_value(Var(buffer.name), value, values)
+            case tile.Parallel(body=(tile.Store(buffer=buffer, value=value),)) if is_variable(buffer):
+                set_value(tile.Var(buffer.name), value, values)
             case _:
                 forget(stmt, values)
 
 
-def _is_watched(stmt: For | If, values: Values, watch: Watch | None) -> bool:
+def _is_watched(stmt: tile.For | tile.If, values: Values, watch: Watch | None) -> bool:
     """Whether what stands inside can be looked at, though no barrier does."""
-    deciding = (stmt.start, stmt.stop) if isinstance(stmt, For) else (stmt.condition,)
+    deciding = (stmt.start, stmt.stop) if isinstance(stmt, tile.For) else (stmt.condition,)
     return watch is not None and all(is_known(expr, values) for expr in deciding)
 
 
-def _matters(body: tuple[Stmt, ...]) -> bool:
-    return any(map(_concerns, walk(body)))
+def _matters(body: tuple[tile.Stmt, ...]) -> bool:
+    return any(map(_concerns, tile.walk(body)))
 
 
-def _concerns(stmt: Stmt) -> bool:
-    return isinstance(stmt, Break) or (isinstance(stmt, TileOp) and _waits_or_signals(stmt))
+def _concerns(stmt: tile.Stmt) -> bool:
+    return isinstance(stmt, tile.Break) or (isinstance(stmt, tile.TileOp) and _waits_or_signals(stmt))
 
 
-def _waits_or_signals(op: TileOp) -> bool:
+def _waits_or_signals(op: tile.TileOp) -> bool:
     return op.synchronises_roles or op.signals_barrier or op.commits
 
 
-def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
+def _operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[Step]:
     if not _concerns(op):
         return
     if isinstance(op, BlockBarrier | NamedArrive):
@@ -278,9 +264,9 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
             yield Step(place, op.span, int(op.arrives), op.bytes)
         case Arrive() | CpAsyncArrive():
             yield Step(place, op.span, _arrivals(op, role, values), blocks=blocks)
-        case TileOp(commits=True):
+        case tile.TileOp(commits=True):
             yield Step(place, op.span, 1, blocks=(0, 1) if op.is_paired else ())
-        case TileOp(signals_barrier=True):
+        case tile.TileOp(signals_barrier=True):
             moved = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
             if op.announces:
                 yield Step(place, op.span, bytes=moved, blocks=blocks)
@@ -294,7 +280,7 @@ def _arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
     if isinstance(op, Arrive) and op.by_warps:
         return role.kernel.threads // 32
     condition, every = op.condition, range(role.kernel.threads)
-    return len(every) if condition is None else sum(known(condition, {**values, THREAD: t}) for t in every)
+    return len(every) if condition is None else sum(known(condition, {**values, tile.THREAD: t}) for t in every)
 
 
 # ---- all of them -----------------------------------------------------------------------------------------------------

@@ -8,18 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import (
-    Buffer,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Stmt,
-    TileOp,
-    While,
-    walk,
-)
 from tilec.ops.barriers import ExpectTx
 from tilec.ops.block_scaled import ScaleCopy, ScaledGemm
 from tilec.ops.cluster_launch import TryCancel
@@ -53,7 +43,7 @@ from tilec.target.table import Target
 
 
 def laid_out(
-    kernel: Kernel,
+    kernel: tile.Kernel,
     target: Target,
     strategy: Strategy,
     switches: Switches = NO_SWITCHES,
@@ -94,7 +84,9 @@ def laid_out(
     with mistakes.caught():
         _check_registers(kernel, made, target)
     with mistakes.caught():
-        if are_pairs_right and not any(map(is_refused, walk(kernel.body))):  # what is missing may have been an arrival
+        if are_pairs_right and not any(
+            map(is_refused, tile.walk(kernel.body))
+        ):  # what is missing may have been an arrival
             roles = [Role(part.name, part.laid.kernel, part.is_common) for part in made]
             check_counts(kernel, roles)
             check_protocol(kernel, roles)
@@ -109,11 +101,11 @@ def laid_out(
         shared,
         tuple(made for one in laid for made in one.conversions),
         made,
-        tuple((tile.name, tile.shape[0]) for tile, each in versions.items() if each in used),
+        tuple((buffer.name, buffer.shape[0]) for buffer, each in versions.items() if each in used),
     )
 
 
-def _names(kernel: Kernel) -> set[str]:
+def _names(kernel: tile.Kernel) -> set[str]:
     return {b.name for b in kernel.buffers}
 
 
@@ -125,27 +117,29 @@ class _Barriers:
     """By name, those to which the kernel itself announces bytes, and those that count them in another block."""
 
     announced: frozenset[str]
-    elsewhere: Mapping[str, Expr]
+    elsewhere: Mapping[str, tile.Expr]
 
 
-def _by_own_means(stmt: Stmt, barriers: _Barriers, multiplied: frozenset[Buffer], target: Target) -> Stmt:
-    def all_of(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def _by_own_means(
+    stmt: tile.Stmt, barriers: _Barriers, multiplied: frozenset[tile.Buffer], target: Target
+) -> tile.Stmt:
+    def all_of(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(_by_own_means(s, barriers, multiplied, target) for s in body)
 
     match stmt:
         case Copy() if not multiplied.isdisjoint(r.buffer for r in stmt.regions):
             return replace(stmt, factor=True)
-        case TileOp():
+        case tile.TileOp():
             return _by_its_means(stmt, barriers, target)
-        case For() | While():
+        case tile.For() | tile.While():
             return replace(stmt, body=all_of(stmt.body))
-        case If():
+        case tile.If():
             return replace(stmt, then=all_of(stmt.then), orelse=all_of(stmt.orelse))
         case _:
             return stmt
 
 
-def _by_its_means(op: TileOp, barriers: _Barriers, target: Target) -> TileOp:
+def _by_its_means(op: tile.TileOp, barriers: _Barriers, target: Target) -> tile.TileOp:
     """What only a kernel divided by hand has: it goes by the one mechanism that does it, or not at all."""
     if isinstance(op, Copy) and op.signals is not None:
         return _offered(op, barriers, target)
@@ -197,13 +191,13 @@ def _by_its_means(op: TileOp, barriers: _Barriers, target: Target) -> TileOp:
     return op
 
 
-def _why_not_signalling(op: TileOp, target: Target) -> str | None:
+def _why_not_signalling(op: tile.TileOp, target: Target) -> str | None:
     if isinstance(op, Gather4 | TryCancel):
         return None  # `layout.select_mechanisms` has asked
     return why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
 
 
-def _offered(op: Copy, barriers: _Barriers, target: Target) -> TileOp:
+def _offered(op: Copy, barriers: _Barriers, target: Target) -> tile.TileOp:
     """A copy into a stage of a pipeline: by TMA, which signals the stage's barrier, or as any other, which is complete
     when the stage is released."""
     plain = replace(op, signals=None, leader=None)
@@ -212,10 +206,10 @@ def _offered(op: Copy, barriers: _Barriers, target: Target) -> TileOp:
     return _by_its_means(replace(plain, barrier=op.signals, leader=op.leader), barriers, target)
 
 
-def _announced(kernel: Kernel) -> frozenset[str]:
+def _announced(kernel: tile.Kernel) -> frozenset[str]:
     """The barriers to which the kernel itself announces bytes."""
     found = set()
-    for stmt in walk(kernel.body):
+    for stmt in tile.walk(kernel.body):
         if isinstance(stmt, ExpectTx):
             found.add(stmt.barrier.buffer.name)
     return frozenset(found)
@@ -242,13 +236,13 @@ def _with_own_names(laid: Laid, given: set[str], taken: set[str], part: Part) ->
 # ---- registers -------------------------------------------------------------------------------------------------------
 
 
-def _check_registers(kernel: Kernel, made: tuple[LaidPart, ...], target: Target) -> None:
+def _check_registers(kernel: tile.Kernel, made: tuple[LaidPart, ...], target: Target) -> None:
     """Who asks for more registers waits until others have given up as many: for ever, if all together are too many."""
     at_first = target.limit("registers_per_sm") // kernel.threads // 8 * 8
     asked: dict[str, tuple[int, Span]] = {}
     total = 0
     for part in made:
-        counts = [s for s in walk(part.laid.kernel.body) if isinstance(s, SetRegisters)]
+        counts = [s for s in tile.walk(part.laid.kernel.body) if isinstance(s, SetRegisters)]
         most = max(counts, key=lambda op: op.count, default=None)
         if not part.is_common:
             total += part.laid.kernel.threads * (at_first if most is None else most.count)

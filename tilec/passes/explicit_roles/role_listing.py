@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tilec.ir.tile import Bind, Kernel, Parallel, Stmt, Store, bodies, walk
+from tilec.ir import tile
 from tilec.ops.barriers import AllocBarrier, AwaitBarrier, counts_of
 from tilec.ops.values import SIDES
 from tilec.passes.analysis.control_slice import is_variable
@@ -19,7 +19,7 @@ from tilec.passes.loop.role_loops import named
 Listing = dict[str, list[dict[str, Any]]]
 
 
-def listing(kernel: Kernel, laid: Laid) -> Listing:
+def listing(kernel: tile.Kernel, laid: Laid) -> Listing:
     """Members of the trace: `pipelines` and `roles`; none where the kernel leaves roles to tilec."""
     if not laid.parts:
         return {}
@@ -48,7 +48,7 @@ def _pipeline(op: AllocBarrier, parts: tuple[LaidPart, ...]) -> dict[str, Any]:
 
 
 def _acquires(part: LaidPart, what: str) -> bool:
-    return any(isinstance(s, AwaitBarrier) and s.acquires == what for s in walk(part.laid.kernel.body))
+    return any(isinstance(s, AwaitBarrier) and s.acquires == what for s in tile.walk(part.laid.kernel.body))
 
 
 def _role(part: LaidPart) -> dict[str, Any]:
@@ -61,16 +61,18 @@ def _role(part: LaidPart) -> dict[str, Any]:
     }
 
 
-def _statements(body: tuple[Stmt, ...], depth: int) -> Iterator[dict[str, Any]]:
+def _statements(body: tuple[tile.Stmt, ...], depth: int) -> Iterator[dict[str, Any]]:
     for stmt in body:
-        if isinstance(stmt, Bind) or _counts(stmt):
+        if isinstance(stmt, tile.Bind) or _counts(stmt):
             continue
         yield {"name": named(stmt), "line": stmt.span.line, "depth": depth}
-        if not isinstance(stmt, Parallel):
-            for inner in bodies(stmt):
+        if not isinstance(stmt, tile.Parallel):
+            for inner in tile.bodies(stmt):
                 yield from _statements(inner, depth + 1)
 
 
-def _counts(stmt: Stmt) -> bool:
+def _counts(stmt: tile.Stmt) -> bool:
     """Whether it only sets variables."""
-    return isinstance(stmt, Parallel) and all(isinstance(s, Store) and is_variable(s.buffer) for s in stmt.body)
+    return isinstance(stmt, tile.Parallel) and all(
+        isinstance(s, tile.Store) and is_variable(s.buffer) for s in stmt.body
+    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilec.ir import tile
 from tilec.ir.groups import TENSOR_LANES
-from tilec.ir.tile import Buffer, Const, Expr, Kernel, Parallel, Stmt, TileOp, walk
 from tilec.ops.barriers import Arrive, barrier_of
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import matrix_shape
@@ -19,24 +19,24 @@ from tilec.passes.grid.cta_pair_products import COLUMNS, MAX_COLUMNS
 from tilec.support.diagnostics import Label, fail
 
 
-def _operations(kernel: Kernel) -> list[TileOp]:
-    return [s for s in walk(kernel.body) if isinstance(s, TileOp)]
+def _operations(kernel: tile.Kernel) -> list[tile.TileOp]:
+    return [s for s in tile.walk(kernel.body) if isinstance(s, tile.TileOp)]
 
 
-def counted_elsewhere(kernel: Kernel) -> dict[str, Expr]:
+def counted_elsewhere(kernel: tile.Kernel) -> dict[str, tile.Expr]:
     """The barriers, by name, at which all arrive in one block of their pair, and which block that is."""
     operations = _operations(kernel)
     if not any(op.is_paired for op in operations):
         return {}
-    where: dict[str, set[Expr | None]] = {}
+    where: dict[str, set[tile.Expr | None]] = {}
     for op in operations:
         if isinstance(op, Arrive):
             where.setdefault(barrier_of(op).name, set()).add(op.block)
     alike = {name: next(iter(blocks)) for name, blocks in where.items() if len(blocks) == 1}
-    return {name: block for name, block in alike.items() if isinstance(block, Const)}
+    return {name: block for name, block in alike.items() if isinstance(block, tile.Const)}
 
 
-def check_pairs(kernel: Kernel) -> None:
+def check_pairs(kernel: tile.Kernel) -> None:
     """Errors: `bad-cta-pair`."""
     operations = _operations(kernel)
     said = [op for op in operations if op.is_paired]
@@ -65,11 +65,11 @@ def check_pairs(kernel: Kernel) -> None:
         if reason := _why_not(op):
             fail("bad-cta-pair", "two blocks cannot do this product together", op.span, reason)
     factors = {r.buffer: op for op in products for r in op.regions[:2]}
-    for stmt in walk(kernel.body):
+    for stmt in tile.walk(kernel.body):
         _check_filled(stmt, factors)
 
 
-def _why_not(op: TileOp) -> str | None:
+def _why_not(op: tile.TileOp) -> str | None:
     a, _, c = op.regions
     rows, columns = matrix_shape(c)
     if a.buffer.scope != "shared":
@@ -81,20 +81,20 @@ def _why_not(op: TileOp) -> str | None:
     return None
 
 
-def _check_filled(stmt: Stmt, factors: Mapping[Buffer, TileOp]) -> None:
+def _check_filled(stmt: tile.Stmt, factors: Mapping[tile.Buffer, tile.TileOp]) -> None:
     """What threads write is not there for the other block when they arrive at its barrier."""
-    by_tma = isinstance(stmt, TileOp) and (
+    by_tma = isinstance(stmt, tile.TileOp) and (
         stmt.signals_barrier or (isinstance(stmt, Copy) and stmt.signals is not None)
     )
-    if by_tma or not isinstance(stmt, TileOp | Parallel):
+    if by_tma or not isinstance(stmt, tile.TileOp | tile.Parallel):
         return
-    tile = next((tile for tile in writes(stmt) if tile in factors), None)
-    if tile is not None:
+    buffer = next((buffer for buffer in writes(stmt) if buffer in factors), None)
+    if buffer is not None:
         fail(
             "bad-cta-pair",
-            f"{tile.name} is multiplied by two blocks, so TMA alone fills it",
+            f"{buffer.name} is multiplied by two blocks, so TMA alone fills it",
             stmt.span,
             "filled by threads here",
-            secondary=(Label(factors[tile].span, "multiplied here"),),
+            secondary=(Label(factors[buffer].span, "multiplied here"),),
             help="write T.tma_copy with the barrier that the product waits for",
         )

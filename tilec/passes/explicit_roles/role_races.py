@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import field
 from typing import NoReturn
 
-from tilec.ir.tile import Kernel, Stmt, TileOp, Var, walk
+from tilec.ir import tile
 from tilec.ir.types import INT32
 from tilec.ops.barriers import AllocBarrier, Arrive
 from tilec.ops.gemm import Gemm
@@ -91,7 +91,7 @@ class _Clocks:
 
     # ---- what a role does --------------------------------------------------------------------------------------------
 
-    def does(self, role: Role, stmt: Stmt, values: Values) -> None:
+    def does(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
         self.statements += 1
         if self.statements > MOST_STATEMENTS:
             raise _Enough
@@ -99,7 +99,7 @@ class _Clocks:
         actor, tick = _itself(role), mine.clock[_itself(role)]
         if role.is_common:
             _learn(self.common, mine.clock)
-        if isinstance(stmt, TileOp):
+        if isinstance(stmt, tile.TileOp):
             self.waits(role, stmt)
             if (begun := _begun(role, stmt)) is not None:
                 mine.begun[begun] += 1
@@ -119,7 +119,7 @@ class _Clocks:
         for footprint in footprints(stmt, values):
             self.reaches(_Access(actor, footprint, stmt.span), tick, mine.clock)
 
-    def waits(self, role: Role, op: TileOp) -> None:
+    def waits(self, role: Role, op: tile.TileOp) -> None:
         """For products, where the kernel says so, or tilec in front of an arrival: where that gives back a stage, also
         for those that read it."""
         mine, products = self.of(role), (role.name, "products")
@@ -134,16 +134,16 @@ class _Clocks:
 
     def reaches(self, access: _Access, tick: int, clock: Clock) -> None:
         there, role = access.footprint, access.actor[0]
-        tile = (there.tile, there.version)
+        buffer = (there.tile, there.version)
         for before in (self.writes, self.reads) if there.is_write else (self.writes,):
-            for whose, kept in before.get(tile, {}).items():
+            for whose, kept in before.get(buffer, {}).items():
                 for other, when in kept.items() if whose != role or self.has_begun(role) else ():
                     if other.actor in (access.actor, (role, "")) or clock.get(other.actor, 0) >= when:
                         continue
                     if _overlap(other.footprint, there):
                         raise _Found(other, access)
         mine = self.writes if there.is_write else self.reads
-        mine.setdefault(tile, {}).setdefault(role, {})[access] = tick
+        mine.setdefault(buffer, {}).setdefault(role, {})[access] = tick
 
     def has_begun(self, role: str) -> bool:
         """Whether it does anything that it does not wait for."""
@@ -169,7 +169,7 @@ def _itself(role: Role) -> Actor:
     return (role.name, "")
 
 
-def _begun(role: Role, op: TileOp) -> Actor | None:
+def _begun(role: Role, op: tile.TileOp) -> Actor | None:
     """Who does it while the role goes on; None where the role does it itself."""
     if op.signals_barrier:
         return (role.name, f"copies of {op.span.file}:{op.span.line}:{op.span.column}")
@@ -193,11 +193,11 @@ def _overlap(one: Footprint, other: Footprint) -> bool:
 # ---- the kernel ------------------------------------------------------------------------------------------------------
 
 
-def check_races(kernel: Kernel, roles: Sequence[Role]) -> None:
+def check_races(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
     """Errors: `role-race`."""
     if kernel.cluster.blocks > 1 or len(roles) < 2:
         return
-    scalars = [param for param in kernel.params if isinstance(param, Var) and param.dtype == INT32]
+    scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     with suppress(_Enough, Unknown):
         try:
             run(kernel, roles, dict.fromkeys(scalars, SIZE), _Clocks())
@@ -210,14 +210,14 @@ def check_races(kernel: Kernel, roles: Sequence[Role]) -> None:
         _refuse(kernel, first, second)
 
 
-def _refuse(kernel: Kernel, first: _Access, second: _Access) -> NoReturn:
+def _refuse(kernel: tile.Kernel, first: _Access, second: _Access) -> NoReturn:
     """To blame is who writes, of two the later one."""
     blamed, other = (second, first) if second.footprint.is_write else (first, second)
-    tile, (one, another) = blamed.footprint.tile, (blamed.actor[0], other.actor[0])
+    buffer, (one, another) = blamed.footprint.tile, (blamed.actor[0], other.actor[0])
     if one == another:
-        title = f"{one} reaches a part of {tile} that it has not waited for"
+        title = f"{one} reaches a part of {buffer} that it has not waited for"
     else:
-        title = f"{one} and {another} reach the same elements of {tile}, and no barrier orders them"
+        title = f"{one} and {another} reach the same elements of {buffer}, and no barrier orders them"
     fail(
         "role-race",
         title,
@@ -237,18 +237,18 @@ def _does(access: _Access) -> str:
     return f"{kind} that {role} begins here {verb} it"
 
 
-def _way_out(kernel: Kernel, blamed: _Access, other: _Access) -> str:
+def _way_out(kernel: tile.Kernel, blamed: _Access, other: _Access) -> str:
     products = next((a for a in (blamed, other) if a.actor[1] == "products"), None)
     if products is not None:
         return "write T.wait_wgmma behind the product, before the barrier is arrived at or the tile is used"
     if blamed.actor[0] == other.actor[0]:
         return "wait for the barrier that it signals before the tile is used again"
-    tile = blamed.footprint.tile
-    if any(tile in _held(stmt) for stmt in walk(kernel.body) if isinstance(stmt, TileOp)):
-        return f"all who take a stage may read it at once: let none of them write {tile}, or hand it on by a pipeline"
+    buffer = blamed.footprint.tile
+    if any(buffer in _held(stmt) for stmt in tile.walk(kernel.body) if isinstance(stmt, tile.TileOp)):
+        return f"all who take a stage may read it at once: let none of them write {buffer}, or hand it on by a pipeline"
     return "let the one arrive at a barrier when it is done, and the other one wait for that"
 
 
-def _held(op: TileOp) -> list[str]:
+def _held(op: tile.TileOp) -> list[str]:
     """The tiles of the stages whose barriers these are."""
     return (op.holds or "").split(",") if isinstance(op, AllocBarrier) else []

@@ -14,24 +14,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 
+from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, groups_of
-from tilec.ir.tile import (
-    THREAD,
-    Binary,
-    Bind,
-    Buffer,
-    For,
-    If,
-    Kernel,
-    Parallel,
-    Stmt,
-    Store,
-    TileOp,
-    While,
-    bodies,
-    integer,
-    walk,
-)
 from tilec.ir.types import INT32
 from tilec.ops.barriers import BARRIER_OPERATIONS, AllocBarrier
 from tilec.ops.refused import is_refused
@@ -53,7 +37,7 @@ class Part:
 
     name: str
     groups: range
-    kernel: Kernel
+    kernel: tile.Kernel
     is_common: bool = False
 
     @property
@@ -61,22 +45,24 @@ class Part:
         return WARPGROUP_THREADS * self.groups.start
 
 
-def is_by_hand(kernel: Kernel) -> bool:
+def is_by_hand(kernel: tile.Kernel) -> bool:
     """Whether the kernel itself orders its threads, so that nothing of it is pipelined for it."""
-    return any(groups_of(s) is not None or isinstance(s, (*BARRIER_OPERATIONS, NamedArrive)) for s in walk(kernel.body))
+    return any(
+        groups_of(s) is not None or isinstance(s, (*BARRIER_OPERATIONS, NamedArrive)) for s in tile.walk(kernel.body)
+    )
 
 
-def parts(kernel: Kernel) -> tuple[Part, ...]:
+def parts(kernel: tile.Kernel) -> tuple[Part, ...]:
     """The roles in the order of their warps, behind what they do in common; none where nothing is shared out by hand.
     Errors: `cross-role-fragment`, `cross-role-operation`."""
     if not is_by_hand(kernel):
         return ()
-    first = next((i for i, stmt in enumerate(kernel.body) if any(groups_of(s) for s in walk((stmt,)))), None)
+    first = next((i for i, stmt in enumerate(kernel.body) if any(groups_of(s) for s in tile.walk((stmt,)))), None)
     if first is None:
         return (_part("all", range(0), kernel, kernel.body),)
     every = range(kernel.threads // WARPGROUP_THREADS)
     before, after = kernel.body[:first], kernel.body[first:]
-    begins = any(_is_collective(s) for stmt in before for s in walk((stmt,)))
+    begins = any(_is_collective(s) for stmt in before for s in tile.walk((stmt,)))
     kept = tuple(s for s in before if not begins or _is_private(s))
     found = [
         _part(f"warpgroup_{groups.start}", groups, kernel, tuple(_of_role((*kept, *after), groups, every)))
@@ -89,7 +75,7 @@ def parts(kernel: Kernel) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _part(name: str, groups: range, kernel: Kernel, body: tuple[Stmt, ...]) -> Part:
+def _part(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> Part:
     """The role's kernel: its statements, with what they use."""
     body = tuple(s for s in body if not isinstance(s, AllocBarrier))
     used = {b for s in body for b in (*reads(s), *writes(s))}
@@ -99,35 +85,35 @@ def _part(name: str, groups: range, kernel: Kernel, body: tuple[Stmt, ...]) -> P
     return Part(name, groups, replace(kernel, threads=threads, body=body, buffers=buffers, layouts=pinned))
 
 
-def _roles(kernel: Kernel, every: range) -> Iterator[range]:
+def _roles(kernel: tile.Kernel, every: range) -> Iterator[range]:
     """Neighbouring warpgroups that run the same statements."""
-    conditions = dict.fromkeys(groups for s in walk(kernel.body) if (groups := groups_of(s)) is not None)
+    conditions = dict.fromkeys(groups for s in tile.walk(kernel.body) if (groups := groups_of(s)) is not None)
     for _, members in groupby(every, lambda group: tuple(group in groups for groups in conditions)):
         found = list(members)
         yield range(found[0], found[-1] + 1)
 
 
-def _of_role(body: tuple[Stmt, ...], role: range, team: range) -> Iterator[Stmt]:
+def _of_role(body: tuple[tile.Stmt, ...], role: range, team: range) -> Iterator[tile.Stmt]:
     """What the role runs of statements that a team runs."""
     for stmt in body:
         groups = groups_of(stmt)
         match stmt:
-            case If() if groups is not None:
+            case tile.If() if groups is not None:
                 if role.start in groups:
                     yield from _of_role(stmt.then, role, groups)
-            case If():
+            case tile.If():
                 then, orelse = (tuple(_of_role(b, role, team)) for b in (stmt.then, stmt.orelse))
                 if then or orelse:
                     yield replace(stmt, then=then, orelse=orelse)
-            case For() | While():
+            case tile.For() | tile.While():
                 inside = tuple(_of_role(stmt.body, role, team))
-                if any(not isinstance(s, Bind) for s in inside):
+                if any(not isinstance(s, tile.Bind) for s in inside):
                     yield replace(stmt, body=inside)
             case _:
                 yield from _own(stmt, role, team)
 
 
-def _own(stmt: Stmt, role: range, team: range) -> Iterator[Stmt]:
+def _own(stmt: tile.Stmt, role: range, team: range) -> Iterator[tile.Stmt]:
     """The role's share of a statement that a team runs."""
     if _is_collective(stmt) and role != team:
         fail(
@@ -138,45 +124,45 @@ def _own(stmt: Stmt, role: range, team: range) -> Iterator[Stmt]:
             help="put it under `with T.ws(…):` of one of them, or before the first of these blocks",
         )
     first = WARPGROUP_THREADS * role.start
-    if isinstance(stmt, TileOp) and stmt.leader is not None:
+    if isinstance(stmt, tile.TileOp) and stmt.leader is not None:
         if stmt.leader not in range(first, WARPGROUP_THREADS * role.stop):
             return
         stmt = stmt.with_leader(stmt.leader - first)
     if first:
-        shifted = Binary("add", THREAD, integer(first), INT32)
-        stmt = substitute_stmt(stmt, {THREAD: shifted})
-    if isinstance(stmt, Parallel) and stmt.is_per_thread:
+        shifted = tile.Binary("add", tile.THREAD, tile.integer(first), INT32)
+        stmt = substitute_stmt(stmt, {tile.THREAD: shifted})
+    if isinstance(stmt, tile.Parallel) and stmt.is_per_thread:
         stmt = replace(stmt, extents=(WARPGROUP_THREADS * len(role), *stmt.extents[1:]))
     yield stmt
 
 
-def _is_collective(stmt: Stmt) -> bool:
+def _is_collective(stmt: tile.Stmt) -> bool:
     """Whether threads do it together, so that who they are matters."""
     match stmt:
-        case TileOp():
+        case tile.TileOp():
             return stmt.is_collective and stmt.done_by != "one thread"
-        case Parallel():
+        case tile.Parallel():
             return not stmt.is_per_thread and not _is_private(stmt)
         case _:
             return False
 
 
-def _is_private(stmt: Stmt) -> bool:
+def _is_private(stmt: tile.Stmt) -> bool:
     """Whether each thread only computes something of its own, so that every role can do it again."""
-    if isinstance(stmt, Bind):
+    if isinstance(stmt, tile.Bind):
         return True
-    if isinstance(stmt, For | If | While):
-        return all(_is_private(inner) for body in bodies(stmt) for inner in body)
-    stores = [s for s in walk((stmt,)) if isinstance(s, Store)]
-    return isinstance(stmt, Parallel) and all(is_variable(s.buffer) or s.buffer.scope == "local" for s in stores)
+    if isinstance(stmt, tile.For | tile.If | tile.While):
+        return all(_is_private(inner) for body in tile.bodies(stmt) for inner in body)
+    stores = [s for s in tile.walk((stmt,)) if isinstance(s, tile.Store)]
+    return isinstance(stmt, tile.Parallel) and all(is_variable(s.buffer) or s.buffer.scope == "local" for s in stores)
 
 
 def _check_fragments(found: list[Part]) -> None:
     """A fragment lies in the registers of one role."""
-    owner: dict[Buffer, tuple[Part, Span]] = {}
+    owner: dict[tile.Buffer, tuple[Part, Span]] = {}
     for part in found:
-        for stmt in walk(part.kernel.body):
-            if isinstance(stmt, For | If | While) or is_refused(stmt):
+        for stmt in tile.walk(part.kernel.body):
+            if isinstance(stmt, tile.For | tile.If | tile.While) or is_refused(stmt):
                 continue
             for buffer in (*reads(stmt), *writes(stmt)):
                 if buffer.scope != "fragment" or is_variable(buffer):

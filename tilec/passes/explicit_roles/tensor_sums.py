@@ -13,24 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.expr import constant
-from tilec.ir.tile import (
-    Binary,
-    Buffer,
-    Const,
-    For,
-    If,
-    Kernel,
-    Load,
-    Region,
-    Stmt,
-    TileOp,
-    While,
-    bodies,
-    integer,
-    walk,
-    walk_expr,
-)
 from tilec.ir.types import BOOL
 from tilec.ops.copy import Copy
 from tilec.ops.fill import Fill
@@ -42,77 +26,77 @@ from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
 
-def with_sums_as_fragments(kernel: Kernel) -> Kernel:
+def with_sums_as_fragments(kernel: tile.Kernel) -> tile.Kernel:
     """Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first trip of its loop."""
     if is_by_hand(kernel):
         return kernel
     tiles = dict.fromkeys(op.regions[2].buffer for op in products_held(kernel.body))
     if not tiles:
         return kernel
-    held = {tile: _copied_to(kernel, tile) or replace(tile, scope="fragment") for tile in tiles}
+    held = {buffer: _copied_to(kernel, buffer) or replace(buffer, scope="fragment") for buffer in tiles}
     buffers = tuple(b for b in dict.fromkeys(held.get(b, b) for b in kernel.buffers))
     subtiles = tuple(replace(s, buffer=held.get(s.buffer, s.buffer)) for s in kernel.subtiles)
     return replace(kernel, body=_on_fragments(kernel.body, held), buffers=buffers, subtiles=subtiles)
 
 
-def _touches(stmt: Stmt, tile: Buffer) -> bool:
-    return tile in reads(stmt) or tile in writes(stmt)
+def _touches(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
+    return buffer in reads(stmt) or buffer in writes(stmt)
 
 
-def _copied_to(kernel: Kernel, tile: Buffer) -> Buffer | None:
+def _copied_to(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
     """The fragment that the sum can be itself: it is copied there when it is complete, and nobody uses the fragment
     before."""
     for body in _lists(kernel.body):
         for at, stmt in enumerate(body):
-            if not isinstance(stmt, Copy) or stmt.regions[0].buffer != tile:
+            if not isinstance(stmt, Copy) or stmt.regions[0].buffer != buffer:
                 continue
             fragment = stmt.regions[1].buffer
-            alike = (fragment.scope, fragment.extents, fragment.dtype) == ("fragment", tile.extents, tile.dtype)
+            alike = (fragment.scope, fragment.extents, fragment.dtype) == ("fragment", buffer.extents, buffer.dtype)
             if not alike or not all(r.is_whole for r in stmt.regions):
                 return None
             before, after = body[:at], body[at + 1 :]
-            is_summed_before = _uses(tile, before) + 1 == _uses(tile, kernel.body)
+            is_summed_before = _uses(buffer, before) + 1 == _uses(buffer, kernel.body)
             is_used_behind = _uses(fragment, after) + 1 == _uses(fragment, kernel.body)
             return fragment if is_summed_before and is_used_behind else None
     return None
 
 
-def _lists(body: tuple[Stmt, ...]) -> Iterator[tuple[Stmt, ...]]:
+def _lists(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, ...]]:
     """The statement list and those inside it, but for what a pipeline does in each trip."""
     yield body
     for stmt in body:
-        if not isinstance(stmt, For) or stmt.kind != "pipelined":
-            for inner in bodies(stmt):
+        if not isinstance(stmt, tile.For) or stmt.kind != "pipelined":
+            for inner in tile.bodies(stmt):
                 yield from _lists(inner)
 
 
-def _uses(tile: Buffer, body: tuple[Stmt, ...]) -> int:
+def _uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
     """By how many statements that have no others in them."""
-    return sum(_touches(s, tile) for s in walk(body) if not bodies(s)) + sum(
-        tile in {e.buffer for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load)}
-        for s in walk(body)
-        if bodies(s)
+    return sum(_touches(s, buffer) for s in tile.walk(body) if not tile.bodies(s)) + sum(
+        buffer in {e.buffer for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
+        for s in tile.walk(body)
+        if tile.bodies(s)
     )
 
 
 # ---- on fragments ----------------------------------------------------------------------------------------------------
 
 
-def _on_fragments(body: tuple[Stmt, ...], held: Mapping[Buffer, Buffer]) -> tuple[Stmt, ...]:
-    new: list[Stmt] = []
+def _on_fragments(body: tuple[tile.Stmt, ...], held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
+    new: list[tile.Stmt] = []
     for stmt in body:
         match stmt:
             case Copy(regions=(source, destination)) if held.get(source.buffer) == destination.buffer:
                 continue
-            case TileOp(regions=regions):
+            case tile.TileOp(regions=regions):
                 stmt = stmt.with_regions(tuple(replace(r, buffer=held.get(r.buffer, r.buffer)) for r in regions))
                 new.append(_product(stmt) if isinstance(stmt, Gemm) and stmt.held is not None else stmt)
-            case For():
+            case tile.For():
                 before, loop = _begun(stmt, held)
                 new += [*before, replace(loop, body=_on_fragments(loop.body, held))]
-            case While():
+            case tile.While():
                 new.append(replace(stmt, body=_on_fragments(stmt.body, held)))
-            case If():
+            case tile.If():
                 then, orelse = (_on_fragments(b, held) for b in (stmt.then, stmt.orelse))
                 new.append(replace(stmt, then=then, orelse=orelse))
             case _:
@@ -120,38 +104,38 @@ def _on_fragments(body: tuple[Stmt, ...], held: Mapping[Buffer, Buffer]) -> tupl
     return tuple(new)
 
 
-def _begun(loop: For, held: Mapping[Buffer, Buffer]) -> tuple[list[Stmt], For]:
+def _begun(loop: tile.For, held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[list[tile.Stmt], tile.For]:
     """The loop, and before it the clearing of what its first trip is to clear."""
-    fills: list[Stmt] = []
+    fills: list[tile.Stmt] = []
     body = list(loop.body)
-    for tile, fragment in held.items():
-        at = next((i for i, s in enumerate(body) if _touches(s, tile)), None)
+    for buffer, fragment in held.items():
+        at = next((i for i, s in enumerate(body) if _touches(s, buffer)), None)
         if at is None:
             continue
         op = body[at]
         if isinstance(op, Gemm) and _is_first_trip(op.clear_when, loop):
             fills.append(_cleared(fragment, op.span))
-            body[at] = replace(op, clear_when=Const(False, BOOL))
+            body[at] = replace(op, clear_when=tile.Const(False, BOOL))
     return fills, replace(loop, body=tuple(body))
 
 
-def _is_first_trip(clears: object, loop: For) -> bool:
+def _is_first_trip(clears: object, loop: tile.For) -> bool:
     match clears:
-        case Binary(op="eq", a=a, b=b):
+        case tile.Binary(op="eq", a=a, b=b):
             return (a, b) in ((loop.var, loop.start), (loop.start, loop.var))
         case _:
             return False
 
 
-def _cleared(fragment: Buffer, span: Span) -> TileOp:
-    whole = Region(fragment, tuple(integer(0) for _ in fragment.shape), fragment.shape, span)
+def _cleared(fragment: tile.Buffer, span: Span) -> tile.TileOp:
+    whole = tile.Region(fragment, tuple(tile.integer(0) for _ in fragment.shape), fragment.shape, span)
     return Fill(whole, constant(0, fragment.dtype), span=span)
 
 
-def _product(op: Gemm) -> TileOp:
+def _product(op: Gemm) -> tile.TileOp:
     """A product as one into a fragment is, which clears its sum always or never."""
     clears = op.clear_when
-    if not isinstance(clears, Const):
+    if not isinstance(clears, tile.Const):
         fail(
             "unsupported-operand",
             "this T.gemm clears its sum in some trips of a loop",

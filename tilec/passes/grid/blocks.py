@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.ir.tile import ALONE, Cluster, Kernel, Raster
+from tilec.ir import tile
 from tilec.passes.analysis.cluster_launch_control import asks_for_blocks
 from tilec.passes.grid.cta_pairs import best_pairs
 from tilec.passes.grid.persistent import (
@@ -29,8 +29,8 @@ from tilec.target.table import Target
 
 
 def arranged(
-    kernel: Kernel, laid: Laid, target: Target, options: CompileOptions, *, walks: bool = True
-) -> tuple[Kernel, tuple[Decision, ...]]:
+    kernel: tile.Kernel, laid: Laid, target: Target, options: CompileOptions, *, walks: bool = True
+) -> tuple[tile.Kernel, tuple[Decision, ...]]:
     """The kernel with the grid that is to be launched, and what was decided about it. `laid` is the kernel as it is
     written, with its layouts; `walks=False` rules a persistent grid out."""
     against = _against_walking(kernel, laid, target, options) if walks else _LOSES_ROLES
@@ -48,7 +48,9 @@ def arranged(
     return walking, (about_cluster, about_walk, *about_scheduler, about_raster)
 
 
-def _walk(kernel: Kernel, target: Target, options: CompileOptions, at_once: int) -> tuple[Kernel, tuple[Decision, ...]]:
+def _walk(
+    kernel: tile.Kernel, target: Target, options: CompileOptions, at_once: int
+) -> tuple[tile.Kernel, tuple[Decision, ...]]:
     """The kernel that walks over its grid; and how it goes on to the next tile, where there is a choice."""
     asked = options.tile_scheduler
     if asked == "static":
@@ -70,7 +72,7 @@ _LOSES_ROLES = Decision(
 )
 
 
-def _against_walking(kernel: Kernel, laid: Laid, target: Target, options: CompileOptions) -> Decision | None:
+def _against_walking(kernel: tile.Kernel, laid: Laid, target: Target, options: CompileOptions) -> Decision | None:
     """Why the grid stays as it is, or None."""
     if not options.persistent:
         return Decision("persistent grid", "no", "the command line", "--no-persistent")
@@ -83,11 +85,13 @@ def _against_walking(kernel: Kernel, laid: Laid, target: Target, options: Compil
 # ---- clusters --------------------------------------------------------------------------------------------------------
 
 
-def _cluster(laid: Laid, target: Target, options: CompileOptions, against: Decision | None) -> tuple[Cluster, Decision]:
+def _cluster(
+    laid: Laid, target: Target, options: CompileOptions, against: Decision | None
+) -> tuple[tile.Cluster, Decision]:
     kernel = laid.kernel
 
-    def none(why: str) -> tuple[Cluster, Decision]:
-        return ALONE, Decision("cluster", "none", "the compiler", why)
+    def none(why: str) -> tuple[tile.Cluster, Decision]:
+        return tile.ALONE, Decision("cluster", "none", "the compiler", why)
 
     if kernel.cluster.blocks > 1:
         is_given = options.cluster == kernel.cluster.extents
@@ -95,7 +99,7 @@ def _cluster(laid: Laid, target: Target, options: CompileOptions, against: Decis
         by = Decision("cluster", show_cluster(kernel.cluster), "the command line" if is_given else "the kernel", why)
         return kernel.cluster, by
     if options.cluster is not None:
-        return ALONE, Decision("cluster", "none", "the command line", "--cluster none")
+        return tile.ALONE, Decision("cluster", "none", "the command line", "--cluster none")
     if options.opt_level < MAY_DECIDE:
         return none(f"decided from -O{MAY_DECIDE} on")
     if against is not None:
@@ -107,7 +111,7 @@ def _cluster(laid: Laid, target: Target, options: CompileOptions, against: Decis
     return cluster, Decision("cluster", show_cluster(cluster), "the compiler", why, alternatives)
 
 
-def show_cluster(cluster: Cluster) -> str:
+def show_cluster(cluster: tile.Cluster) -> str:
     """As in `--cluster 2x1`."""
     if cluster.blocks == 1:
         return "none"
@@ -119,9 +123,9 @@ def show_cluster(cluster: Cluster) -> str:
 
 
 def _raster(
-    kernel: Kernel, laid: Laid, target: Target, options: CompileOptions, at_once: int
-) -> tuple[Raster | None, Decision]:
-    def plain(why: str) -> tuple[Raster | None, Decision]:
+    kernel: tile.Kernel, laid: Laid, target: Target, options: CompileOptions, at_once: int
+) -> tuple[tile.Raster | None, Decision]:
+    def plain(why: str) -> tuple[tile.Raster | None, Decision]:
         return kernel.raster, Decision("rasterisation", "x first", "the compiler", why)
 
     if kernel.raster is not None:
@@ -150,15 +154,15 @@ def _raster(
     return _chosen(kernel, of, at_once)
 
 
-def _given(kernel: Kernel, of: tuple[Strip, ...], at_once: int, panel: int) -> Raster:
+def _given(kernel: tile.Kernel, of: tuple[Strip, ...], at_once: int, panel: int) -> tile.Raster:
     """Panels of so many rows, or of as many columns if waves then touch less."""
     walk = walk_of(kernel, of, at_once)
-    rows, columns = Raster(panel), Raster(panel, by_rows=False)
+    rows, columns = tile.Raster(panel), tile.Raster(panel, by_rows=False)
     cost = [walk.bytes_of_waves(in_clusters(raster, kernel.cluster.extents)) for raster in (rows, columns)]
     return columns if cost[1] < cost[0] else rows
 
 
-def _chosen(kernel: Kernel, of: tuple[Strip, ...], at_once: int) -> tuple[Raster | None, Decision]:
+def _chosen(kernel: tile.Kernel, of: tuple[Strip, ...], at_once: int) -> tuple[tile.Raster | None, Decision]:
     walk = walk_of(kernel, of, at_once)
     best = best_raster(walk)
     waves = -(-walk.tiles // walk.at_once)
@@ -174,7 +178,7 @@ def _chosen(kernel: Kernel, of: tuple[Strip, ...], at_once: int) -> tuple[Raster
     return raster, Decision("rasterisation", _show(raster), "the compiler", why, weighed)
 
 
-def _show(raster: Raster) -> str:
+def _show(raster: tile.Raster) -> str:
     if not raster.panel:
         return "x first"
     return f"panels of {raster.panel} {'rows' if raster.by_rows else 'columns'}"

@@ -10,15 +10,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import THREAD, WARPGROUP, Kernel, LoopLayout, Parallel, TileOp, walk, walk_expr
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.usage import expressions
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
 
-def with_consumers(kernel: Kernel, groups: int) -> Kernel:
+def with_consumers(kernel: tile.Kernel, groups: int) -> tile.Kernel:
     """The kernel as if it were launched with so many warpgroups of 128 threads."""
     threads = groups * WARPGROUP_THREADS
     if threads == kernel.threads:
@@ -32,7 +32,7 @@ def with_consumers(kernel: Kernel, groups: int) -> Kernel:
             secondary=(Label(kernel.span, "the kernel"),),
             help=f"write threads={threads} in the kernel, and change what depends on it",
         )
-    for stmt in walk(kernel.body):
+    for stmt in tile.walk(kernel.body):
         if isinstance(stmt, Gemm) and not _is_shared_by(stmt, groups):
             rows, columns = stmt.regions[2].shape
             fail(
@@ -45,23 +45,23 @@ def with_consumers(kernel: Kernel, groups: int) -> Kernel:
     return replace(kernel, threads=threads)
 
 
-def _is_shared_by(product: TileOp, groups: int) -> bool:
+def _is_shared_by(product: tile.TileOp, groups: int) -> bool:
     """Whether each can have whole strips of 64 rows, or, of the same rows, whole panels of 64 columns."""
     rows, columns = product.regions[2].shape
     sharing_rows = groups // math.gcd(groups, rows // 64)
     return rows % 64 == 0 and (sharing_rows == 1 or columns % (64 * sharing_rows) == 0)
 
 
-def _by_hand(kernel: Kernel) -> Iterator[tuple[Span, str]]:
+def _by_hand(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
     """What in the kernel is about its threads one by one, or counts them."""
     for pinned in kernel.layouts:
-        if isinstance(pinned.layout, LoopLayout):
+        if isinstance(pinned.layout, tile.LoopLayout):
             yield pinned.span, f"a layout says which thread has what of {pinned.buffer.name}"
     for buffer in kernel.buffers:
         if buffer.scope == "barrier":
             yield buffer.span, f"{buffer.name} counts the threads that arrive"
-    for stmt in walk(kernel.body):
-        if isinstance(stmt, Parallel) and (stmt.is_per_thread or stmt.layout is not None):
+    for stmt in tile.walk(kernel.body):
+        if isinstance(stmt, tile.Parallel) and (stmt.is_per_thread or stmt.layout is not None):
             yield stmt.span, "this says which thread does what"
-        elif any(part in (THREAD, WARPGROUP) for expr in expressions(stmt) for part in walk_expr(expr)):
+        elif any(part in (tile.THREAD, tile.WARPGROUP) for expr in expressions(stmt) for part in tile.walk_expr(expr)):
             yield stmt.span, "this asks which thread it is"

@@ -14,25 +14,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.affine import add, scale
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import BOX_BYTES, SWIZZLE_BYTES
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Region,
-    Stmt,
-    TileOp,
-    While,
-    integer,
-    walk,
-)
 from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
@@ -49,8 +35,8 @@ MAX_COLUMNS = 256  # of one instruction, which gives them all in one order (PTX 
 COLUMNS = 32  # N is a multiple of it, whatever the types and however B is stored (the same table)
 
 
-def is_paired(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and stmt.is_paired
+def is_paired(stmt: tile.Stmt) -> bool:
+    return isinstance(stmt, tile.TileOp) and stmt.is_paired
 
 
 def with_pairs(laid: Laid, target: Target, options: CompileOptions) -> tuple[Laid | None, tuple[Decision, ...]]:
@@ -66,7 +52,7 @@ def with_pairs(laid: Laid, target: Target, options: CompileOptions) -> tuple[Lai
     if reason is not None:
         return None, (Decision("pairs", "none", "the compiler", reason),)
     tiles = _halved(shared.kernel)
-    chosen = f"blocks along {axis}, each with half of {', '.join(tile.name for tile in tiles)}"
+    chosen = f"blocks along {axis}, each with half of {', '.join(buffer.name for buffer in tiles)}"
     why = "they need the same columns, which their tensor cores can read from each other"
     return _rewritten(shared, tiles, axis), (Decision("pairs", chosen, "the compiler", why),)
 
@@ -74,11 +60,11 @@ def with_pairs(laid: Laid, target: Target, options: CompileOptions) -> tuple[Lai
 # ---- what can be done by pairs ---------------------------------------------------------------------------------------
 
 
-def _products(kernel: Kernel) -> list[Gemm]:
-    return [s for s in walk(kernel.body) if is_tensor_product(s)]
+def _products(kernel: tile.Kernel) -> list[Gemm]:
+    return [s for s in tile.walk(kernel.body) if is_tensor_product(s)]
 
 
-def _halved(kernel: Kernel) -> dict[Buffer, int]:
+def _halved(kernel: tile.Kernel) -> dict[tile.Buffer, int]:
     """The tiles of B, each with the dimension along which its columns lie."""
     return {p.b.buffer: 0 if p.transpose_B else 1 for p in _products(kernel)}
 
@@ -115,22 +101,22 @@ def _why_not(laid: Laid, axis: str) -> str | None:
     return None
 
 
-def _is_asynchronous(stmt: Stmt) -> bool:
-    return isinstance(stmt, Bind) or is_tensor_product(stmt) or (isinstance(stmt, TileOp) and _by_tma(stmt))
+def _is_asynchronous(stmt: tile.Stmt) -> bool:
+    return isinstance(stmt, tile.Bind) or is_tensor_product(stmt) or (isinstance(stmt, tile.TileOp) and _by_tma(stmt))
 
 
-def _by_tma(stmt: TileOp) -> bool:
+def _by_tma(stmt: tile.TileOp) -> bool:
     return isinstance(stmt, Copy) and is_load(stmt) and stmt.via == "tma"
 
 
-def _why_not_shared(kernel: Kernel, a: Buffer, b: Buffer, axis: str) -> str | None:
+def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: str) -> str | None:
     """Both tiles must be loaded by TMA for products alone, B alike in both blocks at the same time, A not."""
-    for stmt in walk(kernel.body):
-        if isinstance(stmt, For | While | If) or is_tensor_product(stmt):
+    for stmt in tile.walk(kernel.body):
+        if isinstance(stmt, tile.For | tile.While | tile.If) or is_tensor_product(stmt):
             continue
         touched = {a, b} & {*reads(stmt), *writes(stmt)}
-        if touched and not (isinstance(stmt, TileOp) and _by_tma(stmt)):
-            return f"{min(tile.name for tile in touched)} is not for products alone"
+        if touched and not (isinstance(stmt, tile.TileOp) and _by_tma(stmt)):
+            return f"{min(buffer.name for buffer in touched)} is not for products alone"
         if b in touched and shared_axes(stmt) != axis:
             return f"blocks along {axis} do not load the same {b.name} at the same time"
         if a in touched and shared_axes(stmt):
@@ -152,17 +138,17 @@ def _half(layout: SharedLayout, dimension: int) -> SharedLayout | None:
     return None if half.panel_bytes % (SWIZZLE_BYTES if layout.swizzle else BOX_BYTES) else half
 
 
-def _rewritten(laid: Laid, tiles: dict[Buffer, int], axis: str) -> Laid:
+def _rewritten(laid: Laid, tiles: dict[tile.Buffer, int], axis: str) -> Laid:
     kernel = laid.kernel
     shared = dict(laid.shared)
-    halves: dict[Buffer, Buffer] = {}
-    for tile, dimension in tiles.items():
-        extents = tuple(e // 2 if d == dimension else e for d, e in enumerate(tile.shape))
-        halves[tile] = replace(tile, extents=extents)
-        half = _half(laid.shared[tile.name], dimension)
+    halves: dict[tile.Buffer, tile.Buffer] = {}
+    for buffer, dimension in tiles.items():
+        extents = tuple(e // 2 if d == dimension else e for d, e in enumerate(buffer.shape))
+        halves[buffer] = replace(buffer, extents=extents)
+        half = _half(laid.shared[buffer.name], dimension)
         assert half is not None, "a tile is halved that cannot be"
-        shared[tile.name] = half
-    place = Binary("floormod", kernel.block_vars["xyz".index(axis)], integer(2), INT32)
+        shared[buffer.name] = half
+    place = tile.Binary("floormod", kernel.block_vars["xyz".index(axis)], tile.integer(2), INT32)
     rewriter = _Rewriter(tiles, halves, place)
     buffers = tuple(halves.get(b, b) for b in kernel.buffers)
     return replace(laid, kernel=replace(kernel, body=rewriter.body(kernel.body), buffers=buffers), shared=shared)
@@ -171,35 +157,35 @@ def _rewritten(laid: Laid, tiles: dict[Buffer, int], axis: str) -> Laid:
 class _Rewriter:
     """`place` is the block's number in its pair."""
 
-    def __init__(self, tiles: dict[Buffer, int], halves: dict[Buffer, Buffer], place: Expr) -> None:
+    def __init__(self, tiles: dict[tile.Buffer, int], halves: dict[tile.Buffer, tile.Buffer], place: tile.Expr) -> None:
         self.tiles, self.halves, self.place = tiles, halves, place
 
-    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(self.stmt(stmt) for stmt in stmts)
 
-    def stmt(self, stmt: Stmt) -> Stmt:
+    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
-            case For() | While():
+            case tile.For() | tile.While():
                 return replace(stmt, body=self.body(stmt.body))
-            case If():
+            case tile.If():
                 return replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse))
             case Gemm() if is_tensor_product(stmt):
                 return replace(stmt, b=self.half(stmt.b, stmt.b.buffer), paired=True)
-            case Copy() if _by_tma(stmt) and (tile := stmt.destination.buffer) in self.tiles:
+            case Copy() if _by_tma(stmt) and (buffer := stmt.destination.buffer) in self.tiles:
                 halved = replace(
-                    stmt, source=self.half(stmt.source, tile), destination=self.half(stmt.destination, tile)
+                    stmt, source=self.half(stmt.source, buffer), destination=self.half(stmt.destination, buffer)
                 )
                 return replace(halved, multicast="")
             case _:
                 return stmt
 
-    def half(self, region: Region, tile: Buffer) -> Region:
+    def half(self, region: tile.Region, buffer: tile.Buffer) -> tile.Region:
         """The block's part of what is in the tile: of a tensor the half that begins at its place, of the tile all."""
-        along = [d for d, e in enumerate(region.extent) if e != 1][self.tiles[tile]]
+        along = [d for d, e in enumerate(region.extent) if e != 1][self.tiles[buffer]]
         size = region.extent[along] // 2
         extent = tuple(size if d == along else e for d, e in enumerate(region.extent))
-        if region.buffer == tile:
-            return replace(region, buffer=self.halves[tile], extent=extent)
+        if region.buffer == buffer:
+            return replace(region, buffer=self.halves[buffer], extent=extent)
         begins = add(region.start[along], scale(self.place, size))
         start = tuple(begins if d == along else s for d, s in enumerate(region.start))
         return replace(region, start=start, extent=extent)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.ir.tile import ALONE, Bind, Cluster, For, TileOp
+from tilec.ir import tile
 from tilec.ops.gemm import Gemm
 from tilec.ops.transpose import Transpose
 from tilec.passes.analysis.rings import is_load, pipelined_loops
@@ -36,12 +36,12 @@ from tilec.sched.bounds import Unschedulable, bounds
 from tilec.support.options import CompileOptions
 from tilec.target.table import Target
 
-PAIRS = {"x": Cluster((2, 1, 1)), "y": Cluster((1, 2, 1))}
+PAIRS = {"x": tile.Cluster((2, 1, 1)), "y": tile.Cluster((1, 2, 1))}
 LEAST_GAIN = 20
 """A twentieth of the interval is what products by pairs have to save: blocks of a pair wait for each other."""
 
 
-Best = tuple[Cluster, str, tuple[tuple[Cluster, int], ...]]
+Best = tuple[tile.Cluster, str, tuple[tuple[tile.Cluster, int], ...]]
 """A cluster, why this one, and the intervals of those that were weighed, in cycles."""
 
 
@@ -50,16 +50,16 @@ def best_pairs(laid: Laid, target: Target, options: CompileOptions) -> Best:
     if target.has("tcgen05"):
         return _that_multiply(laid, target, options)
     if not options.multicast:
-        return ALONE, "with --no-multicast blocks gain nothing by it", ()
+        return tile.ALONE, "with --no-multicast blocks gain nothing by it", ()
     loops = pipelined_loops(laid.kernel.body)
     if not (target.has("cluster") and target.has("wgmma")):
-        return ALONE, f"{target.name} has no clusters whose blocks multiply by wgmma", ()
+        return tile.ALONE, f"{target.name} has no clusters whose blocks multiply by wgmma", ()
     if not loops or not all(map(_only_multiplies, loops)):
-        return ALONE, "blocks keep one pace only in loops that do nothing but load tiles and multiply them", ()
+        return tile.ALONE, "blocks keep one pace only in loops that do nothing but load tiles and multiply them", ()
     shared = {axis: _shared(laid, axis) for axis in PAIRS if _is_even(laid, axis)}
     axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
     if not size:
-        return ALONE, "no two neighbours in a grid of even extent load the same tile", ()
+        return tile.ALONE, "no two neighbours in a grid of even extent load the same tile", ()
     return (
         PAIRS[axis],
         f"neighbours along {axis} need the same {tiles}, the most that two of them can load together",
@@ -67,10 +67,10 @@ def best_pairs(laid: Laid, target: Target, options: CompileOptions) -> Best:
     )
 
 
-def _only_multiplies(loop: For) -> bool:
+def _only_multiplies(loop: tile.For) -> bool:
     """Operands that wgmma cannot read as they are stored are turned first."""
-    work = [stmt for stmt in loop.body if not isinstance(stmt, Bind)]
-    others = [stmt for stmt in work if not (isinstance(stmt, TileOp) and is_load(stmt))]
+    work = [stmt for stmt in loop.body if not isinstance(stmt, tile.Bind)]
+    others = [stmt for stmt in work if not (isinstance(stmt, tile.TileOp) and is_load(stmt))]
     return all(isinstance(stmt, Gemm | Transpose) for stmt in others) and any(isinstance(s, Gemm) for s in others)
 
 
@@ -96,7 +96,7 @@ def _in_pairs(laid: Laid, axis: str) -> Laid:
 
 def _that_multiply(laid: Laid, target: Target, options: CompileOptions) -> Best:
     if not options.cta_pairs:
-        return ALONE, "with --no-cta-pairs blocks gain nothing by it", ()
+        return tile.ALONE, "with --no-cta-pairs blocks gain nothing by it", ()
     reasons: list[str] = []
     for axis in PAIRS:
         if not _is_even(laid, axis):
@@ -106,23 +106,23 @@ def _that_multiply(laid: Laid, target: Target, options: CompileOptions) -> Best:
         if paired is not None:
             return _if_it_pays(laid, paired, axis, target, options)
         reasons += (decision.why for decision in about)
-    return ALONE, "; ".join(dict.fromkeys(reasons)), ()
+    return tile.ALONE, "; ".join(dict.fromkeys(reasons)), ()
 
 
 def _if_it_pays(laid: Laid, paired: Laid, axis: str, target: Target, options: CompileOptions) -> Best:
     try:
         alone, together = (_interval(each, target, options) for each in (laid, paired))
     except Unschedulable:
-        return ALONE, "its loops have no schedule", ()
-    weighed = ((ALONE, alone), (PAIRS[axis], together))
+        return tile.ALONE, "its loops have no schedule", ()
+    weighed = ((tile.ALONE, alone), (PAIRS[axis], together))
     if together * LEAST_GAIN > alone * (LEAST_GAIN - 1):
         return (
-            ALONE,
+            tile.ALONE,
             f"by pairs along {axis} an interval takes at least {together} cycles, and {alone} without",
             weighed,
         )
     tiles = [(b, half) for b, half in zip(laid.kernel.buffers, paired.kernel.buffers, strict=True) if b != half]
-    names = ", ".join(tile.name for tile, _ in tiles)
+    names = ", ".join(buffer.name for buffer, _ in tiles)
     whole, halves = (sum(each[at].bytes for each in tiles) / 2**10 for at in (0, 1))
     why = (
         f"neighbours along {axis} multiply together, each with half of {names}, {halves:g} KiB in place of {whole:g}: "

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, Kernel, Var, integer, walk
+from tilec.ir import tile
 from tilec.ir.types import INT32
 from tilec.ops.copy.cluster import Send
 from tilec.ops.sync import is_explicit
@@ -37,85 +37,86 @@ def blocks_at_once(target: Target, cluster: int) -> int:
     return multiprocessors // cluster * cluster
 
 
-def why_not_persistent(kernel: Kernel, at_once: int) -> str | None:
+def why_not_persistent(kernel: tile.Kernel, at_once: int) -> str | None:
     """Why no grid of at most `at_once` blocks can walk over the blocks asked for, or None. It has to be smaller. A
     kernel that synchronises by hand may count on new barriers. A block's number must fit an int32; no memory holds 2^31
     tiles, so of grids that only the launch knows that is taken for granted, but not that clusters divide them."""
     total = _blocks(kernel)
     walking = at_once // kernel.cluster.blocks
-    if isinstance(total, Const) and int(total.value) <= walking:
+    if isinstance(total, tile.Const) and int(total.value) <= walking:
         return f"all {math.prod(e for e in kernel.grid if isinstance(e, int))} blocks of the grid run at once"
-    if isinstance(total, Const) and int(total.value) > 2**31 - walking:
+    if isinstance(total, tile.Const) and int(total.value) > 2**31 - walking:
         return "the numbers of its blocks are too large for an int32"
     open_extents = (
         size for size, e in zip(kernel.cluster.extents, kernel.grid, strict=False) if not isinstance(e, int)
     )
     if any(size > 1 for size in open_extents):
         return "whether the grid is made of whole clusters is known only at launch"
-    if any(is_explicit(stmt) or _is_sent(stmt) for stmt in walk(kernel.body)):
+    if any(is_explicit(stmt) or _is_sent(stmt) for stmt in tile.walk(kernel.body)):
         return "it synchronises by hand, and its barriers may count on being new"
     return None
 
 
-def persistent(kernel: Kernel, at_once: int) -> Kernel:
+def persistent(kernel: tile.Kernel, at_once: int) -> tile.Kernel:
     """The kernel with a persistent grid of at most `at_once` blocks, which walk over the blocks asked for in the order
     of its raster, where nothing speaks against that."""
     assert why_not_persistent(kernel, at_once) is None
     walking = at_once // kernel.cluster.blocks
-    return _walking(kernel, integer(walking), walking)
+    return _walking(kernel, tile.integer(walking), walking)
 
 
-def why_not_handed_out(kernel: Kernel, target: Target) -> str | None:
+def why_not_handed_out(kernel: tile.Kernel, target: Target) -> str | None:
     """Why the machine cannot hand out the clusters that a persistent grid walks over, or None."""
     if not target.has("cluster.launch_control"):
         return f"{target.name} has no cluster launch control"
     if is_ordered_by_hand(kernel):
         return "blocks may wait for others, which must have begun"
     total = _blocks(kernel)
-    if isinstance(total, Const) and int(total.value) * kernel.cluster.extents[0] > MOST_STEP:
+    if isinstance(total, tile.Const) and int(total.value) * kernel.cluster.extents[0] > MOST_STEP:
         return "a grid of one dimension cannot have so many blocks"
     return None
 
 
-def handed_out(kernel: Kernel) -> Kernel:
+def handed_out(kernel: tile.Kernel) -> tile.Kernel:
     """The kernel with a grid of all its clusters, numbered along x, of which those that run are handed out others."""
     return _walking(kernel, _blocks(kernel), MOST_STEP, handed_out=True)
 
 
-def evenly(kernel: Kernel, target: Target) -> Kernel:
+def evenly(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """The kernel, with tiles that are handed out shared out by a stride: as they are where all blocks are equally fast,
     which is what a model of them takes for granted."""
-    if not any(isinstance(s, For) and s.handed_out for s in kernel.body):
+    if not any(isinstance(s, tile.For) and s.handed_out for s in kernel.body):
         return kernel
     walking = blocks_at_once(target, kernel.cluster.blocks) // kernel.cluster.blocks
     body = (
-        replace(s, step=walking, handed_out=False) if isinstance(s, For) and s.handed_out else s for s in kernel.body
+        replace(s, step=walking, handed_out=False) if isinstance(s, tile.For) and s.handed_out else s
+        for s in kernel.body
     )
     return replace(kernel, grid=(walking * kernel.cluster.extents[0], *kernel.grid[1:]), body=tuple(body))
 
 
-def _walking(kernel: Kernel, walking: Expr, step: int, *, handed_out: bool = False) -> Kernel:
+def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, handed_out: bool = False) -> tile.Kernel:
     """So many clusters walk over those asked for."""
     width, depth, height = clusters(kernel)
-    hardware = (Var("%block"), Var("%block.y"), Var("%block.z"))
+    hardware = (tile.Var("%block"), tile.Var("%block.y"), tile.Var("%block.z"))
     cx, cy, cz = kernel.cluster.extents
-    number = Var("%number")
-    inside, layer = (number, integer(0)) if height == integer(1) else _divided(number, _product(width, depth))
+    number = tile.Var("%number")
+    inside, layer = (number, tile.integer(0)) if height == tile.integer(1) else _divided(number, _product(width, depth))
     raster = in_clusters(kernel.raster or AS_NUMBERED, kernel.cluster.extents)
     tiles = (*tile_at(inside, width, depth, raster), layer)
     binds = bound(kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span)
-    first = _binary("floordiv", hardware[0], integer(cx))
+    first = _binary("floordiv", hardware[0], tile.integer(cx))
     body = (*binds, *kernel.body)
-    walked = For(
+    walked = tile.For(
         "serial", number, first, _blocks(kernel), step, body, span=kernel.span, apart=(), handed_out=handed_out
     )
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
-    across = _product(walking, integer(cx))
-    grid = (int(across.value) if isinstance(across, Const) else across, cy, cz)[:rank]
+    across = _product(walking, tile.integer(cx))
+    grid = (int(across.value) if isinstance(across, tile.Const) else across, cy, cz)[:rank]
     return replace(kernel, grid=grid, block_vars=hardware[:rank], body=(walked,), raster=None)
 
 
-def _blocks(kernel: Kernel) -> Expr:
+def _blocks(kernel: tile.Kernel) -> tile.Expr:
     """How many clusters of them the grid has."""
     width, depth, height = clusters(kernel)
     return _product(_product(width, depth), height)
@@ -126,15 +127,15 @@ def _is_sent(stmt: object) -> bool:
     return isinstance(stmt, Send)
 
 
-def _divided(number: Expr, area: Expr) -> tuple[Expr, Expr]:
+def _divided(number: tile.Expr, area: tile.Expr) -> tuple[tile.Expr, tile.Expr]:
     return _binary("floormod", number, area), _binary("floordiv", number, area)
 
 
-def _product(a: Expr, b: Expr) -> Expr:
-    if isinstance(a, Const) and isinstance(b, Const):
-        return integer(math.prod((int(a.value), int(b.value))))
+def _product(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    if isinstance(a, tile.Const) and isinstance(b, tile.Const):
+        return tile.integer(math.prod((int(a.value), int(b.value))))
     return _binary("mul", a, b)
 
 
-def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
-    return fold_expr(Binary(op, a, b, INT32))
+def _binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return fold_expr(tile.Binary(op, a, b, INT32))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from tilec.ir.tile import Break, Buffer, Kernel, Raster, Store, While, walk
+from tilec.ir import tile
 from tilec.passes.grid.rasterise import AS_NUMBERED
 from tilec.passes.memory.load_footprints import Strip
 from tilec.support.records import dataclass
@@ -50,12 +50,12 @@ class Walk:
     def tiles(self) -> int:
         return self.width * self.depth * self.height
 
-    def bytes_of_waves(self, raster: Raster, most: int | None = None) -> int:
+    def bytes_of_waves(self, raster: tile.Raster, most: int | None = None) -> int:
         """The bytes of the distinct strips that waves touch, each wave by itself, summed over the first so many."""
         firsts = range(0, self.tiles, self.at_once)[:most]
         return sum(self.bytes_of(raster, first, min(first + self.at_once, self.tiles)) for first in firsts)
 
-    def bytes_of(self, raster: Raster, first: int, last: int) -> int:
+    def bytes_of(self, raster: tile.Raster, first: int, last: int) -> int:
         """Those of the tiles with the numbers `first` to `last`, which is not among them."""
         area = self.width * self.depth
         layers = range(first // area, (last - 1) // area + 1)
@@ -66,7 +66,7 @@ class Walk:
         return sum(strip.bytes * _distinct(strip.axes, found, last - first) for strip in self.strips)
 
 
-def rectangles(width: int, depth: int, raster: Raster, first: int, last: int) -> Iterator[Rectangle]:
+def rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: int) -> Iterator[Rectangle]:
     """The tiles with the numbers from `first` up to `last` of a layer, as `rasterise.tile_at` places them."""
     across, along = (width, depth) if raster.by_rows else (depth, width)
     panel = raster.panel or 1
@@ -105,7 +105,7 @@ def _covered(spans: Iterable[tuple[int, int]]) -> int:
     return total
 
 
-def best_raster(walk: Walk) -> Raster:
+def best_raster(walk: Walk) -> tile.Raster:
     """The order in which waves touch the fewest bytes: the plain one, or panels, counted in the walk's tiles."""
     if 1 in (walk.width, walk.depth) or walk.tiles <= walk.at_once:
         return AS_NUMBERED
@@ -114,7 +114,7 @@ def best_raster(walk: Walk) -> Raster:
     if not rows and not columns:
         return AS_NUMBERED
     candidates = [
-        Raster(panel, by_rows)
+        tile.Raster(panel, by_rows)
         for by_rows, along, own, other in ((True, walk.depth, rows, columns), (False, walk.width, columns, rows))
         for panel in _heights(math.isqrt(walk.at_once * other // own) if own else along, along)
     ]
@@ -124,7 +124,7 @@ def best_raster(walk: Walk) -> Raster:
     return best if plain - better >= max(plain // LEAST_GAIN, 1) else AS_NUMBERED
 
 
-def _with_division(walk: Walk, raster: Raster, cost: int) -> int:
+def _with_division(walk: Walk, raster: tile.Raster, cost: int) -> int:
     """A last panel of another height makes each block divide by a number that it computes: not for a fiftieth."""
     along = walk.depth if raster.by_rows else walk.width
     return cost + cost // 50 if along % raster.panel else cost
@@ -136,7 +136,7 @@ def _heights(ideal: int, along: int) -> range:
     return range(max(ideal * 2 // 3, 1), min(ideal * 3 // 2 + 1, along) + 1)
 
 
-def walk_of(kernel: Kernel, of: Sequence[Strip], at_once: int) -> Walk:
+def walk_of(kernel: tile.Kernel, of: Sequence[Strip], at_once: int) -> Walk:
     """The walk over the clusters of a grid, of whose blocks so many run at once: clusters are its tiles."""
     extents = (*(e if isinstance(e, int) else UNKNOWN_EXTENT for e in kernel.grid), 1, 1)[:3]
     width, depth, height = (max(e // size, 1) for e, size in zip(extents, kernel.cluster.extents, strict=True))
@@ -145,22 +145,23 @@ def walk_of(kernel: Kernel, of: Sequence[Strip], at_once: int) -> Walk:
     return Walk(width, depth, height, max(at_once // kernel.cluster.blocks, 1), tuple(whole))
 
 
-def in_blocks(raster: Raster, cluster: Sequence[int]) -> Raster:
+def in_blocks(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raster:
     """The order of clusters as one of blocks."""
-    return Raster(raster.panel * cluster[1 if raster.by_rows else 0], raster.by_rows)
+    return tile.Raster(raster.panel * cluster[1 if raster.by_rows else 0], raster.by_rows)
 
 
-def fits_cache(kernel: Kernel, target: Target) -> bool:
+def fits_cache(kernel: tile.Kernel, target: Target) -> bool:
     """Whether all tensors fit into the L2 cache at the same time."""
-    tensors = [p for p in kernel.params if isinstance(p, Buffer)]
+    tensors = [p for p in kernel.params if isinstance(p, tile.Buffer)]
     if any(t.is_dynamic for t in tensors):
         return False
     return sum(math.prod(t.shape) * t.dtype.bits // 8 for t in tensors) <= target.limit("l2_bytes")
 
 
-def is_ordered_by_hand(kernel: Kernel) -> bool:
+def is_ordered_by_hand(kernel: tile.Kernel) -> bool:
     """Whether blocks may wait for others that were begun before them: nobody may change the order of these."""
     return any(
-        isinstance(s, While | Break) or (isinstance(s, Store) and s.atomic is not None and s.previous is not None)
-        for s in walk(kernel.body)
+        isinstance(s, tile.While | tile.Break)
+        or (isinstance(s, tile.Store) and s.atomic is not None and s.previous is not None)
+        for s in tile.walk(kernel.body)
     )

@@ -6,81 +6,89 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.affine import add, scale
-from tilec.ir.tile import Binary, BinaryOp, Bind, Const, Expr, Extent, Kernel, Raster, Select, Var, extent_expr, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.support.source import Span
 
-AS_NUMBERED = Raster(0)
+AS_NUMBERED = tile.Raster(0)
 
 
-def ordered(kernel: Kernel) -> Kernel:
+def ordered(kernel: tile.Kernel) -> tile.Kernel:
     """The kernel with its blocks in the order that it states: what the hardware numbers them by is other variables."""
     raster = kernel.raster
     if raster is None or not raster.panel or len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
         return kernel
-    x, y = (Var(f"%{v.name}") for v in kernel.block_vars[:2])
+    x, y = (tile.Var(f"%{v.name}") for v in kernel.block_vars[:2])
     width, depth, _ = clusters(kernel)
     cx, cy, _ = kernel.cluster.extents
-    number = add(_binary("floordiv", x, integer(cx)), _binary("mul", _binary("floordiv", y, integer(cy)), width))
+    number = add(
+        _binary("floordiv", x, tile.integer(cx)), _binary("mul", _binary("floordiv", y, tile.integer(cy)), width)
+    )
     found = tile_at(number, width, depth, in_clusters(raster, kernel.cluster.extents))
     binds = bound(kernel.block_vars[:2], found, (x, y), kernel.cluster.extents, raster.span)
     return replace(kernel, block_vars=(x, y, *kernel.block_vars[2:]), body=(*binds, *kernel.body))
 
 
-def clusters(kernel: Kernel) -> tuple[Expr, Expr, Expr]:
+def clusters(kernel: tile.Kernel) -> tuple[tile.Expr, tile.Expr, tile.Expr]:
     """How many of them the grid has along x, y and z."""
     x, y, z = (
-        _binary("floordiv", extent_expr(extent), integer(size))
+        _binary("floordiv", tile.extent_expr(extent), tile.integer(size))
         for extent, size in zip((*kernel.grid, 1, 1)[:3], kernel.cluster.extents, strict=True)
     )
     return x, y, z
 
 
 def bound(
-    block_vars: Sequence[Var], tiles: Sequence[Expr], hardware: Sequence[Var], cluster: Sequence[int], span: Span
-) -> tuple[Bind, ...]:
+    block_vars: Sequence[tile.Var],
+    tiles: Sequence[tile.Expr],
+    hardware: Sequence[tile.Var],
+    cluster: Sequence[int],
+    span: Span,
+) -> tuple[tile.Bind, ...]:
     """The indices that the kernel's text calls `block_vars`: of the tile of the cluster, and its place in that."""
     indices = (
-        add(scale(tile, size), _binary("floormod", own, integer(size))) if size > 1 else tile
-        for tile, own, size in zip(tiles, hardware, cluster, strict=False)
+        add(scale(buffer, size), _binary("floormod", own, tile.integer(size))) if size > 1 else buffer
+        for buffer, own, size in zip(tiles, hardware, cluster, strict=False)
     )
-    return tuple(Bind(var, index, span) for var, index in zip(block_vars, indices, strict=True))
+    return tuple(tile.Bind(var, index, span) for var, index in zip(block_vars, indices, strict=True))
 
 
-def tile_at(number: Expr, width: Extent, depth: Extent, raster: Raster) -> tuple[Expr, Expr]:
+def tile_at(
+    number: tile.Expr, width: tile.Extent, depth: tile.Extent, raster: tile.Raster
+) -> tuple[tile.Expr, tile.Expr]:
     """Column and row of the tile with this number, of width × depth.
 
     A panel is `panel` rows high (columns wide, if not `by_rows`), the last one what is left. It is walked column by
     column, every other one backwards. Each tile comes once: `%` in a panel numbers rows, `//` columns.
     """
-    width, depth = extent_expr(width), extent_expr(depth)
-    if not raster.panel or integer(1) in (width, depth):
+    width, depth = tile.extent_expr(width), tile.extent_expr(depth)
+    if not raster.panel or tile.integer(1) in (width, depth):
         return _binary("floormod", number, width), _binary("floordiv", number, width)
     across, along = (width, depth) if raster.by_rows else (depth, width)
     panel = raster.panel
-    size = _binary("mul", across, integer(panel))
+    size = _binary("mul", across, tile.integer(panel))
     inside, which = _binary("floormod", number, size), _binary("floordiv", number, size)
     first = scale(which, panel)
-    is_whole = _binary("floormod", along, integer(panel)) == integer(0)
-    height = integer(panel) if is_whole else _binary("min", integer(panel), _binary("sub", along, first))
+    is_whole = _binary("floormod", along, tile.integer(panel)) == tile.integer(0)
+    height = tile.integer(panel) if is_whole else _binary("min", tile.integer(panel), _binary("sub", along, first))
     column, row = _binary("floordiv", inside, height), add(_binary("floormod", inside, height), first)
-    last_column = _binary("sub", across, integer(1))
+    last_column = _binary("sub", across, tile.integer(1))
     if not is_whole:  # Known already, but not to the interval arithmetic that drops guards.
         column = _binary("min", column, last_column)
-        row = _binary("min", row, _binary("sub", along, integer(1)))
-    if not (isinstance(along, Const) and along.value <= panel):
-        odd = Binary("eq", _binary("floormod", which, integer(2)), integer(1), BOOL)
-        column = Select(odd, _binary("sub", last_column, column), column, INT32)
+        row = _binary("min", row, _binary("sub", along, tile.integer(1)))
+    if not (isinstance(along, tile.Const) and along.value <= panel):
+        odd = tile.Binary("eq", _binary("floormod", which, tile.integer(2)), tile.integer(1), BOOL)
+        column = tile.Select(odd, _binary("sub", last_column, column), column, INT32)
     return (column, row) if raster.by_rows else (row, column)
 
 
-def in_clusters(raster: Raster, cluster: Sequence[int]) -> Raster:
+def in_clusters(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raster:
     """The raster of blocks as one of clusters of so many along x and y: its panels are as high or wide as before, or of
     one cluster."""
     return replace(raster, panel=max(raster.panel // cluster[1 if raster.by_rows else 0], 1) if raster.panel else 0)
 
 
-def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
-    return fold_expr(Binary(op, a, b, INT32))
+def _binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return fold_expr(tile.Binary(op, a, b, INT32))

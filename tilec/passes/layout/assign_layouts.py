@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
+from tilec.ir import tile
 from tilec.ir.layout import (
     Fragment,
     SharedLayout,
@@ -23,24 +24,6 @@ from tilec.ir.layout import (
     placed,
     row_major,
     wgmma_accumulator,
-)
-from tilec.ir.tile import (
-    Binary,
-    Buffer,
-    Const,
-    Expr,
-    Kernel,
-    Load,
-    LoopLayout,
-    Parallel,
-    Pinned,
-    Placement,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    walk,
-    walk_expr,
 )
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm, Policy
@@ -79,7 +62,7 @@ class Laid:
     Where the kernel itself shares its work out, `parts` are its roles (`explicit_roles.split_roles`), each laid out as
     a kernel of its own, and `versions` says how many there are of a tile of which statements name one."""
 
-    kernel: Kernel
+    kernel: tile.Kernel
     form: Form
     fragments: dict[str, Fragment]
     shared: dict[str, SharedLayout]
@@ -92,14 +75,14 @@ class Laid:
         """Those whose statements run: the roles', or this one alone."""
         return tuple(part.laid for part in self.parts) or (self,)
 
-    def nest_layout(self, nest: Parallel) -> Fragment:
+    def nest_layout(self, nest: tile.Parallel) -> Fragment:
         """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
         variables; with fragments of fewer dimensions, one in which each thread has what it needs of them, and those
         that have the same share the rest, unless the nest sets such a fragment; else coalesced."""
         return nest_layout(nest, self.kernel.threads, self.fragments)
 
 
-def nest_layout(nest: Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
+def nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
     """The layout that a parallel nest sweeps, with its fragments in these: see `Laid.nest_layout`."""
     if nest.is_per_thread:
         return per_thread(threads, nest.extents[1:])
@@ -114,7 +97,7 @@ def nest_layout(nest: Parallel, threads: int, fragments: Mapping[str, Fragment])
     uses = [(u.dims, fragments[u.buffer.name]) for u in deciding if u.dims is not None and not u.is_reshaped]
     vector = nest.width or widths.of_nest(nest, threads)
     swept = [extended(layout, dims, nest.extents) for dims, layout in uses]
-    if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
+    if not any(isinstance(s, tile.Store) and s.buffer.scope == "fragment" for s in tile.walk(nest.body)):
         swept = [s for use in uses if (s := shared_out(*use, nest.extents, vector)) is not None] + swept
     for whole in swept:
         if all(holds(whole, dims, layout) for dims, layout in uses):
@@ -152,9 +135,9 @@ def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
 POLICIES: tuple[Policy, ...] = ("full_row", "full_col")
 
 
-def _open_products(kernel: Kernel) -> list[Gemm]:
+def _open_products(kernel: tile.Kernel) -> list[Gemm]:
     """Those of which the text does not say that whole rows or columns go to each warp."""
-    products = (s for s in walk(kernel.body) if isinstance(s, Gemm) and s.via != "tcgen05")
+    products = (s for s in tile.walk(kernel.body) if isinstance(s, Gemm) and s.via != "tcgen05")
     return [s for s in products if s.policy == "square" or s.open is not None]
 
 
@@ -186,7 +169,7 @@ def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
             return Laid(kernel, selected.form, fragments, {}, tuple(conversions))
         except Conflict as conflict:
             if conflict.buffer.scope == "reducer":
-                assert isinstance(conflict.stmt, Parallel)
+                assert isinstance(conflict.stmt, tile.Parallel)
                 kernel = with_parts_of_its_own(kernel, conflict.stmt, conflict.buffer)
                 continue
             try:
@@ -196,17 +179,17 @@ def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
                 kernel = _without_conflict(kernel, conflict.stmt, error, mistakes)
 
 
-def _with_digits(kernel: Kernel, mistakes: Mistakes) -> Kernel:
+def _with_digits(kernel: tile.Kernel, mistakes: Mistakes) -> tile.Kernel:
     """The kernel without those layouts that a person gives and that cannot be; nests whose layouts are no digits run
     over threads and numbers instead."""
     pinned = []
     for given in kernel.layouts:
         with mistakes.caught():
-            if isinstance(given.layout, LoopLayout):
+            if isinstance(given.layout, tile.LoopLayout):
                 digits(given.layout, kernel.threads)
             pinned.append(given)
-    for nest in walk(kernel.body):
-        if isinstance(nest, Parallel) and nest.layout is not None:
+    for nest in tile.walk(kernel.body):
+        if isinstance(nest, tile.Parallel) and nest.layout is not None:
             try:
                 made = nest if is_regular(nest.layout, kernel.threads) else regular(nest, kernel.threads)
             except CompileError as error:
@@ -217,10 +200,10 @@ def _with_digits(kernel: Kernel, mistakes: Mistakes) -> Kernel:
     return kernel if len(pinned) == len(kernel.layouts) else replace(kernel, layouts=tuple(pinned))
 
 
-def _without_conflict(kernel: Kernel, stmt: Stmt, error: CompileError, mistakes: Mistakes) -> Kernel:
+def _without_conflict(kernel: tile.Kernel, stmt: tile.Stmt, error: CompileError, mistakes: Mistakes) -> tile.Kernel:
     """The kernel without a statement that cannot have its operands. Where something wrong was to give these their
     layouts, nothing is known of them."""
-    lost = {r.buffer for s in walk(kernel.body) if isinstance(s, TileOp) and is_refused(s) for r in s.regions}
+    lost = {r.buffer for s in tile.walk(kernel.body) if isinstance(s, tile.TileOp) and is_refused(s) for r in s.regions}
     if not any(b.scope == "fragment" and b in lost for b in (*reads(stmt), *writes(stmt))):
         mistakes.add(error)
     instead = refused(reads(stmt), writes(stmt), stmt.span)
@@ -245,9 +228,9 @@ def shared_layouts(kernels: list[Laid], selected: Selected, mistakes: Mistakes =
     }
 
 
-def _asked_for(pinned: Pinned, accesses: list[Access], mistakes: Mistakes) -> SharedLayout:
+def _asked_for(pinned: tile.Pinned, accesses: list[Access], mistakes: Mistakes) -> SharedLayout:
     """The layout that a person gives a shared tile, if all that reaches it can."""
-    if isinstance(pinned.layout, Placement):
+    if isinstance(pinned.layout, tile.Placement):
         layout = placed(pinned.layout, pinned.buffer.dtype.bytes)
     else:
         assert isinstance(pinned.layout, int), "a layout of a fragment"
@@ -280,54 +263,54 @@ class Use:
     share an element there (`x[i, j // 2]`: two). `dims` None: its elements are not those of the loop. `is_reshaped`:
     they are, in the same order, but in another shape."""
 
-    buffer: Buffer
-    indices: tuple[Expr, ...]
+    buffer: tile.Buffer
+    indices: tuple[tile.Expr, ...]
     dims: tuple[int, ...] | None
     by: tuple[int, ...]
     stored: bool
     is_reshaped: bool = False
 
 
-def fragment_uses(nest: Parallel) -> Iterator[Use]:
+def fragment_uses(nest: tile.Parallel) -> Iterator[Use]:
     """Each use of a fragment, what is stored first."""
     place = {var: i for i, var in enumerate(nest.vars)}
 
-    def use(buffer: Buffer, indices: tuple[Expr, ...], stored: bool = False) -> Use:
+    def use(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool = False) -> Use:
         found: list[tuple[int, int]] = []
         fits = True
         for index, size in zip(indices, buffer.shape, strict=True):
             match index:
-                case Var() if index in place and nest.extents[place[index]] == size:
+                case tile.Var() if index in place and nest.extents[place[index]] == size:
                     found.append((place[index], 1))
-                case Binary(op="floordiv", a=Var() as var, b=Const(value=by)) if (
+                case tile.Binary(op="floordiv", a=tile.Var() as var, b=tile.Const(value=by)) if (
                     var in place and not stored and nest.extents[place[var]] == size * by
                 ):
                     found.append((place[var], int(by)))
                 case _:
-                    fits &= size == 1 and index == Const(0, index.dtype)
+                    fits &= size == 1 and index == tile.Const(0, index.dtype)
         fits &= len({dim for dim, _ in found}) == len(found)
         if not fits and _in_order(nest, buffer, indices):
             every = tuple(range(len(nest.vars)))
             return Use(buffer, indices, every, (1,) * len(every), stored, is_reshaped=True)
         return Use(buffer, indices, tuple(d for d, _ in found) if fits else None, tuple(by for _, by in found), stored)
 
-    for stmt in walk(nest.body):
-        if isinstance(stmt, Store) and stmt.buffer.scope == "fragment":
+    for stmt in tile.walk(nest.body):
+        if isinstance(stmt, tile.Store) and stmt.buffer.scope == "fragment":
             yield use(stmt.buffer, stmt.indices, stored=True)
         for expr in expressions(stmt):
-            for e in walk_expr(expr):
-                if isinstance(e, Load) and e.buffer.scope == "fragment":
+            for e in tile.walk_expr(expr):
+                if isinstance(e, tile.Load) and e.buffer.scope == "fragment":
                     yield use(e.buffer, e.indices)
 
 
-def _in_order(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+def _in_order(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> bool:
     """Whether the nest goes through the elements in their order, though it has another shape."""
     if nest.is_per_thread or math.prod(nest.extents) != math.prod(buffer.shape):
         return False
     return indices == moved(replace(buffer, extents=nest.extents), buffer, nest.vars)
 
 
-def deciding_uses(nest: Parallel) -> list[Use]:
+def deciding_uses(nest: tile.Parallel) -> list[Use]:
     """Those that say which thread runs what, of one value per element first. One element that is only read does not:
     each thread has a copy of it, as of a variable."""
     return _deciding(list(fragment_uses(nest)))
@@ -340,28 +323,28 @@ def _deciding(all_uses: list[Use]) -> list[Use]:
     return sorted(deciding, key=lambda use: max(use.by, default=1) > 1)
 
 
-_Uses = dict[int, tuple[Parallel, list[Use], list[Use]]]
+_Uses = dict[int, tuple[tile.Parallel, list[Use], list[Use]]]
 """Of each nest, by identity: itself, its uses of fragments, and the deciding ones."""
 
 
 class _Fragments:
-    def __init__(self, kernel: Kernel, met: _Uses) -> None:
+    def __init__(self, kernel: tile.Kernel, met: _Uses) -> None:
         self.kernel, self.met = kernel, met
         self.known: dict[str, tuple[Fragment, Span]] = {}
         self.everywhere = everywhere(kernel)
 
     def solve(self) -> dict[str, Fragment]:
         fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
-        stmts = list(walk(self.kernel.body))
+        stmts = list(tile.walk(self.kernel.body))
         for buffer in self.kernel.buffers:
             if buffer.scope == "local":
                 self.known[buffer.name] = (local(self.kernel.threads, buffer.shape), buffer.span)
         self.known |= {name: (layout, self.kernel.span) for name, layout in self.everywhere.items()}
         for pinned in self.kernel.layouts:
-            if isinstance(pinned.layout, LoopLayout):
+            if isinstance(pinned.layout, tile.LoopLayout):
                 self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)
         for stmt in stmts:
-            if isinstance(stmt, TileOp) and (isinstance(stmt, Gemm) or stmt.via == "tcgen05"):
+            if isinstance(stmt, tile.TileOp) and (isinstance(stmt, Gemm) or stmt.via == "tcgen05"):
                 self.spread(stmt)  # what the hardware wants comes before all else
         while True:
             before = len(self.known)
@@ -370,7 +353,7 @@ class _Fragments:
             if len(self.known) > before:
                 continue
             for stmt in stmts:
-                if isinstance(stmt, Parallel):
+                if isinstance(stmt, tile.Parallel):
                     self.rows(stmt)
             if len(self.known) > before:
                 continue
@@ -383,24 +366,24 @@ class _Fragments:
             vector = widths.of_fragment(first, stmts, self.kernel.threads)
             self.known[first.name] = (row_major(first.shape, self.kernel.threads, vector), first.span)
 
-    def fix(self, buffer: Buffer, layout: Fragment, stmt: Stmt) -> None:
+    def fix(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
         """The statement needs the buffer in this layout."""
         _, origin = self.known.setdefault(buffer.name, (layout, stmt.span))
         if self.differs(buffer, layout):
             raise Conflict(stmt, buffer, origin)
 
-    def differs(self, buffer: Buffer, layout: Fragment | None) -> bool:
+    def differs(self, buffer: tile.Buffer, layout: Fragment | None) -> bool:
         """Whether the buffer is known to lie in another way; None is one that nothing has."""
         found = self.get(buffer)
         if found is None or layout is None:
             return layout is None
         return found is not layout and found.canonical() != layout.canonical()
 
-    def get(self, buffer: Buffer) -> Fragment | None:
+    def get(self, buffer: tile.Buffer) -> Fragment | None:
         found = self.known.get(buffer.name)
         return found[0] if found else None
 
-    def spread(self, stmt: Stmt) -> None:
+    def spread(self, stmt: tile.Stmt) -> None:
         match stmt:
             case Gemm() if stmt.via == "tcgen05":
                 pass
@@ -425,18 +408,18 @@ class _Fragments:
                 parts = self.get(stmt.regions[0].buffer)
                 if parts is not None:
                     self.fix(stmt.regions[1].buffer, parts, stmt)
-            case TileOp(fragments_lie="alike"):
+            case tile.TileOp(fragments_lie="alike"):
                 self.copy(stmt)
-            case TileOp(fragments_lie=None):
+            case tile.TileOp(fragments_lie=None):
                 if len({r.buffer for r in stmt.regions if r.buffer.scope == "fragment"}) > 1:
                     raise InternalError(f"T.{stmt.name} does not say how its fragments lie")
-            case Parallel():
+            case tile.Parallel():
                 self.nest(stmt)
                 self.add(stmt)
             case _:
                 pass
 
-    def add(self, nest: Parallel) -> None:
+    def add(self, nest: tile.Parallel) -> None:
         """The reducers that a nest adds to, once it is known how the nest runs."""
         stores = list(additions(nest))
         if not stores or any(use.buffer.name not in self.known for use in fragment_uses(nest)):
@@ -468,7 +451,7 @@ class _Fragments:
             layout = spread(layout, shape, keep)
         return layout
 
-    def copy(self, op: TileOp) -> None:
+    def copy(self, op: tile.TileOp) -> None:
         """Element by element: what one thread has of one fragment it has of the others."""
         for region in op.regions:
             if region.buffer.scope == "fragment" and not region.is_whole:
@@ -476,7 +459,7 @@ class _Fragments:
         for source, destination in pairwise(r.buffer for r in op.regions):
             self.alike(op, source, destination)
 
-    def alike(self, op: TileOp, source: Buffer, destination: Buffer) -> None:
+    def alike(self, op: tile.TileOp, source: tile.Buffer, destination: tile.Buffer) -> None:
         if "tmem" in (source.scope, destination.scope):
             assert isinstance(op, Copy)
             held = copied_layout(op, self.kernel.threads)
@@ -496,7 +479,7 @@ class _Fragments:
         elif b is not None:
             self.fix(source, b[0], op)
 
-    def nest(self, nest: Parallel) -> None:
+    def nest(self, nest: tile.Parallel) -> None:
         uses, deciding = self.uses(nest)
         if nest.layout is not None:
             self.sweep(nest, uses, digits(nest.layout, self.kernel.threads))
@@ -509,7 +492,7 @@ class _Fragments:
         elif whole or any(use.dims is None for use in uses):
             self.sweep(nest, [use for use in uses if use.dims is None or use in whole], None)
 
-    def uses(self, nest: Parallel) -> tuple[list[Use], list[Use]]:
+    def uses(self, nest: tile.Parallel) -> tuple[list[Use], list[Use]]:
         """Its uses of fragments, and those that say which thread runs what: they are asked for again and again."""
         if id(nest) not in self.met:
             uses = list(fragment_uses(nest))
@@ -521,7 +504,7 @@ class _Fragments:
         apart = {use.buffer for use in uses if use.dims is None or self.differs(use.buffer, _needed(use, whole))}
         return sum(buffer.bytes for buffer in apart)
 
-    def sweep(self, nest: Parallel, uses: list[Use], whole: Fragment | None) -> None:
+    def sweep(self, nest: tile.Parallel, uses: list[Use], whole: Fragment | None) -> None:
         """The nest runs in this layout."""
         apart: list[Use] = []
         for use in uses:
@@ -538,7 +521,7 @@ class _Fragments:
             _, origin = self.known.get(buffer.name, (None, buffer.span))
             raise Conflict(nest, buffer, origin, frozenset(use.indices for use in apart if use.buffer == buffer))
 
-    def rows(self, nest: Parallel) -> None:
+    def rows(self, nest: tile.Parallel) -> None:
         """A nest that only has fragments of fewer dimensions than its own: the first that is known decides which
         thread has which of the others."""
         uses, deciding = self.uses(nest)

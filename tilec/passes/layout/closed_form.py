@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal
 
-from tilec.ir.tile import Binary, Expr, Select, Var, integer
+from tilec.ir import tile
 from tilec.ir.types import BOOL, INT32
 
 Table = dict[tuple[int, int], int]
 _Combine = Literal["add", "xor"]
 
 
-def of_two(table: Table, first: Var, second: Var, modulus: int | None, by_cases: bool = False) -> Expr | None:
+def of_two(
+    table: Table, first: tile.Var, second: tile.Var, modulus: int | None, by_cases: bool = False
+) -> tile.Expr | None:
     """An expression of two variables: the sum, the sum modulo a number, or the exclusive or of one of each; None where
     there is none, or, `by_cases`, one for each value of the second. Table: value by (first, second) from 0 on; each
     value of the first that is there has (value, 0)."""
@@ -34,7 +36,7 @@ def of_two(table: Table, first: Var, second: Var, modulus: int | None, by_cases:
     if modulus is not None and all(v == (column[a] + added[b]) % modulus for (a, b), v in table.items()):
         around = {b: v % modulus for b, v in added.items()}
         total = _pair("add", column, around, first, second, by_cases, modulus)
-        return None if total is None else Binary("floormod", total, integer(modulus), INT32)
+        return None if total is None else tile.Binary("floormod", total, tile.integer(modulus), INT32)
     if not by_cases:
         return None
     columns = [{a: v for (a, b), v in table.items() if b == n} for n in range(1 + max(b for _, b in table))]
@@ -45,19 +47,19 @@ def _pair(
     op: _Combine,
     a: dict[int, int],
     b: dict[int, int],
-    first: Var,
-    second: Var,
+    first: tile.Var,
+    second: tile.Var,
     by_cases: bool,
     modulus: int | None = None,
-) -> Expr | None:
+) -> tile.Expr | None:
     of_first = of_one(a, first, modulus) if by_cases else closed(a, first, modulus)
     if of_first is None:
         return None
     of_second = of_one(b, second, modulus)
-    return of_first if of_second == integer(0) else Binary(op, of_first, of_second, INT32)
+    return of_first if of_second == tile.integer(0) else tile.Binary(op, of_first, of_second, INT32)
 
 
-def of_one(values: dict[int, int], var: Var, modulus: int | None = None) -> Expr:
+def of_one(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr:
     """An expression of one variable that has these values."""
     found = closed(values, var, modulus)
     if found is not None:
@@ -66,28 +68,28 @@ def of_one(values: dict[int, int], var: Var, modulus: int | None = None) -> Expr
     middle = (low + high + 1) // 2
     halves = ({a: v for a, v in values.items() if (a >= middle) == upper} for upper in (False, True))
     below, above = (of_one(half, var, modulus) for half in halves)
-    return Select(Binary("lt", var, integer(middle), BOOL), below, above, INT32)
+    return tile.Select(tile.Binary("lt", var, tile.integer(middle), BOOL), below, above, INT32)
 
 
-def _cases(expressions: list[Expr], var: Var, start: int) -> Expr:
+def _cases(expressions: list[tile.Expr], var: tile.Var, start: int) -> tile.Expr:
     if len(expressions) == 1:
         return expressions[0]
     half = len(expressions) // 2
     below, above = _cases(expressions[:half], var, start), _cases(expressions[half:], var, start + half)
-    return Select(Binary("lt", var, integer(start + half), BOOL), below, above, INT32)
+    return tile.Select(tile.Binary("lt", var, tile.integer(start + half), BOOL), below, above, INT32)
 
 
-def closed(values: dict[int, int], var: Var, modulus: int | None = None) -> Expr | None:
+def closed(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr | None:
     """An expression without cases that has these values, or None."""
     if len(set(values.values())) == 1:
-        return integer(next(iter(values.values())))
+        return tile.integer(next(iter(values.values())))
     for found in (_digits(values, var), _bits(values, var), _multiple(values, var, modulus)):
         if found is not None:
             return found
     return None
 
 
-def _digits(values: dict[int, int], var: Var) -> Expr | None:
+def _digits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
     """A sum of digits of the variable, each times a number."""
     count = 1 + max(values)
     if any(n not in values for n in range(count)):
@@ -107,19 +109,19 @@ def _digits(values: dict[int, int], var: Var) -> Expr | None:
     for n, v in values.items():
         if v != values[0] + sum(n // below % size * stride for below, size, stride in terms):
             return None
-    total: Expr | None = integer(values[0]) if values[0] else None
+    total: tile.Expr | None = tile.integer(values[0]) if values[0] else None
     for below, size, stride in terms:
         if stride == 0:
             continue
-        digit: Expr = var if below == 1 else Binary("floordiv", var, integer(below), INT32)
+        digit: tile.Expr = var if below == 1 else tile.Binary("floordiv", var, tile.integer(below), INT32)
         if below * size < count:
-            digit = Binary("floormod", digit, integer(size), INT32)
-        term = digit if stride == 1 else Binary("mul", digit, integer(stride), INT32)
-        total = term if total is None else Binary("add", total, term, INT32)
+            digit = tile.Binary("floormod", digit, tile.integer(size), INT32)
+        term = digit if stride == 1 else tile.Binary("mul", digit, tile.integer(stride), INT32)
+        total = term if total is None else tile.Binary("add", total, term, INT32)
     return total
 
 
-def _bits(values: dict[int, int], var: Var) -> Expr | None:
+def _bits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
     """The exclusive or of a number for each bit of the variable that is set."""
     if 0 not in values or min(values.values()) < 0:
         return None
@@ -133,13 +135,13 @@ def _bits(values: dict[int, int], var: Var) -> Expr | None:
             expected ^= mask * (n >> b & 1)
         if v != expected:
             return None
-    total: Expr | None = integer(values[0]) if values[0] else None
+    total: tile.Expr | None = tile.integer(values[0]) if values[0] else None
     for low, length in _runs(masks):
-        part: Expr = var if low == 0 else Binary("floordiv", var, integer(1 << low), INT32)
+        part: tile.Expr = var if low == 0 else tile.Binary("floordiv", var, tile.integer(1 << low), INT32)
         if low + length < width:
-            part = Binary("floormod", part, integer(1 << length), INT32)
-        term = part if masks[low] == 1 else Binary("mul", part, integer(masks[low]), INT32)
-        total = term if total is None else Binary("xor", total, term, INT32)
+            part = tile.Binary("floormod", part, tile.integer(1 << length), INT32)
+        term = part if masks[low] == 1 else tile.Binary("mul", part, tile.integer(masks[low]), INT32)
+        total = term if total is None else tile.Binary("xor", total, term, INT32)
     return total
 
 
@@ -152,14 +154,14 @@ def _runs(masks: list[int]) -> Iterator[tuple[int, int]]:
             yield low, high - low
 
 
-def _multiple(values: dict[int, int], var: Var, modulus: int | None) -> Expr | None:
+def _multiple(values: dict[int, int], var: tile.Var, modulus: int | None) -> tile.Expr | None:
     """The variable times a number, plus another, modulo a third."""
     if modulus is None or not {0, 1} <= values.keys() or min(values.values()) < 0:
         return None
     start, factor = values[0], (values[1] - values[0]) % modulus
     if any(v != (start + factor * n) % modulus for n, v in values.items()):
         return None
-    total: Expr = Binary("mul", var, integer(factor), INT32)
+    total: tile.Expr = tile.Binary("mul", var, tile.integer(factor), INT32)
     if start:
-        total = Binary("add", total, integer(start), INT32)
-    return Binary("floormod", total, integer(modulus), INT32)
+        total = tile.Binary("add", total, tile.integer(start), INT32)
+    return tile.Binary("floormod", total, tile.integer(modulus), INT32)

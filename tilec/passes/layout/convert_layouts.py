@@ -10,28 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tilec.ir.tile import (
-    Bind,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Print,
-    Region,
-    Stmt,
-    Store,
-    TileOp,
-    While,
-    bodies,
-    children,
-    integer,
-    walk,
-    walk_expr,
-    with_children,
-)
+from tilec.ir import tile
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.copy_nests import covers
 from tilec.passes.analysis.scheduling_hints import expanded
@@ -40,7 +19,7 @@ from tilec.support.diagnostics import InternalError, Label, fail
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-Indices = tuple[Expr, ...]
+Indices = tuple[tile.Expr, ...]
 
 CONVERSION = "conversion."
 """How the names of the tiles begin that fragments pass through: none of a kernel's own does."""
@@ -50,7 +29,9 @@ class Conflict(Exception):
     """A statement needs `buffer` in other registers than `origin`, a place of the text, puts it in. In a nest, only
     where it is used with these `indices`."""
 
-    def __init__(self, stmt: Stmt, buffer: Buffer, origin: Span, indices: frozenset[Indices] = frozenset()) -> None:
+    def __init__(
+        self, stmt: tile.Stmt, buffer: tile.Buffer, origin: Span, indices: frozenset[Indices] = frozenset()
+    ) -> None:
         super().__init__(buffer.name)
         self.stmt, self.buffer, self.origin, self.indices = stmt, buffer, origin, indices
 
@@ -60,8 +41,8 @@ class Conversion:
     """`buffer` got its layout at `origin`; the statement at `span` needs another, and so it passes through the shared
     tile `staging`, in and out of the statement `passes` times."""
 
-    buffer: Buffer
-    staging: Buffer
+    buffer: tile.Buffer
+    staging: tile.Buffer
     origin: Span
     span: Span
     passes: int
@@ -72,16 +53,16 @@ class Conversion:
         return self.staging.bytes * self.passes
 
 
-def resolve(kernel: Kernel, conflict: Conflict) -> tuple[Kernel, Conversion]:
+def resolve(kernel: tile.Kernel, conflict: Conflict) -> tuple[tile.Kernel, Conversion]:
     """The kernel in which that statement gets the buffer through shared memory."""
     stmt, buffer = conflict.stmt, conflict.buffer
     staging = _staging(kernel, stmt, _carried(stmt, buffer))
     match stmt:
-        case Parallel():
+        case tile.Parallel():
             statements = _nest(stmt, conflict, staging)
-        case TileOp(is_elementwise=True):
+        case tile.TileOp(is_elementwise=True):
             statements = _move(stmt, buffer, staging)
-        case TileOp():
+        case tile.TileOp():
             statements = _operation(stmt, buffer, staging, kernel)
         case _:
             raise InternalError(f"{type(stmt).__name__} has no registers")
@@ -92,7 +73,7 @@ def resolve(kernel: Kernel, conflict: Conflict) -> tuple[Kernel, Conversion]:
     return converted, Conversion(buffer, staging, conflict.origin, stmt.span, passes)
 
 
-def _carried(stmt: Stmt, buffer: Buffer) -> Buffer:
+def _carried(stmt: tile.Stmt, buffer: tile.Buffer) -> tile.Buffer:
     """What passes through shared memory: of a copy that converts, the smaller elements."""
     if isinstance(stmt, Copy) and stmt.regions[0].buffer == buffer:
         dtype = stmt.regions[1].buffer.dtype
@@ -100,19 +81,19 @@ def _carried(stmt: Stmt, buffer: Buffer) -> Buffer:
     return buffer
 
 
-def _staging(kernel: Kernel, stmt: Stmt, carried: Buffer) -> Buffer:
+def _staging(kernel: tile.Kernel, stmt: tile.Stmt, carried: tile.Buffer) -> tile.Buffer:
     """A shared tile that the statement does not use: one that is there, or a new one."""
     made = [b for b in kernel.buffers if b.name.startswith(CONVERSION)]
     fitting = (b for b in made if (b.extents, b.dtype) == (carried.extents, carried.dtype))
     used = {*reads(stmt), *writes(stmt)}
     found = next((b for b in fitting if b not in used), None)
-    return found or Buffer(f"{CONVERSION}{len(made)}", carried.extents, carried.dtype, "shared", stmt.span)
+    return found or tile.Buffer(f"{CONVERSION}{len(made)}", carried.extents, carried.dtype, "shared", stmt.span)
 
 
 # ---- the ways through ------------------------------------------------------------------------------------------------
 
 
-def _move(op: TileOp, buffer: Buffer, staging: Buffer) -> tuple[Stmt, ...]:
+def _move(op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
     """A copy, or an atomic one, from the fragment or into it."""
     source, destination = op.regions
     if source.buffer == buffer:
@@ -122,7 +103,9 @@ def _move(op: TileOp, buffer: Buffer, staging: Buffer) -> tuple[Stmt, ...]:
     return *kept, through, _copy(staging, buffer, op)
 
 
-def _operation(op: TileOp, buffer: Buffer, staging: Buffer, kernel: Kernel) -> tuple[Stmt, ...]:
+def _operation(
+    op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer, kernel: tile.Kernel
+) -> tuple[tile.Stmt, ...]:
     """What works on registers alone gets a fragment of its own."""
     taken = sum(b.name.startswith(f"{buffer.name}.again") for b in kernel.buffers)
     own = replace(buffer, name=f"{buffer.name}.again{taken}", span=op.span)
@@ -132,10 +115,10 @@ def _operation(op: TileOp, buffer: Buffer, staging: Buffer, kernel: Kernel) -> t
     return *into, op.with_regions(regions), *back
 
 
-def _nest(nest: Parallel, conflict: Conflict, staging: Buffer) -> tuple[Stmt, ...]:
+def _nest(nest: tile.Parallel, conflict: Conflict, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
     """The elements come from the shared tile, and go there."""
     buffer, indices = conflict.buffer, conflict.indices
-    stores = [s for s in walk(nest.body) if isinstance(s, Store) and s.buffer == buffer]
+    stores = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store) and s.buffer == buffer]
     loaded = {e.indices for e in _loads(nest) if e.buffer == buffer}
     read, written = loaded & indices, {s.indices for s in stores} & indices
     if stores and len({s.indices for s in stores} | loaded) > 1:
@@ -151,52 +134,52 @@ def _nest(nest: Parallel, conflict: Conflict, staging: Buffer) -> tuple[Stmt, ..
         # A single store reads what was there before the nest: that is kept apart from what it sets.
         written = set() if read else written
 
-    def rename(used: Buffer, at: Indices, stored: bool) -> Buffer:
+    def rename(used: tile.Buffer, at: Indices, stored: bool) -> tile.Buffer:
         return staging if used == buffer and at in (written if stored else read) else used
 
     through = _renamed(nest, rename)
     extents = dict(zip(nest.vars, nest.extents, strict=True))
-    sets = (s for s in through.body if isinstance(s, Store) and s.buffer == staging)
+    sets = (s for s in through.body if isinstance(s, tile.Store) and s.buffer == staging)
     whole = any(covers(staging, s.indices, extents) for s in sets)
     before = () if not read and whole else (_copy(buffer, staging, nest),)
     return *before, through, *((_copy(staging, buffer, nest),) if written else ())
 
 
-def _copy(source: Buffer, destination: Buffer, at: Stmt) -> TileOp:
-    def whole(buffer: Buffer) -> Region:
-        return Region(buffer, tuple(integer(0) for _ in buffer.extents), buffer.shape, at.span)
+def _copy(source: tile.Buffer, destination: tile.Buffer, at: tile.Stmt) -> tile.TileOp:
+    def whole(buffer: tile.Buffer) -> tile.Region:
+        return tile.Region(buffer, tuple(tile.integer(0) for _ in buffer.extents), buffer.shape, at.span)
 
     return Copy(whole(source), whole(destination), via="registers", span=at.span)
 
 
 # ---- rewriting -------------------------------------------------------------------------------------------------------
 
-Rename = Callable[[Buffer, Indices, bool], Buffer]
+Rename = Callable[[tile.Buffer, Indices, bool], tile.Buffer]
 """The buffer to use instead at these indices, in a store or else in a load."""
 
 
-def _loads(nest: Parallel) -> Iterator[Load]:
-    for stmt in walk(nest.body):
+def _loads(nest: tile.Parallel) -> Iterator[tile.Load]:
+    for stmt in tile.walk(nest.body):
         for expr in expressions(stmt):
-            yield from (e for e in walk_expr(expr) if isinstance(e, Load))
+            yield from (e for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
-def _renamed(nest: Parallel, rename: Rename) -> Parallel:
-    def expression(expr: Expr) -> Expr:
-        if isinstance(expr, Load):
+def _renamed(nest: tile.Parallel, rename: Rename) -> tile.Parallel:
+    def expression(expr: tile.Expr) -> tile.Expr:
+        if isinstance(expr, tile.Load):
             expr = replace(expr, buffer=rename(expr.buffer, expr.indices, False))
-        return with_children(expr, tuple(expression(c) for c in children(expr)))
+        return tile.with_children(expr, tuple(expression(c) for c in tile.children(expr)))
 
-    def statement(stmt: Stmt) -> Stmt:
+    def statement(stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
-            case Store(buffer=buffer, indices=indices, value=value):
+            case tile.Store(buffer=buffer, indices=indices, value=value):
                 inside = tuple(expression(i) for i in indices)
                 return replace(stmt, buffer=rename(buffer, indices, True), indices=inside, value=expression(value))
-            case Print(values=values):
+            case tile.Print(values=values):
                 return replace(stmt, values=tuple(map(expression, values)))
-            case Bind(value=value):
+            case tile.Bind(value=value):
                 return replace(stmt, value=expression(value))
-            case If(condition=condition, then=then, orelse=orelse):
+            case tile.If(condition=condition, then=then, orelse=orelse):
                 new_then, new_orelse = (tuple(statement(s) for s in branch) for branch in (then, orelse))
                 return replace(stmt, condition=expression(condition), then=new_then, orelse=new_orelse)
             case _:
@@ -205,22 +188,22 @@ def _renamed(nest: Parallel, rename: Rename) -> Parallel:
     return replace(nest, body=tuple(statement(s) for s in nest.body))
 
 
-def rewritten(body: tuple[Stmt, ...], old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def rewritten(body: tuple[tile.Stmt, ...], old: tile.Stmt, new: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
     """The statements with `old` become `new`, wherever it stands."""
     return tuple(s for stmt in body for s in _parts(stmt, old, new))
 
 
-def _parts(stmt: Stmt, old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def _parts(stmt: tile.Stmt, old: tile.Stmt, new: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
     if stmt is old:
         return new
-    if not any(inner is old for body in bodies(stmt) for inner in walk(body)):
+    if not any(inner is old for body in tile.bodies(stmt) for inner in tile.walk(body)):
         return (stmt,)
     match stmt:
-        case For(body=body):
+        case tile.For(body=body):
             return (expanded(stmt, [_parts(s, old, new) for s in body]),)
-        case While(body=body):
+        case tile.While(body=body):
             return (replace(stmt, body=rewritten(body, old, new)),)
-        case If(then=then, orelse=orelse):
+        case tile.If(then=then, orelse=orelse):
             return (replace(stmt, then=rewritten(then, old, new), orelse=rewritten(orelse, old, new)),)
         case _:
             raise InternalError(f"a statement inside {type(stmt).__name__}")

@@ -12,7 +12,7 @@ import itertools
 import math
 from dataclasses import replace
 
-from tilec.ir.tile import Binary, Expr, If, LoopLayout, Parallel, Select, Var, integer, substitute
+from tilec.ir import tile
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.substitution import substitute_stmt
 from tilec.passes.layout.closed_form import Table, of_one, of_two
@@ -21,7 +21,7 @@ from tilec.passes.layout.loop_layout import fitting
 Element = tuple[int, ...]
 
 
-def regular(nest: Parallel, threads: int) -> Parallel:
+def regular(nest: tile.Parallel, threads: int) -> tile.Parallel:
     """The same iterations in the same threads, in a layout of digits. Of an iteration that several threads have, the
     first one runs it. Errors: `loop-layout`."""
     layout = nest.layout
@@ -39,33 +39,33 @@ def regular(nest: Parallel, threads: int) -> Parallel:
     at = {n: place for place, n in enumerate(numbers)}
     table = {(t, at[n]): element for t, row in rows.items() for n, element in row}
     counts = {t: len(row) for t, row in rows.items()}
-    thread, number = (Var(f"{nest.vars[0].name}.{name}") for name in ("thread", "number"))
+    thread, number = (tile.Var(f"{nest.vars[0].name}.{name}") for name in ("thread", "number"))
     coordinates = _coordinates(table, layout.shape, thread, number)
     least = min(counts.get(t, 0) for t in range(used))
-    exists: Expr | None = None
+    exists: tile.Expr | None = None
     if least < len(numbers):
         count = of_one({t: counts.get(t, 0) for t in range(used)}, thread)
-        exists = Binary("lt", number, count, BOOL)
+        exists = tile.Binary("lt", number, count, BOOL)
         # Elsewhere a thread that reads something in vain reads what it has anyway: others may write the rest.
-        last = Binary("min", number, Binary("sub", count, integer(1), INT32), INT32)
-        own = Select(Binary("lt", number, integer(least), BOOL), number, last, INT32)
-        coordinates = tuple(substitute(c, {number: own}) for c in coordinates)
+        last = tile.Binary("min", number, tile.Binary("sub", count, tile.integer(1), INT32), INT32)
+        own = tile.Select(tile.Binary("lt", number, tile.integer(least), BOOL), number, last, INT32)
+        coordinates = tuple(tile.substitute(c, {number: own}) for c in coordinates)
         if least == 0:  # a thread that has nothing is outside of everything
-            empty = Binary("lt", count, integer(1), BOOL)
+            empty = tile.Binary("lt", count, tile.integer(1), BOOL)
             coordinates = tuple(
-                Select(empty, integer(e), c, INT32) for c, e in zip(coordinates, layout.shape, strict=True)
+                tile.Select(empty, tile.integer(e), c, INT32) for c, e in zip(coordinates, layout.shape, strict=True)
             )
     body = tuple(substitute_stmt(s, dict(zip(nest.vars, coordinates, strict=True))) for s in nest.body)
     if exists is not None:
-        body = (If(exists, body, (), nest.span),)
-    extents, (first, second) = (used, len(numbers)), (Var("%0"), Var("%1"))
-    own_layout = LoopLayout(extents, (first, second), first, second, layout.span)
+        body = (tile.If(exists, body, (), nest.span),)
+    extents, (first, second) = (used, len(numbers)), (tile.Var("%0"), tile.Var("%1"))
+    own_layout = tile.LoopLayout(extents, (first, second), first, second, layout.span)
     return replace(nest, vars=(thread, number), extents=extents, body=body, layout=own_layout)
 
 
 def _coordinates(
-    table: dict[tuple[int, int], Element], shape: tuple[int, ...], thread: Var, number: Var
-) -> tuple[Expr, ...]:
+    table: dict[tuple[int, int], Element], shape: tuple[int, ...], thread: tile.Var, number: tile.Var
+) -> tuple[tile.Expr, ...]:
     """The coordinates of each thread's iterations: each by itself, or else from the iteration's place in some order of
     the dimensions, or else by cases."""
     rank = len(shape)
@@ -84,15 +84,15 @@ def _coordinates(
         if whole is not None:
             return _unflattened(whole, shape, order)
     return tuple(
-        one if one is not None else of_two(each[d], thread, number, shape[d], by_cases=True) or integer(0)
+        one if one is not None else of_two(each[d], thread, number, shape[d], by_cases=True) or tile.integer(0)
         for d, one in enumerate(alone)
     )
 
 
-def _unflattened(place: Expr, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[Expr, ...]:
-    found: dict[int, Expr] = {}
+def _unflattened(place: tile.Expr, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tile.Expr, ...]:
+    found: dict[int, tile.Expr] = {}
     for d in reversed(order[1:]):
-        found[d] = Binary("floormod", place, integer(shape[d]), INT32)
-        place = Binary("floordiv", place, integer(shape[d]), INT32)
+        found[d] = tile.Binary("floormod", place, tile.integer(shape[d]), INT32)
+        place = tile.Binary("floordiv", place, tile.integer(shape[d]), INT32)
     found[order[0]] = place
     return tuple(found[d] for d in range(len(shape)))

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import (
-    Bind,
-    Buffer,
-    For,
-    Kernel,
-    Placement,
-    TileOp,
-    walk,
-)
 from tilec.ops.atomic import AtomicTile
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
@@ -32,7 +24,7 @@ from tilec.target.table import Target
 Form = Literal["serial", "unspecialised", "warp_specialised"]
 
 
-def form_of(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
+def form_of(kernel: tile.Kernel, target: Target, strategy: Strategy) -> Form:
     loops = pipelined_loops(kernel.body)
     if strategy == "none" or not loops:
         return "serial"
@@ -53,25 +45,25 @@ def form_of(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
     return "unspecialised"
 
 
-def why_unfed(kernel: Kernel) -> str:
+def why_unfed(kernel: tile.Kernel) -> str:
     loops = pipelined_loops(kernel.body)
     no_loop = None if loops else "there is no T.Pipelined loop"
     return no_loop or why_not_specialised(kernel, loops) or "the strategy leaves no warps for that"
 
 
-def _fills_a_multiprocessor(loops: tuple[For, ...]) -> bool:
+def _fills_a_multiprocessor(loops: tuple[tile.For, ...]) -> bool:
     """Whether one block at a time is enough. Roles share out all of a multiprocessor's registers, which products of
     tiles want, and stores that a role of their own may begin. Whatever else computes on the way from memory to memory
     hides its latencies behind those of other blocks, each of which loads for itself."""
-    stmts = [s for loop in loops for s in walk(loop.body) if isinstance(s, TileOp)]
+    stmts = [s for loop in loops for s in tile.walk(loop.body) if isinstance(s, tile.TileOp)]
     return any(isinstance(s, Gemm) or _leaves_shared(s) for s in stmts)
 
 
-def _leaves_shared(op: TileOp) -> bool:
+def _leaves_shared(op: tile.TileOp) -> bool:
     return isinstance(op, Copy | AtomicTile) and [r.buffer.scope for r in op.regions] == ["shared", "global"]
 
 
-def why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
+def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str | None:
     """A producer warp can feed a loop only by TMA, and only unconditionally. What it cannot load of a loop around a
     pipelined one, the consumers load themselves: little of the time goes there."""
     if kernel.threads % WARPGROUP_THREADS or kernel.threads > 3 * WARPGROUP_THREADS:
@@ -81,19 +73,19 @@ def why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
     tiles = {b.name for b in kernel.buffers} - kept_by_every_role(kernel)
     if steering := scalar_reads(kernel.body) & (ordered | tiles):
         return f"the kernel computes {min(steering)}, which decides what is copied"
-    if own := next((s for s in walk(kernel.body) if isinstance(s, Bind) and is_per_thread(s.value)), None):
+    if own := next((s for s in tile.walk(kernel.body) if isinstance(s, tile.Bind) and is_per_thread(s.value)), None):
         return f"in {own.span.place}, each thread reads for itself"
     for loop in loops:
-        if met := next((s for s in walk(loop.body) if is_for_every_role(s)), None):
+        if met := next((s for s in tile.walk(loop.body) if is_for_every_role(s)), None):
             return f"in line {met.span.line}, {spelled(met)} stands in the loop"
         if pipelined_loops(loop.body):
             continue
         for stmt, wish, waits in zip(loop.body, asynchronous(loop), awaited(kernel, loop), strict=True):
-            if wish is False and isinstance(stmt, TileOp) and is_load(stmt):
+            if wish is False and isinstance(stmt, tile.TileOp) and is_load(stmt):
                 return f"the copy in {stmt.span.place} is to be synchronous"
-            if waits and isinstance(stmt, TileOp) and is_load(stmt):
+            if waits and isinstance(stmt, tile.TileOp) and is_load(stmt):
                 return f"`sync` lets the copy in {stmt.span.place} wait for others"
-            inner = [s for s in walk((stmt,)) if isinstance(s, TileOp) and is_load(s)]
+            inner = [s for s in tile.walk((stmt,)) if isinstance(s, tile.TileOp) and is_load(s)]
             for copy in inner:
                 if copy is not stmt:
                     return f"the copy in {copy.span.place} is conditional or in a loop of its own"
@@ -109,12 +101,12 @@ def why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
     return None if fed else "no copy from global to shared memory in a pipelined loop"
 
 
-def placed_tiles(kernel: Kernel) -> frozenset[Buffer]:
+def placed_tiles(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
     """The shared tiles to which a person gives a layout that TMA does not know: a placement that is no hardware
     swizzle, or one whose panels are no boxes."""
     return frozenset(
         p.buffer
         for p in kernel.layouts
-        if isinstance(p.layout, Placement)
+        if isinstance(p.layout, tile.Placement)
         or (isinstance(p.layout, int) and not is_legal(with_swizzle(p.buffer, p.layout), ("tma",)))
     )

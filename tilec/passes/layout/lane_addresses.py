@@ -9,21 +9,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tilec.ir import tile
 from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Parallel,
-    Store,
-    Var,
-    walk,
-    walk_expr,
-)
 from tilec.passes.analysis.usage import expressions
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.layout.atoms import BANK_BYTES, BANKS, CHUNK, TRANSACTION, of_phases, offset, words
@@ -32,13 +19,13 @@ _RUNS = 8
 """Accesses of a thread that are looked at: in so many, every pattern of banks has come up."""
 
 
-def conflicts(nest: Parallel, laid: Laid) -> dict[str, float]:
+def conflicts(nest: tile.Parallel, laid: Laid) -> dict[str, float]:
     """By tile, how many times longer the nest's accesses take than their words need: the worst of each; 1 without bank
     conflicts. A tile that is reached where only data say is left out."""
     layout = laid.nest_layout(nest)
     lanes = [layout.thread_offset(lane) for lane in range(min(BANKS, layout.thread_count))]
     registers = [layout.register_offset(r) for r in range(min(layout.register_count, _RUNS * CHUNK))]
-    bound = {s.var: s.value for s in walk(nest.body) if isinstance(s, Bind)}
+    bound = {s.var: s.value for s in tile.walk(nest.body) if isinstance(s, tile.Bind)}
     found: dict[str, float] = {}
     for buffer, indices in dict.fromkeys(_accesses(nest)):
         shared, looked_at = laid.shared[buffer.name], registers[: _RUNS * max(CHUNK // buffer.dtype.bytes, 1)]
@@ -50,13 +37,13 @@ def conflicts(nest: Parallel, laid: Laid) -> dict[str, float]:
     return found
 
 
-def _accesses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
-    for stmt in walk(nest.body):
-        if isinstance(stmt, Store) and stmt.buffer.scope == "shared":
+def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
+    for stmt in tile.walk(nest.body):
+        if isinstance(stmt, tile.Store) and stmt.buffer.scope == "shared":
             yield stmt.buffer, stmt.indices
         for expr in expressions(stmt):
-            for load in walk_expr(expr):
-                if isinstance(load, Load) and load.buffer.scope == "shared":
+            for load in tile.walk_expr(expr):
+                if isinstance(load, tile.Load) and load.buffer.scope == "shared":
                     yield load.buffer, load.indices
 
 
@@ -69,9 +56,9 @@ _UNKNOWN = _Unknown()
 
 def _byte(
     layout: SharedLayout,
-    nest: Parallel,
-    indices: Sequence[Expr],
-    bound: Mapping[Var, Expr],
+    nest: tile.Parallel,
+    indices: Sequence[tile.Expr],
+    bound: Mapping[tile.Var, tile.Expr],
     register: Sequence[int],
     lane: Sequence[int],
 ) -> int | _Unknown | None:
@@ -89,18 +76,18 @@ def _byte(
     return _UNKNOWN if place[-1] is None else offset(layout, row, place[-1] % layout.shape[-1] * layout.element_bytes)
 
 
-def _value(expr: Expr, values: Mapping[Var, int], bound: Mapping[Var, Expr]) -> int | None:
+def _value(expr: tile.Expr, values: Mapping[tile.Var, int], bound: Mapping[tile.Var, tile.Expr]) -> int | None:
     """Of an index; None where only data say. Variables of loops and blocks are the same for all lanes: 0."""
     match expr:
-        case Const(value=int(value)):
+        case tile.Const(value=int(value)):
             return int(value)
-        case Var():
+        case tile.Var():
             if expr in values:
                 return values[expr]
             return _value(bound[expr], values, bound) if expr in bound else 0
-        case Cast(a=inner):
+        case tile.Cast(a=inner):
             return _value(inner, values, bound)
-        case Binary(op=op, a=first, b=second) if op in _ARITHMETIC:
+        case tile.Binary(op=op, a=first, b=second) if op in _ARITHMETIC:
             a, b = _value(first, values, bound), _value(second, values, bound)
             return None if a is None or b is None or (op in _DIVIDES and not b) else _ARITHMETIC[op](a, b)
         case _:

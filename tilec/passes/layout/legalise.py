@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from tilec.ir import tile
 from tilec.ir.affine import affine
 from tilec.ir.expr import SMALL_FLOATS
-from tilec.ir.tile import Call, Stmt, TileOp, walk, walk_expr
 from tilec.ir.types import FLOAT16, FLOAT64
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.usage import expressions
@@ -21,17 +21,17 @@ ROW_BYTES = 16
 """Of a row of a shared tile tensor cores take so many together (PTX ISA, "ldmatrix"; "Matrix descriptor format")."""
 
 
-def check_arithmetic(body: tuple[Stmt, ...], mistakes: Mistakes = AT_ONCE) -> None:
+def check_arithmetic(body: tuple[tile.Stmt, ...], mistakes: Mistakes = AT_ONCE) -> None:
     """Refuse functions for which there are no instructions, one in each statement."""
-    for stmt in walk(body):
+    for stmt in tile.walk(body):
         with mistakes.caught():
             _check(stmt)
 
 
-def _check(stmt: Stmt) -> None:
+def _check(stmt: tile.Stmt) -> None:
     for expr in expressions(stmt):
-        for e in walk_expr(expr):
-            if isinstance(e, Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
+        for e in tile.walk_expr(expr):
+            if isinstance(e, tile.Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
                 fail(
                     "unsupported-type",
                     f"T.{e.fn} of float64 is not supported",
@@ -45,22 +45,22 @@ def check_parts(op: Gemm) -> None:
     """Refuse a product of such parts of tiles as no instruction can reach."""
     whole = len(op.regions) > 3 or op.nibbles is not None
     for region in op.regions:
-        tile = region.buffer
+        buffer = region.buffer
         if region.is_whole:
             continue
-        row = affine(region.start[-1]).divisor * tile.dtype.bytes
-        if tile.scope == "shared" and not whole and row % ROW_BYTES == 0:
+        row = affine(region.start[-1]).divisor * buffer.dtype.bytes
+        if buffer.scope == "shared" and not whole and row % ROW_BYTES == 0:
             continue
-        what = f"a part of {tile.name}, which is {' × '.join(map(str, tile.shape))}"
-        if tile.scope != "shared":
+        what = f"a part of {buffer.name}, which is {' × '.join(map(str, buffer.shape))}"
+        if buffer.scope != "shared":
             title, way = "T.gemm takes whole fragments", "copy the part to a fragment of its own first"
         elif whole:
-            title, way = f"this product of {tile.dtype} takes whole tiles", "copy the part to a tile of its own first"
+            title, way = f"this product of {buffer.dtype} takes whole tiles", "copy the part to a tile of its own first"
         else:
             title = "T.gemm cannot begin there"
-            what = f"not known to be a multiple of {ROW_BYTES} bytes along the rows of {tile.name}"
-            way = f"begin at a multiple of {ROW_BYTES // tile.dtype.bytes} elements, or copy the part to another tile"
-        fail("unsupported-operand", title, region.span, what, secondary=(Label(tile.span, "from here"),), help=way)
+            what = f"not known to be a multiple of {ROW_BYTES} bytes along the rows of {buffer.name}"
+            way = f"begin at a multiple of {ROW_BYTES // buffer.dtype.bytes} elements, or copy the part to another tile"
+        fail("unsupported-operand", title, region.span, what, secondary=(Label(buffer.span, "from here"),), help=way)
 
 
 def check_narrow_sum(op: Gemm) -> None:
@@ -76,7 +76,7 @@ def check_narrow_sum(op: Gemm) -> None:
         )
 
 
-def no_fill(op: TileOp) -> NoReturn:
+def no_fill(op: tile.TileOp) -> NoReturn:
     """Refuse a T.clear of what only products write."""
     fail(
         "wrong-scope",
@@ -88,24 +88,24 @@ def no_fill(op: TileOp) -> NoReturn:
     )
 
 
-def no_barrier(op: TileOp) -> NoReturn:
+def no_barrier(op: tile.TileOp) -> NoReturn:
     """Refuse a T.gemm into tensor memory that nobody waits for, in a kernel that orders its threads itself."""
     title = "T.gemm into tensor memory needs `mbar` in a kernel with barriers or roles of its own"
     _unawaited(op, title, help="pass mbar= what T.alloc_barrier made, and wait for it")
 
 
-def no_roles(op: TileOp) -> NoReturn:
+def no_roles(op: tile.TileOp) -> NoReturn:
     """Refuse a T.tcgen05_gemm that nobody waits for."""
     title = "T.tcgen05_gemm is for kernels that order their threads by barriers of their own"
     _unawaited(op, title, help="write T.gemm, also into tensor memory: tilec waits for it")
 
 
-def _unawaited(op: TileOp, title: str, help: str) -> NoReturn:
+def _unawaited(op: tile.TileOp, title: str, help: str) -> NoReturn:
     sum_at = Label(op.regions[2].buffer.span, "C is allocated here")
     fail("unsupported-operand", title, op.span, "nothing says when it is done", secondary=(sum_at,), help=help)
 
 
-def no_wgmma(op: TileOp, target: Target) -> NoReturn:
+def no_wgmma(op: tile.TileOp, target: Target) -> NoReturn:
     """Refuse a T.wgmma_gemm that is none."""
     why = "wgmma takes whole warpgroups and blocks of 64 rows, and float16 and bfloat16 alone transposed"
     if any(not r.is_whole for r in op.regions):

@@ -12,40 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from tilec.ir import tile
 from tilec.ir.affine import affine
 from tilec.ir.expr import integer_range
-from tilec.ir.tile import (
-    ONCE,
-    Binary,
-    BinaryOp,
-    Bind,
-    Break,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Pinned,
-    Print,
-    Region,
-    Select,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    While,
-    children,
-    integer,
-    substitute,
-    walk,
-    walk_expr,
-    with_children,
-)
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E8M0, FLOAT32, INT4, INT32, NARROW, UINT8, DType
 from tilec.ops.block_scaled import ScaledGemm
 from tilec.ops.copy import Copy
@@ -61,10 +30,10 @@ from tilec.support.diagnostics import AT_ONCE, CompileError, InternalError, Labe
 from tilec.support.source import Span
 
 
-def widened(kernel: Kernel, mistakes: Mistakes = AT_ONCE) -> Kernel:
+def widened(kernel: tile.Kernel, mistakes: Mistakes = AT_ONCE) -> tile.Kernel:
     """The kernel without such types; itself where it has none."""
-    buffers = [p for p in (*kernel.params, *kernel.buffers) if isinstance(p, Buffer)]
-    named = {e.dtype for s in walk(kernel.body) for x in expressions(s) for e in walk_expr(x)}
+    buffers = [p for p in (*kernel.params, *kernel.buffers) if isinstance(p, tile.Buffer)]
+    named = {e.dtype for s in tile.walk(kernel.body) for x in expressions(s) for e in tile.walk_expr(x)}
     if not any(dtype in NARROW for dtype in (*named, *(b.dtype for b in buffers))):
         return kernel
     for buffer in buffers:
@@ -72,19 +41,19 @@ def widened(kernel: Kernel, mistakes: Mistakes = AT_ONCE) -> Kernel:
             _check_rows(buffer)
     return replace(
         kernel,
-        params=tuple(_stored(p) if isinstance(p, Buffer) else p for p in kernel.params),
+        params=tuple(_stored(p) if isinstance(p, tile.Buffer) else p for p in kernel.params),
         buffers=tuple(_stored(b) for b in kernel.buffers),
         body=_body(kernel.body, mistakes),
-        layouts=tuple(Pinned(_stored(p.buffer), p.layout, p.span) for p in kernel.layouts),
+        layouts=tuple(tile.Pinned(_stored(p.buffer), p.layout, p.span) for p in kernel.layouts),
     )
 
 
-def _is_packed(buffer: Buffer) -> bool:
+def _is_packed(buffer: tile.Buffer) -> bool:
     """Whether two of its elements share a byte."""
     return buffer.dtype.per_byte == 2 and buffer.scope != "fragment"
 
 
-def _stored(buffer: Buffer) -> Buffer:
+def _stored(buffer: tile.Buffer) -> tile.Buffer:
     """The buffer of bytes that holds this one."""
     if buffer.dtype not in NARROW:
         return buffer
@@ -94,7 +63,7 @@ def _stored(buffer: Buffer) -> Buffer:
     return replace(buffer, extents=(*buffer.extents[:-1], last // 2 if isinstance(last, int) else last), dtype=UINT8)
 
 
-def _check_rows(buffer: Buffer) -> None:
+def _check_rows(buffer: tile.Buffer) -> None:
     last = buffer.extents[-1]
     if _is_packed(buffer) and (not isinstance(last, int) or last % 2):
         fail(
@@ -118,30 +87,32 @@ def _computed(dtype: DType) -> DType:
     return FLOAT32 if dtype.is_float else INT32
 
 
-def _int(op: BinaryOp, a: Expr, b: Expr | int) -> Expr:
-    return Binary(op, a, integer(b) if isinstance(b, int) else b, INT32)
+def _int(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr | int) -> tile.Expr:
+    return tile.Binary(op, a, tile.integer(b) if isinstance(b, int) else b, INT32)
 
 
-def _bits(value: Expr) -> Expr:
+def _bits(value: tile.Expr) -> tile.Expr:
     """Of a float32."""
-    return Call("reinterpret", (value,), INT32)
+    return tile.Call("reinterpret", (value,), INT32)
 
 
-def _float(bits: Expr) -> Expr:
-    return Call("reinterpret", (bits,), FLOAT32)
+def _float(bits: tile.Expr) -> tile.Expr:
+    return tile.Call("reinterpret", (bits,), FLOAT32)
 
 
-def _decoded(code: Expr, dtype: DType) -> Expr:
+def _decoded(code: tile.Expr, dtype: DType) -> tile.Expr:
     """The value of bits, which are an int32 below 16 or 256."""
     if dtype == INT4:
         return _int("shr", _int("shl", code, 28), 28)
     if dtype == FLOAT4_E2M1:
         # Exponent and fraction where float32 has them make a number 2¹²⁶ times as small, subnormal or not.
         sign, rest = _int("shl", _int("bitand", code, 8), 28), _int("shl", _int("bitand", code, 7), 22)
-        return Binary("mul", _float(_int("bitor", sign, rest)), Const(2.0**126, FLOAT32), FLOAT32)
+        return tile.Binary("mul", _float(_int("bitor", sign, rest)), tile.Const(2.0**126, FLOAT32), FLOAT32)
     if dtype == FLOAT8_E8M0:
         power = _int("max", _int("shl", code, 23), 0x400000)  # 2⁻¹²⁷ is subnormal
-        return _float(Select(Binary("eq", code, integer(255), BOOL), integer(0x7FC00000), power, INT32))
+        return _float(
+            tile.Select(tile.Binary("eq", code, tile.integer(255), BOOL), tile.integer(0x7FC00000), power, INT32)
+        )
     return code
 
 
@@ -149,18 +120,18 @@ def _decoded(code: Expr, dtype: DType) -> Expr:
 class _Values:
     """Expressions without the types. In a nest, `before` are the binds that have to stand in front of a statement."""
 
-    before: list[Stmt] | None = None
+    before: list[tile.Stmt] | None = None
     named: int = 0
 
-    def once(self, value: Expr) -> Expr:
+    def once(self, value: tile.Expr) -> tile.Expr:
         if self.before is None:
             return value
-        var = Var(f"{ONCE}{self.named}", value.dtype)
+        var = tile.Var(f"{tile.ONCE}{self.named}", value.dtype)
         self.named += 1
-        self.before.append(Bind(var, value))
+        self.before.append(tile.Bind(var, value))
         return var
 
-    def encoded(self, value: Expr, dtype: DType) -> Expr:
+    def encoded(self, value: tile.Expr, dtype: DType) -> tile.Expr:
         """The bits, as an int32, of a value that stands for one of the type, rounded to it."""
         if not dtype.is_float:
             return _int("bitand", value, 15)
@@ -168,100 +139,100 @@ class _Values:
         bits = _int("bitand", signed, 0x7FFFFFFF)
         if dtype == FLOAT8_E8M0:
             up = _int("min", _int("shr", _int("add", bits, 0x7FFFFF), 23), 254)
-            power = Select(Binary("le", bits, integer(0x400000), BOOL), integer(0), up, INT32)
-            return Select(Binary("gt", bits, integer(0x7F800000), BOOL), integer(255), power, INT32)
+            power = tile.Select(tile.Binary("le", bits, tile.integer(0x400000), BOOL), tile.integer(0), up, INT32)
+            return tile.Select(tile.Binary("gt", bits, tile.integer(0x7F800000), BOOL), tile.integer(255), power, INT32)
         size = _int("min", bits, 0x40C00000)  # 6, the largest number
         # Below 1 in steps of a half, which float32 rounds to when 2²² is added; above with one bit of fraction.
-        halves = _int("bitand", _bits(Binary("add", _float(size), Const(2.0**22, FLOAT32), FLOAT32)), 7)
+        halves = _int("bitand", _bits(tile.Binary("add", _float(size), tile.Const(2.0**22, FLOAT32), FLOAT32)), 7)
         even = _int("add", _int("bitand", _int("shr", size, 22), 1), 0x1FFFFF)
         steps = _int("sub", _int("shr", _int("add", size, even), 22), 252)
-        code = Select(Binary("lt", size, integer(0x3F800000), BOOL), halves, steps, INT32)
+        code = tile.Select(tile.Binary("lt", size, tile.integer(0x3F800000), BOOL), halves, steps, INT32)
         sign = _int("bitand", _int("shr", signed, 28), 8)
-        number = Binary("le", bits, integer(0x7F800000), BOOL)
-        return Select(number, _int("bitor", code, sign), integer(7), INT32)
+        number = tile.Binary("le", bits, tile.integer(0x7F800000), BOOL)
+        return tile.Select(number, _int("bitor", code, sign), tile.integer(7), INT32)
 
-    def rounded(self, value: Expr, dtype: DType) -> Expr:
+    def rounded(self, value: tile.Expr, dtype: DType) -> tile.Expr:
         """A value that stands for one of the type, made one that the type has."""
         return _decoded(self.encoded(value, dtype), dtype)
 
-    def expr(self, expr: Expr) -> Expr:
+    def expr(self, expr: tile.Expr) -> tile.Expr:
         match expr:
-            case Load(buffer=buffer, indices=indices) if buffer.dtype in NARROW:
+            case tile.Load(buffer=buffer, indices=indices) if buffer.dtype in NARROW:
                 return _decoded(_code(buffer, tuple(self.expr(i) for i in indices)), buffer.dtype)
-            case Cast(a=a, dtype=dtype) if dtype in NARROW:
+            case tile.Cast(a=a, dtype=dtype) if dtype in NARROW:
                 return self.converted(self.expr(a), dtype)
-            case Cast(a=a, dtype=dtype) if _computed(a.dtype) == dtype:
+            case tile.Cast(a=a, dtype=dtype) if _computed(a.dtype) == dtype:
                 return self.expr(a)
-            case Call(fn="reinterpret", args=(a,), dtype=dtype) if {a.dtype, dtype} & set(NARROW):
+            case tile.Call(fn="reinterpret", args=(a,), dtype=dtype) if {a.dtype, dtype} & set(NARROW):
                 return self.reinterpreted(a, dtype)
-        new = with_children(expr, tuple(self.expr(c) for c in children(expr)))
+        new = tile.with_children(expr, tuple(self.expr(c) for c in tile.children(expr)))
         if expr.dtype not in NARROW:
             return new
         whole = _retyped(new, _computed(expr.dtype))
-        return whole if isinstance(expr, Const | Var | Select) else self.rounded(whole, expr.dtype)
+        return whole if isinstance(expr, tile.Const | tile.Var | tile.Select) else self.rounded(whole, expr.dtype)
 
-    def code(self, expr: Expr) -> Expr:
+    def code(self, expr: tile.Expr) -> tile.Expr:
         """The bits of a value of such a type."""
         match expr:
-            case Load(buffer=buffer, indices=indices):
+            case tile.Load(buffer=buffer, indices=indices):
                 return _code(buffer, tuple(self.expr(i) for i in indices))
-            case Cast(a=a, dtype=dtype) if dtype.is_float:
+            case tile.Cast(a=a, dtype=dtype) if dtype.is_float:
                 return self.encoded(_as_float32(self.expr(a)), dtype)
             case _:
                 return self.encoded(self.expr(expr), expr.dtype)
 
-    def converted(self, value: Expr, dtype: DType) -> Expr:
+    def converted(self, value: tile.Expr, dtype: DType) -> tile.Expr:
         """A value of another type as one that stands for this type."""
         if dtype.is_float:
             return self.rounded(_as_float32(value), dtype)
         if not value.dtype.is_float:
-            return self.rounded(value if value.dtype == INT32 else Cast(value, INT32), dtype)
+            return self.rounded(value if value.dtype == INT32 else tile.Cast(value, INT32), dtype)
         low, high = integer_range(dtype)
-        return _int("max", _int("min", Cast(value, INT32), high), low)
+        return _int("max", _int("min", tile.Cast(value, INT32), high), low)
 
-    def reinterpreted(self, expr: Expr, dtype: DType) -> Expr:
+    def reinterpreted(self, expr: tile.Expr, dtype: DType) -> tile.Expr:
         """The same bits as another type."""
         if expr.dtype in NARROW:
             code = self.code(expr)
         else:
-            byte = self.expr(expr) if expr.dtype == UINT8 else Call("reinterpret", (self.expr(expr),), UINT8)
-            code = Cast(byte, INT32)
+            byte = self.expr(expr) if expr.dtype == UINT8 else tile.Call("reinterpret", (self.expr(expr),), UINT8)
+            code = tile.Cast(byte, INT32)
         if dtype in NARROW:
             return _decoded(code, dtype)
-        return Cast(code, UINT8) if dtype == UINT8 else Call("reinterpret", (Cast(code, UINT8),), dtype)
+        return tile.Cast(code, UINT8) if dtype == UINT8 else tile.Call("reinterpret", (tile.Cast(code, UINT8),), dtype)
 
 
-def _as_float32(value: Expr) -> Expr:
-    return value if value.dtype == FLOAT32 else Cast(value, FLOAT32)
+def _as_float32(value: tile.Expr) -> tile.Expr:
+    return value if value.dtype == FLOAT32 else tile.Cast(value, FLOAT32)
 
 
-def _retyped(expr: Any, dtype: DType) -> Expr:
-    made: Expr = replace(expr, dtype=dtype)
+def _retyped(expr: Any, dtype: DType) -> tile.Expr:
+    made: tile.Expr = replace(expr, dtype=dtype)
     return made
 
 
-def _code(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+def _code(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr:
     """The bits of an element."""
     stored = _stored(buffer)
     if not _is_packed(buffer):
-        return Cast(Load(stored, indices), INT32)
-    byte = Cast(Load(stored, (*indices[:-1], _half(indices[-1]))), INT32)
+        return tile.Cast(tile.Load(stored, indices), INT32)
+    byte = tile.Cast(tile.Load(stored, (*indices[:-1], _half(indices[-1]))), INT32)
     place = fold_expr(_int("mul", _int("floormod", indices[-1], 2), 4))
     return _int("bitand", _int("shr", byte, place), 15)
 
 
-def _half(index: Expr) -> Expr:
+def _half(index: tile.Expr) -> tile.Expr:
     return fold_expr(_int("floordiv", index, 2))
 
 
 # ---- statements ------------------------------------------------------------------------------------------------------
 
 
-def _body(body: tuple[Stmt, ...], mistakes: Mistakes) -> tuple[Stmt, ...]:
+def _body(body: tuple[tile.Stmt, ...], mistakes: Mistakes) -> tuple[tile.Stmt, ...]:
     return tuple(_in_place(s, mistakes) for s in body)
 
 
-def _in_place(stmt: Stmt, mistakes: Mistakes) -> Stmt:
+def _in_place(stmt: tile.Stmt, mistakes: Mistakes) -> tile.Stmt:
     try:
         return _stmt(stmt, mistakes)
     except CompileError as error:
@@ -270,42 +241,42 @@ def _in_place(stmt: Stmt, mistakes: Mistakes) -> Stmt:
         return refused(read, written, stmt.span)
 
 
-def _stmt(stmt: Stmt, mistakes: Mistakes) -> Stmt:
+def _stmt(stmt: tile.Stmt, mistakes: Mistakes) -> tile.Stmt:
     values = _Values()
     match stmt:
-        case TileOp():
+        case tile.TileOp():
             return _tile_op(stmt)
-        case Parallel():
+        case tile.Parallel():
             return _nest(stmt)
-        case Bind(var=var, value=value):
+        case tile.Bind(var=var, value=value):
             return replace(stmt, var=_variable(var), value=values.expr(value))
-        case For(start=start, stop=stop, body=body):
+        case tile.For(start=start, stop=stop, body=body):
             return replace(stmt, start=values.expr(start), stop=values.expr(stop), body=_body(body, mistakes))
-        case If(condition=condition, then=then, orelse=orelse):
+        case tile.If(condition=condition, then=then, orelse=orelse):
             branches = _body(then, mistakes), _body(orelse, mistakes)
             return replace(stmt, condition=values.expr(condition), then=branches[0], orelse=branches[1])
-        case While(condition=condition, body=body):
+        case tile.While(condition=condition, body=body):
             return replace(stmt, condition=values.expr(condition), body=_body(body, mistakes))
-        case Break():
+        case tile.Break():
             return stmt
-        case Store() | Print():
+        case tile.Store() | tile.Print():
             raise InternalError(f"a {type(stmt).__name__} outside T.Parallel")
 
 
-def _variable(var: Var) -> Var:
-    return Var(var.name, _computed(var.dtype))
+def _variable(var: tile.Var) -> tile.Var:
+    return tile.Var(var.name, _computed(var.dtype))
 
 
-def _nest(nest: Parallel) -> Parallel:
+def _nest(nest: tile.Parallel) -> tile.Parallel:
     """Where it sets elements that share bytes, each iteration of the new nest is two of the old one."""
-    pairs = [s for s in walk(nest.body) if isinstance(s, Store) and _is_packed(s.buffer)]
+    pairs = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store) and _is_packed(s.buffer)]
     if not pairs:
         return replace(nest, body=tuple(_inside(nest.body, _Values())))
     var = next((v for v in nest.vars if all(_advances(s, v) for s in pairs)), None)
     if (
         var is None
         or nest.extents[nest.vars.index(var)] % 2
-        or any(isinstance(s, If) for s in nest.body)
+        or any(isinstance(s, tile.If) for s in nest.body)
         or nest.layout
     ):
         fail(
@@ -322,19 +293,19 @@ def _nest(nest: Parallel) -> Parallel:
     return replace(nest, extents=extents, body=tuple(_paired(nest.body, var, _Values())))
 
 
-def _inside(body: tuple[Stmt, ...], values: _Values) -> Iterator[Stmt]:
+def _inside(body: tuple[tile.Stmt, ...], values: _Values) -> Iterator[tile.Stmt]:
     """The statements of a nest."""
     for stmt in body:
-        before: list[Stmt] = []
+        before: list[tile.Stmt] = []
         values.before = before
         match stmt:
-            case Store():
-                new: Stmt = _store(stmt, values)
-            case Print():
+            case tile.Store():
+                new: tile.Stmt = _store(stmt, values)
+            case tile.Print():
                 new = replace(stmt, values=tuple(map(values.expr, stmt.values)))
-            case Bind(var=var, value=value):
+            case tile.Bind(var=var, value=value):
                 new = replace(stmt, var=_variable(var), value=values.expr(value))
-            case If(condition=condition, then=then, orelse=orelse):
+            case tile.If(condition=condition, then=then, orelse=orelse):
                 tested = values.expr(condition)
                 branches = tuple(_inside(then, values)), tuple(_inside(orelse, values))
                 new = replace(stmt, condition=tested, then=branches[0], orelse=branches[1])
@@ -344,44 +315,46 @@ def _inside(body: tuple[Stmt, ...], values: _Values) -> Iterator[Stmt]:
         yield new
 
 
-def _store(store: Store, values: _Values) -> Store:
+def _store(store: tile.Store, values: _Values) -> tile.Store:
     """One element: of bytes that hold one each."""
     indices = tuple(values.expr(i) for i in store.indices)
     if store.buffer.dtype not in NARROW:
         return replace(store, indices=indices, value=values.expr(store.value))
     if store.atomic is not None:
         _refuse(f"an atomic operation on {store.buffer.dtype}", store.span, store.buffer)
-    return replace(store, buffer=_stored(store.buffer), indices=indices, value=Cast(values.code(store.value), UINT8))
+    return replace(
+        store, buffer=_stored(store.buffer), indices=indices, value=tile.Cast(values.code(store.value), UINT8)
+    )
 
 
-def _advances(store: Store, var: Var) -> bool:
+def _advances(store: tile.Store, var: tile.Var) -> bool:
     """Whether the store goes through its rows in steps of one element as `var` goes through even and odd numbers."""
     form = affine(store.indices[-1])
     rest = [coefficient for atom, coefficient in form.terms if atom != var]
-    elsewhere = any(e == var for i in store.indices[:-1] for e in walk_expr(i))
+    elsewhere = any(e == var for i in store.indices[:-1] for e in tile.walk_expr(i))
     return (var, 1) in form.terms and form.constant % 2 == 0 and all(c % 2 == 0 for c in rest) and not elsewhere
 
 
-def _paired(body: tuple[Stmt, ...], var: Var, values: _Values) -> Iterator[Stmt]:
+def _paired(body: tuple[tile.Stmt, ...], var: tile.Var, values: _Values) -> Iterator[tile.Stmt]:
     twice = _int("mul", var, 2)
-    first: dict[Var, Expr] = {var: twice}
-    second: dict[Var, Expr] = {var: _int("add", twice, 1)}
+    first: dict[tile.Var, tile.Expr] = {var: twice}
+    second: dict[tile.Var, tile.Expr] = {var: _int("add", twice, 1)}
     for stmt in body:
-        if isinstance(stmt, Bind):
-            first[stmt.var], second[stmt.var] = (Var(f"{stmt.var.name}.{n}", stmt.var.dtype) for n in (0, 1))
-        if not isinstance(stmt, Store) or not _is_packed(stmt.buffer):
+        if isinstance(stmt, tile.Bind):
+            first[stmt.var], second[stmt.var] = (tile.Var(f"{stmt.var.name}.{n}", stmt.var.dtype) for n in (0, 1))
+        if not isinstance(stmt, tile.Store) or not _is_packed(stmt.buffer):
             yield from _inside(tuple(substitute_stmt(stmt, part) for part in (first, second)), values)
             continue
-        before: list[Stmt] = []
+        before: list[tile.Stmt] = []
         values.before = before
-        low, high = (values.code(substitute(stmt.value, part)) for part in (first, second))
-        indices = tuple(fold_expr(values.expr(substitute(i, first))) for i in stmt.indices)
+        low, high = (values.code(tile.substitute(stmt.value, part)) for part in (first, second))
+        indices = tuple(fold_expr(values.expr(tile.substitute(i, first))) for i in stmt.indices)
         yield from before
-        byte = Cast(_int("bitor", low, _int("shl", high, 4)), UINT8)
-        yield Store(_stored(stmt.buffer), (*indices[:-1], _halved(indices[-1])), byte, stmt.span)
+        byte = tile.Cast(_int("bitor", low, _int("shl", high, 4)), UINT8)
+        yield tile.Store(_stored(stmt.buffer), (*indices[:-1], _halved(indices[-1])), byte, stmt.span)
 
 
-def _halved(index: Expr) -> Expr:
+def _halved(index: tile.Expr) -> tile.Expr:
     """Half of an index that is even."""
     form = affine(_int("floordiv", index, 2))
     total = form.symbolic()
@@ -391,7 +364,7 @@ def _halved(index: Expr) -> Expr:
 # ---- operations on whole tiles ---------------------------------------------------------------------------------------
 
 
-def _tile_op(op: TileOp) -> Stmt:
+def _tile_op(op: tile.TileOp) -> tile.Stmt:
     narrow = next((r.buffer for r in op.regions if r.buffer.dtype in NARROW), None)
     if narrow is None or is_refused(op):
         return _rewritten(op, lambda region: region)
@@ -406,7 +379,7 @@ def _tile_op(op: TileOp) -> Stmt:
     return _fill(op)
 
 
-def _gemm(op: Gemm, narrow: Buffer) -> TileOp:
+def _gemm(op: Gemm, narrow: tile.Buffer) -> tile.TileOp:
     """Tensor cores take integers of four bits as they are packed."""
     regions = tuple(_in_bytes(r) for r in op.regions)
     if narrow.dtype.is_float or None in regions:
@@ -415,7 +388,7 @@ def _gemm(op: Gemm, narrow: Buffer) -> TileOp:
     return replace(packed, nibbles="s4" if narrow.dtype == INT4 else "u4")
 
 
-def _refuse(what: str, span: Span, buffer: Buffer) -> NoReturn:
+def _refuse(what: str, span: Span, buffer: tile.Buffer) -> NoReturn:
     fail(
         "unsupported-type",
         f"{what} is not supported",
@@ -425,14 +398,14 @@ def _refuse(what: str, span: Span, buffer: Buffer) -> NoReturn:
     )
 
 
-def _rewritten(op: TileOp, region_of: Callable[[Region], Region]) -> TileOp:
+def _rewritten(op: tile.TileOp, region_of: Callable[[tile.Region], tile.Region]) -> tile.TileOp:
     return op.map_expressions(
         lambda r: region_of(replace(r, start=tuple(_Values().expr(s) for s in r.start))),
         lambda value: _Values().expr(value),
     )
 
 
-def _in_bytes(region: Region) -> Region | None:
+def _in_bytes(region: tile.Region) -> tile.Region | None:
     """The bytes of a region of packed elements; None where it begins or ends inside one."""
     if not _is_packed(region.buffer):
         return replace(region, buffer=_stored(region.buffer))
@@ -444,7 +417,7 @@ def _in_bytes(region: Region) -> Region | None:
     return replace(region, buffer=stored, start=(*region.start[:-1], _halved(start)), extent=extent)
 
 
-def _copy(op: Copy) -> Stmt:
+def _copy(op: Copy) -> tile.Stmt:
     source, destination = op.regions
     alike = source.buffer.dtype == destination.buffer.dtype and _is_packed(source.buffer) == _is_packed(
         destination.buffer
@@ -454,26 +427,28 @@ def _copy(op: Copy) -> Stmt:
     if "tmem" in (source.buffer.scope, destination.buffer.scope):  # whose elements no nest reaches
         refuse_tensor_copy(op)
     extents = destination.shape
-    variables = tuple(Var(f"{destination.buffer.name}.{d}") for d in range(len(extents)))
-    value: Expr = Load(source.buffer, element(source, variables, extents))
+    variables = tuple(tile.Var(f"{destination.buffer.name}.{d}") for d in range(len(extents)))
+    value: tile.Expr = tile.Load(source.buffer, element(source, variables, extents))
     if source.buffer.dtype != destination.buffer.dtype:
-        value = Cast(value, destination.buffer.dtype)
-    store = Store(destination.buffer, element(destination, variables, extents), value, op.span)
-    return _nest(Parallel(variables, extents, (store,), op.span))
+        value = tile.Cast(value, destination.buffer.dtype)
+    store = tile.Store(destination.buffer, element(destination, variables, extents), value, op.span)
+    return _nest(tile.Parallel(variables, extents, (store,), op.span))
 
 
-def _rows_agree(source: Region, destination: Region) -> bool:
+def _rows_agree(source: tile.Region, destination: tile.Region) -> bool:
     """Whether the two halve the same dimension."""
     return not _is_packed(source.buffer) or source.extent[-1] == destination.extent[-1] > 1
 
 
-def _fill(op: Fill) -> Stmt:
+def _fill(op: Fill) -> tile.Stmt:
     (part,) = op.regions
     code = _Values().code(op.value)
     bytes_of = _in_bytes(part)
     if bytes_of is None:
-        variables = tuple(Var(f"{part.buffer.name}.{d}") for d in range(len(part.shape)))
+        variables = tuple(tile.Var(f"{part.buffer.name}.{d}") for d in range(len(part.shape)))
         indices = element(part, variables, part.shape)
-        return _nest(Parallel(variables, part.shape, (Store(part.buffer, indices, op.value, op.span),), op.span))
+        return _nest(
+            tile.Parallel(variables, part.shape, (tile.Store(part.buffer, indices, op.value, op.span),), op.span)
+        )
     byte = _int("mul", code, 17) if _is_packed(part.buffer) else code
-    return replace(op, tile=bytes_of, value=fold_expr(Cast(byte, UINT8)))
+    return replace(op, tile=bytes_of, value=fold_expr(tile.Cast(byte, UINT8)))

@@ -8,11 +8,11 @@ import math
 from dataclasses import replace
 from typing import NoReturn
 
+from tilec.ir import tile
 from tilec.ir.affine import add, interval, scale
 from tilec.ir.expr import cast
 from tilec.ir.layout import SharedLayout
 from tilec.ir.placement import NotArithmetic, evaluated
-from tilec.ir.tile import Binary, Buffer, Const, Expr, Placement, integer, substitute
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.values import IndexMap, show_shape
 from tilec.passes.analysis.fold_constants import fold_expr
@@ -22,7 +22,7 @@ from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
 
-def placement_of(buffer: Buffer, given: IndexMap, span: Span) -> Placement | int:
+def placement_of(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Placement | int:
     """The width of the swizzle that puts every element where the map does, or else the map."""
     places, extents = _linear(buffer, given, span)
     for layout in candidates(buffer):
@@ -30,13 +30,15 @@ def placement_of(buffer: Buffer, given: IndexMap, span: Span) -> Placement | int
             return layout.swizzle
     if buffer.dtype.per_byte > 1:
         _refuse(buffer, span, f"elements of {buffer.dtype} share bytes, which go together")
-    place: Expr = integer(0)
+    place: tile.Expr = tile.integer(0)
     for index, extent in zip(given.indices, extents, strict=True):
         place = add(scale(place, extent), index)
-    return Placement(given.shape, given.vars, place, 1 + max(places))
+    return tile.Placement(given.shape, given.vars, place, 1 + max(places))
 
 
-def _linear(buffer: Buffer, given: IndexMap, span: Span, among: tuple[int, ...] = ()) -> tuple[list[int], list[int]]:
+def _linear(
+    buffer: tile.Buffer, given: IndexMap, span: Span, among: tuple[int, ...] = ()
+) -> tuple[list[int], list[int]]:
     """The place of each element, in row-major order, and the extents of the map's results, by default those that these
     elements reach."""
     try:
@@ -61,7 +63,7 @@ def _linear(buffer: Buffer, given: IndexMap, span: Span, among: tuple[int, ...] 
 MOST_TRIED = 1 << 16  # elements of a tensor whose places are looked at one by one
 
 
-def tensor_places(tensor: Buffer, given: IndexMap, span: Span) -> IndexMap:
+def tensor_places(tensor: tile.Buffer, given: IndexMap, span: Span) -> IndexMap:
     """The map, if it moves the elements of the tensor among themselves. Of a large tensor only the extents are known to
     fit, and the places of a corner to differ."""
     ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
@@ -78,25 +80,28 @@ def tensor_places(tensor: Buffer, given: IndexMap, span: Span) -> IndexMap:
     return given
 
 
-def placed_at(tensor: Buffer, given: IndexMap, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def placed_at(tensor: tile.Buffer, given: IndexMap, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
     """The indices at which the element really lies."""
     ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
     extents = tuple(int(interval(index, ranges)[1]) + 1 for index in given.indices)
     values = dict(zip(given.vars, (cast(i, INT32) for i in indices), strict=True))
-    places = tuple(fold_expr(substitute(index, values)) for index in given.indices)
+    places = tuple(fold_expr(tile.substitute(index, values)) for index in given.indices)
     return moved(replace(tensor, extents=extents), tensor, places)
 
 
-def inside_tensor(tensor: Buffer, indices: tuple[Expr, ...]) -> Expr | None:
+def inside_tensor(tensor: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
     """The condition under which there is such an element; None: always."""
-    total: Expr | None = None
+    total: tile.Expr | None = None
     for index, extent in zip(indices, tensor.shape, strict=True):
-        if isinstance(index, Const) and 0 <= index.value < extent:
+        if isinstance(index, tile.Const) and 0 <= index.value < extent:
             continue
         index = cast(index, INT32)
-        above, below = Binary("ge", index, integer(0), BOOL), Binary("lt", index, integer(extent), BOOL)
-        both = Binary("and", above, below, BOOL)
-        total = both if total is None else Binary("and", total, both, BOOL)
+        above, below = (
+            tile.Binary("ge", index, tile.integer(0), BOOL),
+            tile.Binary("lt", index, tile.integer(extent), BOOL),
+        )
+        both = tile.Binary("and", above, below, BOOL)
+        total = both if total is None else tile.Binary("and", total, both, BOOL)
     return total
 
 
@@ -109,7 +114,7 @@ def _puts(layout: SharedLayout, places: list[int]) -> bool:
     )
 
 
-def _refuse(buffer: Buffer, span: Span, reason: str) -> NoReturn:
+def _refuse(buffer: tile.Buffer, span: Span, reason: str) -> NoReturn:
     fail(
         "layout-map",
         f"this is no layout for {buffer.name}",

@@ -11,44 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.layout import Axis, Fragment, local
-from tilec.ir.tile import (
-    Binary,
-    BinaryOp,
-    Buffer,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Region,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    While,
-    integer,
-    walk,
-)
 from tilec.ops.reducer import ATOMICS, FinalizeReducer, ReducerInit
 
 
-def additions(nest: Parallel) -> Iterator[Store]:
+def additions(nest: tile.Parallel) -> Iterator[tile.Store]:
     """The stores of a nest that add to parts."""
-    return (s for s in walk(nest.body) if isinstance(s, Store) and s.buffer.scope == "reducer")
+    return (s for s in tile.walk(nest.body) if isinstance(s, tile.Store) and s.buffer.scope == "reducer")
 
 
-def everywhere(kernel: Kernel) -> dict[str, Fragment]:
+def everywhere(kernel: tile.Kernel) -> dict[str, Fragment]:
     """The layouts of the reducers of which each thread has parts of all elements."""
     found: dict[str, Fragment] = {}
     apart: set[str] = set()
     asked: set[str] = set()
-    for stmt in walk(kernel.body):
+    for stmt in tile.walk(kernel.body):
         if isinstance(stmt, ReducerInit) and stmt.everywhere:
             asked.add(stmt.regions[0].buffer.name)
-        if isinstance(stmt, Parallel):
+        if isinstance(stmt, tile.Parallel):
             for store in additions(stmt):
                 apart.add(store.buffer.name)
                 if _dims(stmt, store) is None:
@@ -59,7 +40,7 @@ def everywhere(kernel: Kernel) -> dict[str, Fragment]:
     return found
 
 
-def parts_layout(nest: Parallel, store: Store, whole: Fragment) -> Fragment:
+def parts_layout(nest: tile.Parallel, store: tile.Store, whole: Fragment) -> Fragment:
     """How the parts lie that this addition wants in a nest of the layout `whole`."""
     dims = _dims(nest, store)
     assert dims is not None, "these parts are everywhere"
@@ -72,14 +53,14 @@ def parts_layout(nest: Parallel, store: Store, whole: Fragment) -> Fragment:
     return Fragment(store.buffer.shape, moved(layout.threads), moved(layout.registers))
 
 
-def _dims(nest: Parallel, store: Store) -> tuple[int | None, ...] | None:
+def _dims(nest: tile.Parallel, store: tile.Store) -> tuple[int | None, ...] | None:
     """Which variable of the nest goes through each dimension of the reducer; None in it: of extent 1. None: not so."""
     place = {var: i for i, var in enumerate(nest.vars)}
     found: list[int | None] = []
     for index, size in zip(store.indices, store.buffer.shape, strict=True):
-        if isinstance(index, Var) and index in place and nest.extents[place[index]] == size:
+        if isinstance(index, tile.Var) and index in place and nest.extents[place[index]] == size:
             found.append(place[index])
-        elif size == 1 and isinstance(index, Const):
+        elif size == 1 and isinstance(index, tile.Const):
             found.append(None)
         else:
             return None
@@ -87,54 +68,54 @@ def _dims(nest: Parallel, store: Store) -> tuple[int | None, ...] | None:
     return tuple(found) if len(set(named)) == len(named) and not nest.is_per_thread else None
 
 
-def with_parts_of_its_own(kernel: Kernel, nest: Parallel, parts: Buffer) -> Kernel:
+def with_parts_of_its_own(kernel: tile.Kernel, nest: tile.Parallel, parts: tile.Buffer) -> tile.Kernel:
     """The kernel in which the nest adds to parts of its own, put together with the others where these are."""
     taken = sum(b.name.startswith(f"{parts.name}.again") for b in kernel.buffers)
     own = replace(parts, name=f"{parts.name}.again{taken}")
-    result = Buffer(f"{own.name}.result", parts.extents, parts.dtype, "fragment", parts.span)
-    kind = next(s.kind for s in walk(kernel.body) if isinstance(s, ReducerInit) and s.regions[0].buffer == parts)
+    result = tile.Buffer(f"{own.name}.result", parts.extents, parts.dtype, "fragment", parts.span)
+    kind = next(s.kind for s in tile.walk(kernel.body) if isinstance(s, ReducerInit) and s.regions[0].buffer == parts)
 
-    def whole(buffer: Buffer, like: Region) -> Region:
+    def whole(buffer: tile.Buffer, like: tile.Region) -> tile.Region:
         return replace(like, buffer=buffer)
 
-    def body(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def body(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(new for stmt in stmts for new in statement(stmt))
 
-    def statement(stmt: Stmt) -> tuple[Stmt, ...]:
+    def statement(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         match stmt:
-            case Parallel() if stmt is nest:
+            case tile.Parallel() if stmt is nest:
                 return (renamed(stmt),)
             case ReducerInit(regions=(region,)) if region.buffer == parts:
                 return stmt, replace(stmt, parts=whole(own, region), value=None)
             case FinalizeReducer(regions=(region, into)) if region.buffer == parts:
                 mine = replace(stmt, parts=whole(own, region), destination=whole(result, region))
                 return mine, stmt, together(into.buffer, stmt)
-            case For(body=inner) | While(body=inner):
+            case tile.For(body=inner) | tile.While(body=inner):
                 return (replace(stmt, body=body(inner)),)
-            case If(then=then, orelse=orelse):
+            case tile.If(then=then, orelse=orelse):
                 return (replace(stmt, then=body(then), orelse=body(orelse)),)
             case _:
                 return (stmt,)
 
-    def renamed(stmt: Parallel) -> Parallel:
-        def inner(s: Stmt) -> Stmt:
+    def renamed(stmt: tile.Parallel) -> tile.Parallel:
+        def inner(s: tile.Stmt) -> tile.Stmt:
             match s:
-                case Store(buffer=buffer) if buffer == parts:
+                case tile.Store(buffer=buffer) if buffer == parts:
                     return replace(s, buffer=own)
-                case If(then=then, orelse=orelse):
+                case tile.If(then=then, orelse=orelse):
                     return replace(s, then=tuple(map(inner, then)), orelse=tuple(map(inner, orelse)))
                 case _:
                     return s
 
         return replace(stmt, body=tuple(map(inner, stmt.body)))
 
-    def together(into: Buffer, at: TileOp) -> Parallel:
-        variables = tuple(Var(f"{own.name}.{d}") for d in range(len(into.shape)))
-        indices: tuple[Expr, ...] = tuple(
-            integer(0) if e == 1 else v for v, e in zip(variables, into.shape, strict=True)
+    def together(into: tile.Buffer, at: tile.TileOp) -> tile.Parallel:
+        variables = tuple(tile.Var(f"{own.name}.{d}") for d in range(len(into.shape)))
+        indices: tuple[tile.Expr, ...] = tuple(
+            tile.integer(0) if e == 1 else v for v, e in zip(variables, into.shape, strict=True)
         )
-        operator: BinaryOp = ATOMICS[kind]  # type: ignore[assignment]
-        value = Binary(operator, Load(into, indices), Load(result, indices), into.dtype)
-        return Parallel(variables, into.shape, (Store(into, indices, value, at.span),), at.span)
+        operator: tile.BinaryOp = ATOMICS[kind]  # type: ignore[assignment]
+        value = tile.Binary(operator, tile.Load(into, indices), tile.Load(result, indices), into.dtype)
+        return tile.Parallel(variables, into.shape, (tile.Store(into, indices, value, at.span),), at.span)
 
     return replace(kernel, body=body(kernel.body), buffers=(*kernel.buffers, own, result))

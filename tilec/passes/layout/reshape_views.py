@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
 
+from tilec.ir import tile
 from tilec.ir.affine import add, scale
 from tilec.ir.expr import cast, constant
-from tilec.ir.tile import Binary, Buffer, Call, Const, Expr, Load, integer
 from tilec.ir.types import BOOL, INT32, UINT8, UINT16, UINT32, UINT64, DType
 from tilec.passes.analysis.fold_constants import fold_expr
 
@@ -33,40 +33,40 @@ def groups(mine: tuple[int, ...], its: tuple[int, ...]) -> Iterator[Group]:
         first = (i, j)
 
 
-def moved(seen: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def moved(seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
     """The indices of the same element in what is seen in another shape."""
-    found: list[Expr] = []
+    found: list[tile.Expr] = []
     for mine, its in groups(seen.shape, source.shape):
         whole = fold_expr(linear([indices[d] for d in mine], [seen.shape[d] for d in mine]))
         below = math.prod(source.shape[d] for d in its)
         for place, d in enumerate(its):
             below //= source.shape[d]
-            digit = whole if below == 1 else Binary("floordiv", whole, integer(below), INT32)
+            digit = whole if below == 1 else tile.Binary("floordiv", whole, tile.integer(below), INT32)
             if place:  # of the first there may be too many: then the element lies outside, as it did
-                digit = Binary("floormod", digit, integer(source.shape[d]), INT32)
+                digit = tile.Binary("floormod", digit, tile.integer(source.shape[d]), INT32)
             found.append(fold_expr(digit))
     return tuple(found)
 
 
-def inside(seen: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> Expr | None:
+def inside(seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
     """The condition without which an index leaves a tensor's view and would meet another element; None: never."""
     if source.scope != "global":
         return None
-    total: Expr | None = None
+    total: tile.Expr | None = None
     for mine, its in groups(seen.shape, source.shape):
         for d in mine[1:] if len(its) == 1 else mine if len(mine) > 1 else ():
-            index, extent = indices[d], integer(seen.shape[d])
-            if isinstance(index, Const) and 0 <= index.value < seen.shape[d]:
+            index, extent = indices[d], tile.integer(seen.shape[d])
+            if isinstance(index, tile.Const) and 0 <= index.value < seen.shape[d]:
                 continue
-            above = Binary("ge", cast(index, INT32), integer(0), BOOL)
-            below = Binary("lt", cast(index, INT32), extent, BOOL)
-            both = Binary("and", above, below, BOOL)
-            total = both if total is None else Binary("and", total, both, BOOL)
+            above = tile.Binary("ge", cast(index, INT32), tile.integer(0), BOOL)
+            below = tile.Binary("lt", cast(index, INT32), extent, BOOL)
+            both = tile.Binary("and", above, below, BOOL)
+            total = both if total is None else tile.Binary("and", total, both, BOOL)
     return total
 
 
-def linear(indices: list[Expr], shape: list[int]) -> Expr:
-    total: Expr = integer(0)
+def linear(indices: list[tile.Expr], shape: list[int]) -> tile.Expr:
+    total: tile.Expr = tile.integer(0)
     for index, extent in zip(indices, shape, strict=True):
         total = add(scale(total, extent), cast(index, INT32))
     return total
@@ -75,7 +75,7 @@ def linear(indices: list[Expr], shape: list[int]) -> Expr:
 # ---- elements of another size ----------------------------------------------------------------------------------------
 
 
-def places(seen: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], ...]:
+def places(seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tuple[tile.Expr, ...], ...]:
     """The indices of the elements that an element of the view is made of; of a narrower one, of that it is part of."""
     ratio = max(seen.dtype.bits // source.dtype.bits, 1)
     shape = resized(seen.shape, seen.dtype, source.dtype)
@@ -83,43 +83,43 @@ def places(seen: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> tuple[tup
     alike = replace(seen, extents=shape, dtype=source.dtype)
     *others, last = indices
     if seen.dtype.bits < source.dtype.bits:
-        parts = integer(source.dtype.bits // seen.dtype.bits)
-        return (moved(alike, source, (*others, fold_expr(Binary("floordiv", last, parts, INT32)))),)
-    return tuple(moved(alike, source, (*others, add(scale(last, ratio), integer(part)))) for part in range(ratio))
+        parts = tile.integer(source.dtype.bits // seen.dtype.bits)
+        return (moved(alike, source, (*others, fold_expr(tile.Binary("floordiv", last, parts, INT32)))),)
+    return tuple(moved(alike, source, (*others, add(scale(last, ratio), tile.integer(part)))) for part in range(ratio))
 
 
-def seen_as(seen: Buffer, loads: list[Load], indices: tuple[Expr, ...]) -> Expr:
+def seen_as(seen: tile.Buffer, loads: list[tile.Load], indices: tuple[tile.Expr, ...]) -> tile.Expr:
     """An element of the view, from those of its source at `places`."""
     wide, narrow = seen.dtype.bits, loads[0].dtype.bits
     if wide == narrow:
         return _as(loads[0], seen.dtype)
     if wide < narrow:
         word = _UNSIGNED[narrow]
-        part: Expr = Binary("floormod", cast(indices[-1], INT32), integer(narrow // wide), INT32)
+        part: tile.Expr = tile.Binary("floormod", cast(indices[-1], INT32), tile.integer(narrow // wide), INT32)
         by = cast(fold_expr(scale(part, wide)), word)
-        return _as(cast(Binary("shr", _as(loads[0], word), by, word), _UNSIGNED[wide]), seen.dtype)
+        return _as(cast(tile.Binary("shr", _as(loads[0], word), by, word), _UNSIGNED[wide]), seen.dtype)
     word = _UNSIGNED[wide]
-    total: Expr | None = None
+    total: tile.Expr | None = None
     for number, load in enumerate(loads):
         part = cast(_as(load, _UNSIGNED[narrow]), word)
-        placed = Binary("shl", part, constant(number * narrow, word), word) if number else part
-        total = placed if total is None else Binary("bitor", total, placed, word)
+        placed = tile.Binary("shl", part, constant(number * narrow, word), word) if number else part
+        total = placed if total is None else tile.Binary("bitor", total, placed, word)
     assert total is not None
     return _as(total, seen.dtype)
 
 
-def part_of(value: Expr, dtype: DType, number: int) -> Expr:
+def part_of(value: tile.Expr, dtype: DType, number: int) -> tile.Expr:
     """The bits of a value from `number` elements of this type on."""
     if value.dtype.bits == dtype.bits:
         return _as(value, dtype)
     word = _UNSIGNED[value.dtype.bits]
-    shifted = Binary("shr", _as(value, word), constant(number * dtype.bits, word), word)
+    shifted = tile.Binary("shr", _as(value, word), constant(number * dtype.bits, word), word)
     return _as(cast(shifted, _UNSIGNED[dtype.bits]), dtype)
 
 
-def _as(value: Expr, dtype: DType) -> Expr:
+def _as(value: tile.Expr, dtype: DType) -> tile.Expr:
     """The same bits."""
-    return value if value.dtype == dtype else Call("reinterpret", (value,), dtype)
+    return value if value.dtype == dtype else tile.Call("reinterpret", (value,), dtype)
 
 
 _UNSIGNED = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}

@@ -12,30 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, TypeVar
 
+from tilec.ir import tile
 from tilec.ir.affine import affine, row_divisor
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.placement import run
-from tilec.ir.tile import (
-    Bind,
-    Break,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Placement,
-    Region,
-    Stmt,
-    TileOp,
-    Var,
-    While,
-    integer,
-    substitute,
-    walk,
-    walk_expr,
-)
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
 from tilec.ops import im2col
 from tilec.ops.atomic import AtomicTile
@@ -73,7 +53,7 @@ from tilec.target.table import Target, Weights
 
 CP_ASYNC_BYTES = 4  # the least that cp.async moves
 CHUNK_BYTES = 128  # of a row that go at a time in a staged store: as the widest bank swizzle has
-Op = TypeVar("Op", bound=TileOp)
+Op = TypeVar("Op", bound=tile.TileOp)
 StoredByTma = Copy | AtomicTile | Scatter4
 TMA_REDUCTIONS = {
     "add": (FLOAT16, BFLOAT16, FLOAT32, INT32, UINT32, UINT64),
@@ -87,14 +67,14 @@ TMA_REDUCTIONS = {
 class Selected:
     """The kernel with mechanisms chosen, and what its layouts are to be chosen by."""
 
-    kernel: Kernel
+    kernel: tile.Kernel
     form: Form
     weights: Weights
     always_swizzle: bool = False
 
 
 def select(
-    kernel: Kernel,
+    kernel: tile.Kernel,
     target: Target,
     strategy: Strategy,
     switches: Switches = NO_SWITCHES,
@@ -113,7 +93,7 @@ def select(
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
     if selector.has_tensor_memory:
         kernel = with_sums_in_tensor_memory(kernel, target)
-        for op in walk(kernel.body):
+        for op in tile.walk(kernel.body):
             if isinstance(op, Gemm) and op.via == "mma":
                 with mistakes.caught():
                     check_narrow_sum(op)
@@ -122,29 +102,29 @@ def select(
     return Selected(kernel, form, target.weights, switches.always_swizzle)
 
 
-def _loads(loop: For) -> tuple[TileOp, ...]:
-    return tuple(s for s in walk(loop.body) if isinstance(s, TileOp) and is_load(s))
+def _loads(loop: tile.For) -> tuple[tile.TileOp, ...]:
+    return tuple(s for s in tile.walk(loop.body) if isinstance(s, tile.TileOp) and is_load(s))
 
 
-def _is_alone(copy: TileOp, loop: For) -> bool:
+def _is_alone(copy: tile.TileOp, loop: tile.For) -> bool:
     """Whether nothing else in the loop fills the tile, and no element of a tensor or a tile says what is copied."""
-    source, tile = copy.regions[0], copy.regions[1].buffer
-    by_data = any(isinstance(e, Load) for index in source.start for e in walk_expr(index))
-    return not by_data and sum(tile in writes(s) for s in loop.body) == 1
+    source, buffer = copy.regions[0], copy.regions[1].buffer
+    by_data = any(isinstance(e, tile.Load) for index in source.start for e in tile.walk_expr(index))
+    return not by_data and sum(buffer in writes(s) for s in loop.body) == 1
 
 
-def _through_registers(source: Region, destination: Region, span: Span) -> Copy:
+def _through_registers(source: tile.Region, destination: tile.Region, span: Span) -> Copy:
     """A copy of a tile to or from a fragment."""
     return Copy(source, destination, via="registers", span=span)
 
 
-def _becoming_a(kernel: Kernel) -> frozenset[str]:
+def _becoming_a(kernel: tile.Kernel) -> frozenset[str]:
     """Fragments that a T.gemm takes as A, and those from which they are computed element by element: whole rows of them
     should lie in one warp, as A's must."""
-    statements = list(walk(kernel.body))
+    statements = list(tile.walk(kernel.body))
     found = {s.regions[0].buffer for s in statements if isinstance(s, Gemm)}
     found = {b for b in found if b.scope == "fragment"}
-    steps = [s for s in statements if isinstance(s, Parallel | Copy)]
+    steps = [s for s in statements if isinstance(s, tile.Parallel | Copy)]
     while True:
         more = {
             b
@@ -158,14 +138,14 @@ def _becoming_a(kernel: Kernel) -> frozenset[str]:
         found |= more
 
 
-def _from_accumulators(kernel: Kernel) -> dict[str, frozenset[str]]:
+def _from_accumulators(kernel: tile.Kernel) -> dict[str, frozenset[str]]:
     """The fragments that lie as accumulators of T.gemm do, as they are computed from them element by element, and from
     which; the accumulators themselves are among them."""
-    statements = list(walk(kernel.body))
-    found: dict[Buffer, frozenset[str]] = {}
+    statements = list(tile.walk(kernel.body))
+    found: dict[tile.Buffer, frozenset[str]] = {}
     for gemm in (s for s in statements if isinstance(s, Gemm)):
         found[gemm.regions[2].buffer] = frozenset({gemm.regions[2].buffer.name})
-    steps = [s for s in statements if isinstance(s, Parallel | Copy)]
+    steps = [s for s in statements if isinstance(s, tile.Parallel | Copy)]
     grows = True
     while grows:
         grows = False
@@ -181,7 +161,7 @@ def _from_accumulators(kernel: Kernel) -> dict[str, frozenset[str]]:
 class _Selector:
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: tile.Kernel,
         target: Target,
         form: Form,
         switches: Switches,
@@ -190,8 +170,8 @@ class _Selector:
     ) -> None:
         self.kernel, self.target, self.form, self.switches, self.mistakes = kernel, target, form, switches, mistakes
         self.tma_loads = tma_loads
-        self.staging: list[Buffer] = []
-        self.values: dict[Var, Expr] = {}  # of the integer binds that have been met
+        self.staging: list[tile.Buffer] = []
+        self.values: dict[tile.Var, tile.Expr] = {}  # of the integer binds that have been met
         self.fed: set[int] = set()  # the copies that are left to a producer role
         self.in_pipeline = False
         self.whole_rows: set[str] = set()  # the accumulators of which each warpgroup has such
@@ -203,28 +183,28 @@ class _Selector:
         if form != "warp_specialised":
             self.fed |= {id(copy) for copy in self.begun_by_one()}
 
-    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(new for stmt in stmts for new in self.stmt(stmt))
 
-    def stmt(self, stmt: Stmt) -> tuple[Stmt, ...]:
+    def stmt(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         try:
             made = self.selected(stmt)
-            return carried(stmt, made) if isinstance(stmt, TileOp) else made
+            return carried(stmt, made) if isinstance(stmt, tile.TileOp) else made
         except CompileError as error:
             self.mistakes.add(error)
             return (refused(reads(stmt), writes(stmt), stmt.span),)
 
-    def selected(self, stmt: Stmt) -> tuple[Stmt, ...]:
+    def selected(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         match stmt:
-            case For():
+            case tile.For():
                 return (self.loop(stmt),)
-            case If():
+            case tile.If():
                 return (replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse)),)
-            case While():
+            case tile.While():
                 return (replace(stmt, body=self.body(stmt.body)),)
-            case Bind(var=var, value=value):
-                if var.dtype.kind == "int" and not any(isinstance(e, Load) for e in walk_expr(value)):
-                    self.values[var] = substitute(value, self.values)
+            case tile.Bind(var=var, value=value):
+                if var.dtype.kind == "int" and not any(isinstance(e, tile.Load) for e in tile.walk_expr(value)):
+                    self.values[var] = tile.substitute(value, self.values)
                 return (stmt,)
             case Copy():
                 return self.copy(stmt, is_fed=id(stmt) in self.fed)
@@ -269,7 +249,7 @@ class _Selector:
             case _:
                 return (stmt,)
 
-    def loop(self, loop: For) -> For:
+    def loop(self, loop: tile.For) -> tile.For:
         """A statement that becomes two leaves both in its place of a manual schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
             self.fed |= {id(s) for s in self.for_a_producer(loop)}
@@ -281,7 +261,7 @@ class _Selector:
             parts = [(*wait, *self.honoured(part, wish)) for part, (wish, wait) in zip(parts, waits, strict=True)]
         return expanded(loop, parts)
 
-    def honoured(self, part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, ...]:
+    def honoured(self, part: tuple[tile.Stmt, ...], wish: Label | bool | None) -> tuple[tile.Stmt, ...]:
         """A wish that cannot be granted is a mistake, and goes no further."""
         try:
             return honoured(part, wish)
@@ -289,7 +269,7 @@ class _Selector:
             self.mistakes.add(error)
             return part
 
-    def begun_by_one(self) -> Iterator[TileOp]:
+    def begun_by_one(self) -> Iterator[tile.TileOp]:
         """The copies that one of the threads that compute begins by TMA: all those of a loop, and of those that fill
         the same tiles, or none."""
         loads = {id(loop): _loads(loop) for loop in pipelined_loops(self.kernel.body)}
@@ -302,24 +282,26 @@ class _Selector:
             able -= others
         yield from (copy for loop in loads if loop in able for copy in loads[loop])
 
-    def loads_by_tma(self, loop: For) -> bool:
+    def loads_by_tma(self, loop: tile.For) -> bool:
         """Whether one thread of those that compute begins the loop's copies by TMA, as it pays where wgmma takes what
         they bring: nobody else spends instructions on them, nor needs the others' threads to have waited for theirs.
         What threads read themselves they load themselves, each its part."""
-        products = (s for s in walk(loop.body) if isinstance(s, Gemm))
+        products = (s for s in tile.walk(loop.body) if isinstance(s, Gemm))
         return (
             self.tma_loads
             and self.target.has("wgmma")
             and loop.stage is None
-            and not any(isinstance(s, Break) or (isinstance(s, For) and is_pipelined(s)) for s in walk(loop.body))
+            and not any(
+                isinstance(s, tile.Break) or (isinstance(s, tile.For) and is_pipelined(s)) for s in tile.walk(loop.body)
+            )
             and any(not s.is_in_tensor_memory and self.fits_wgmma(self.resolved(s)) for s in products)
             and sum(_is_alone(copy, loop) for copy in self.for_a_producer(loop)) == len(_loads(loop))
         )
 
-    def for_a_producer(self, loop: For) -> Iterator[TileOp]:
+    def for_a_producer(self, loop: tile.For) -> Iterator[tile.TileOp]:
         """The copies of a pipelined loop by which a producer role can feed it."""
         for stmt, wish, waits in zip(loop.body, asynchronous(loop), awaited(self.kernel, loop), strict=True):
-            if not isinstance(stmt, TileOp) or not is_load(stmt) or wish is False or waits:
+            if not isinstance(stmt, tile.TileOp) or not is_load(stmt) or wish is False or waits:
                 continue
             is_ordered = stmt.regions[0].buffer.name in self.ordered
             if (
@@ -329,7 +311,7 @@ class _Selector:
             ):
                 yield stmt
 
-    def copy(self, op: Copy, is_fed: bool) -> tuple[Stmt, ...]:
+    def copy(self, op: Copy, is_fed: bool) -> tuple[tile.Stmt, ...]:
         # What an index is aligned to shows only when the names in it are looked through.
         op = self.resolved(op)
         source, destination = op.regions
@@ -364,21 +346,21 @@ class _Selector:
             return (replace(op, via="stmatrix"),)
         return (replace(op, via="registers"),)
 
-    def is_apart(self, tile: Buffer) -> bool:
+    def is_apart(self, buffer: tile.Buffer) -> bool:
         """Whether a person gives the tile a placement in which a cp.async would not find its bytes together."""
-        return tile in self.placed and self.together(tile) < CP_ASYNC_BYTES
+        return buffer in self.placed and self.together(buffer) < CP_ASYNC_BYTES
 
-    def together(self, tile: Buffer) -> int:
+    def together(self, buffer: tile.Buffer) -> int:
         """How many bytes of a row lie together in the layout that a person gives the tile: a swizzle moves 16."""
-        given = (p.layout for p in self.kernel.layouts if p.buffer == tile and isinstance(p.layout, Placement))
-        return next((run(placement) * tile.dtype.bytes for placement in given), CHUNK)
+        given = (p.layout for p in self.kernel.layouts if p.buffer == buffer and isinstance(p.layout, tile.Placement))
+        return next((run(placement) * buffer.dtype.bytes for placement in given), CHUNK)
 
     def tma_store(self, op: StoredByTma) -> StoredByTma:
         """Its wait stands where something needs the tile again, unless the environment wants it right behind."""
         stored = replace(op, via="tma_store")
         return stored if self.switches.delay_tma_store_wait else replace(stored, wait="at once")
 
-    def atomic(self, op: AtomicTile) -> tuple[Stmt, ...]:
+    def atomic(self, op: AtomicTile) -> tuple[tile.Stmt, ...]:
         """By TMA where the hardware combines so and a store could go that way; else by the threads."""
         source = op.regions[0]
         reason = self.why_no_tma_reduction(op)
@@ -417,10 +399,10 @@ class _Selector:
         return None
 
     def resolved(self, op: Op) -> Op:
-        regions = (replace(r, start=tuple(substitute(s, self.values) for s in r.start)) for r in op.regions)
+        regions = (replace(r, start=tuple(tile.substitute(s, self.values) for s in r.start)) for r in op.regions)
         return op.with_regions(tuple(regions))
 
-    def staged_store(self, op: Copy | AtomicTile) -> tuple[Stmt, ...] | None:
+    def staged_store(self, op: Copy | AtomicTile) -> tuple[tile.Stmt, ...] | None:
         """An accumulator lies scattered over lanes: through shared memory it leaves as whole rows, by TMA."""
         source, destination = op.regions
         is_scattered = source.buffer.name in (self.accumulators if self.in_pipeline else self.origins)
@@ -429,34 +411,34 @@ class _Selector:
         name = f"{source.buffer.name}.staging"
         taken = sum(s.name.startswith(name) for s in self.staging)
         # No dot before the number: such names have the chunks that `memory.staged_stores` cuts a tile into.
-        tile = Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
-        if why_no_tensor_map(destination, tile) is not None:
+        buffer = tile.Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
+        if why_no_tensor_map(destination, buffer) is not None:
             return None
         # Not what is turned: each warpgroup may have that for itself.
         others = (s for s in self.staging if not is_turned(s))
-        reuse = next((s for s in others if replace(s, name=name) == replace(tile, name=name)), None)
-        if reuse is None and not self.fits_memory(self.least_of(tile, source.buffer)):
+        reuse = next((s for s in others if replace(s, name=name) == replace(buffer, name=name)), None)
+        if reuse is None and not self.fits_memory(self.least_of(buffer, source.buffer)):
             return None
-        tile = self.room(reuse or tile)
-        whole = Region(tile, source.start, source.extent, op.span)
+        buffer = self.room(reuse or buffer)
+        whole = tile.Region(buffer, source.start, source.extent, op.span)
         into = Copy(source, whole, staged=True, via="registers", span=op.span)
         if self.takes_stmatrix(source, whole):
             into = replace(into, via="stmatrix")
         return into, self.tma_store(replace(op, source=whole, staged=True))
 
-    def least_of(self, tile: Buffer, source: Buffer) -> Buffer:
+    def least_of(self, buffer: tile.Buffer, source: tile.Buffer) -> tile.Buffer:
         """What is needed at least of a tile through which an accumulator is stored: a chunk where it can go so, as
         `memory.staged_stores` decides when it is known where all lies."""
-        columns = CHUNK_BYTES // tile.dtype.bytes
+        columns = CHUNK_BYTES // buffer.dtype.bytes
         origins = self.origins.get(source.name, frozenset({""}))
-        if self.in_pipeline or not origins <= self.whole_rows or tile.shape[-1] % columns:
-            return tile
-        return replace(tile, extents=(*tile.extents[:-1], columns))
+        if self.in_pipeline or not origins <= self.whole_rows or buffer.shape[-1] % columns:
+            return buffer
+        return replace(buffer, extents=(*buffer.extents[:-1], columns))
 
-    def reduce(self, op: Reduce) -> tuple[Stmt, ...]:
+    def reduce(self, op: Reduce) -> tuple[tile.Stmt, ...]:
         """In registers; shared tiles pass through fragments of their own."""
-        before: list[Stmt] = []
-        after: list[Stmt] = []
+        before: list[tile.Stmt] = []
+        after: list[tile.Stmt] = []
         regions = []
         for i, region in enumerate(op.regions):
             if region.buffer.scope == "fragment":
@@ -473,9 +455,9 @@ class _Selector:
                 continue
             name = f"{region.buffer.name}.{'result' if i else 'values'}{len(self.staging)}"
             extents = kept_extents(region)
-            held = Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
+            held = tile.Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
             self.staging.append(held)
-            whole = Region(held, tuple(integer(0) for _ in extents), extents, op.span)
+            whole = tile.Region(held, tuple(tile.integer(0) for _ in extents), extents, op.span)
             regions.append(whole)
             if i == 0 or not op.clear:
                 before.append(_through_registers(region, whole, op.span))
@@ -483,19 +465,19 @@ class _Selector:
                 after.append(_through_registers(whole, region, op.span))
         return *before, op.with_regions(tuple(regions)), *after
 
-    def scan_tile(self, wanted: Buffer) -> Buffer:
+    def scan_tile(self, wanted: tile.Buffer) -> tile.Buffer:
         """A shared tile for a scan, the same one for all scans of a shape and type."""
         return self.room(replace(wanted, name=f"{wanted.name}.{wanted.dtype}.{'x'.join(map(str, wanted.shape))}"))
 
-    def room(self, tile: Buffer) -> Buffer:
+    def room(self, buffer: tile.Buffer) -> tile.Buffer:
         """The shared tile that is wanted, once."""
-        if tile not in self.staging:
-            self.staging.append(tile)
-        return tile
+        if buffer not in self.staging:
+            self.staging.append(buffer)
+        return buffer
 
-    def fits_memory(self, tile: Buffer) -> bool:
+    def fits_memory(self, buffer: tile.Buffer) -> bool:
         """Whether there is shared memory for one more tile beside two versions of those that a pipeline fills."""
-        tiles = {b.name: b for b in (*self.kernel.buffers, *self.staging, tile) if b.scope == "shared"}
+        tiles = {b.name: b for b in (*self.kernel.buffers, *self.staging, buffer) if b.scope == "shared"}
         filled = {b.name for loop in pipelined_loops(self.kernel.body) for s in loop.body for b in writes(s)}
         needed = sum(b.bytes * (2 if name in filled else 1) for name, b in tiles.items())
         return needed <= self.target.limit("smem_bytes_per_cta")
@@ -503,7 +485,7 @@ class _Selector:
     def fits_wgmma(self, op: Gemm) -> bool:
         return wgmma_groups(op, self.kernel.threads) is not None
 
-    def takes_stmatrix(self, source: Region, destination: Region) -> bool:
+    def takes_stmatrix(self, source: tile.Region, destination: tile.Region) -> bool:
         return (
             self.target.has("stmatrix")
             and source.buffer.name in self.accumulators

@@ -19,26 +19,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import NoReturn
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.affine import affine
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import Fragment, tensor_accumulator
-from tilec.ir.tile import (
-    Binary,
-    Break,
-    Buffer,
-    Const,
-    For,
-    If,
-    Kernel,
-    Load,
-    Region,
-    Stmt,
-    TileOp,
-    While,
-    walk,
-    walk_expr,
-)
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
 from tilec.ops.copy import Copy, refuse_scopes
 from tilec.ops.fill import Fill
@@ -54,26 +38,26 @@ SUFFIX = ".tmem"
 _K_BYTES = 32  # along k, of one tcgen05.mma of any kind
 
 
-def columns(tile: Buffer, is_factor: bool = False) -> int:
+def columns(tensor: tile.Buffer, is_factor: bool = False) -> int:
     """The columns that a tile takes: 128 rows share one, and each element of a sum has 32 bits of its own, however many
     it needs; those of a factor share them (PTX ISA, tcgen05 "Data Path Layout Organization"). Leading dimensions number
     versions of it."""
-    *versions, rows, width = tile.shape
-    return math.prod(versions) * -(-rows // TENSOR_LANES) * width // (factor_run(tile) if is_factor else 1)
+    *versions, rows, width = tensor.shape
+    return math.prod(versions) * -(-rows // TENSOR_LANES) * width // (factor_run(tensor) if is_factor else 1)
 
 
-def factor_run(tile: Buffer) -> int:
+def factor_run(tensor: tile.Buffer) -> int:
     """How many elements of a factor in tensor memory share a column."""
-    return 32 // tile.dtype.bits
+    return 32 // tensor.dtype.bits
 
 
-def factors(kernel: Kernel) -> frozenset[Buffer]:
+def factors(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
     """The tiles in tensor memory that are multiplied, not summed up."""
-    products = (s for s in walk(kernel.body) if isinstance(s, Gemm))
+    products = (s for s in tile.walk(kernel.body) if isinstance(s, Gemm))
     return frozenset(p.regions[0].buffer for p in products if p.regions[0].buffer.scope == "tmem")
 
 
-def with_sums_in_tensor_memory(kernel: Kernel, target: Target) -> Kernel:
+def with_sums_in_tensor_memory(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """The kernel, mechanisms selected and loads left to a producer, with the sums in tensor memory that can be there
     and that there are columns for, in the order of the text."""
     kept: set[Span] = set()
@@ -89,7 +73,7 @@ def with_sums_in_tensor_memory(kernel: Kernel, target: Target) -> Kernel:
         kept |= uneven
 
 
-def _unevenly_read(kernel: Kernel) -> Iterator[Span]:
+def _unevenly_read(kernel: tile.Kernel) -> Iterator[Span]:
     """The loops that have tiles in one ring with other loops where others release them: a ring counts its arrivals."""
     for loop in pipelined_loops(kernel.body):
         for name, others in shared_with(kernel, loop).items():
@@ -97,20 +81,20 @@ def _unevenly_read(kernel: Kernel) -> Iterator[Span]:
                 yield loop.span
 
 
-def _releases(loop: For, tile: str) -> set[bool]:
+def _releases(loop: tile.For, tensor: str) -> set[bool]:
     """Whether the tensor cores read a tile of the loop by themselves, or threads, or both."""
-    readers = (s for s in loop.body if any(b.name == tile for b in reads(s)))
-    return {isinstance(s, TileOp) and s.via == "tcgen05" for s in readers}
+    readers = (s for s in loop.body if any(b.name == tensor for b in reads(s)))
+    return {isinstance(s, tile.TileOp) and s.via == "tcgen05" for s in readers}
 
 
-def crowded_out(kernel: Kernel) -> tuple[Buffer, ...]:
+def crowded_out(kernel: tile.Kernel) -> tuple[tile.Buffer, ...]:
     """The sums of a kernel with sums in tensor memory that lie elsewhere only since there is no room."""
     rewriter = _Rewriter(kernel, None)
     rewriter.body(kernel.body)
     return tuple(replace(t, name=t.name.removesuffix(SUFFIX)) for t in rewriter.tiles)
 
 
-def tensor_tiles(kernel: Kernel, target: Target, versions: Mapping[str, int]) -> tuple[warp.TensorTile, ...]:
+def tensor_tiles(kernel: tile.Kernel, target: Target, versions: Mapping[str, int]) -> tuple[warp.TensorTile, ...]:
     """The tiles in tensor memory, one behind the other, with as many versions as a kernel says itself. Other sums that
     a block makes again and again have two, so that the next one begins while this one is read, if there are columns for
     that."""
@@ -118,47 +102,47 @@ def tensor_tiles(kernel: Kernel, target: Target, versions: Mapping[str, int]) ->
     if not tiles:
         return ()
     multiplied = factors(kernel)
-    again = {b.name for s in walk(kernel.body) if isinstance(s, For | While) for b in _summed_within(s)}
+    again = {b.name for s in tile.walk(kernel.body) if isinstance(s, tile.For | tile.While) for b in _summed_within(s)}
     needed = {t: columns(t, t in multiplied) for t in tiles}
     twice = sum(needed[t] * (2 if t.name in again else 1) for t in tiles) <= target.limit("tmem_columns")
     placed, offset = [], 0
-    for tile in tiles:
-        depth = versions.get(tile.name, 2 if twice and tile.name in again else 1)
-        placed.append(warp.TensorTile(tile, needed[tile], depth, offset))
+    for tensor in tiles:
+        depth = versions.get(tensor.name, 2 if twice and tensor.name in again else 1)
+        placed.append(warp.TensorTile(tensor, needed[tensor], depth, offset))
         offset += placed[-1].columns * placed[-1].depth
     return tuple(placed)
 
 
-def summed(loop: Stmt) -> tuple[Buffer, ...]:
+def summed(loop: tile.Stmt) -> tuple[tile.Buffer, ...]:
     """The tiles in tensor memory that the products of a pipelined loop add to."""
-    if not isinstance(loop, For) or not is_pipelined(loop):
+    if not isinstance(loop, tile.For) or not is_pipelined(loop):
         return ()
     products = (s for s in loop.body if isinstance(s, Gemm))
     return tuple(dict.fromkeys(p.regions[2].buffer for p in products if p.regions[2].buffer.scope == "tmem"))
 
 
-def _summed_within(stmt: For | While) -> Iterator[Buffer]:
+def _summed_within(stmt: tile.For | tile.While) -> Iterator[tile.Buffer]:
     """Those of the loops inside."""
-    for inner in walk(stmt.body):
+    for inner in tile.walk(stmt.body):
         yield from summed(inner)
 
 
 class _Rewriter:
     """`room` is for so many columns, or None for any number. The loops in `kept` stay as they are."""
 
-    def __init__(self, kernel: Kernel, room: int | None, kept: Collection[Span] = ()) -> None:
+    def __init__(self, kernel: tile.Kernel, room: int | None, kept: Collection[Span] = ()) -> None:
         self.kernel, self.room, self.kept = kernel, room, kept
-        self.tiles: list[Buffer] = []
+        self.tiles: list[tile.Buffer] = []
 
-    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        new: list[Stmt] = []
+    def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        new: list[tile.Stmt] = []
         for stmt in stmts:
             match stmt:
-                case For() if sums := self.sums(stmt, new):
+                case tile.For() if sums := self.sums(stmt, new):
                     new = self.moved(stmt, sums, new)
-                case For() | While():
+                case tile.For() | tile.While():
                     new.append(replace(stmt, body=self.body(stmt.body)))
-                case If():
+                case tile.If():
                     new.append(replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse)))
                 case _:
                     new.append(stmt)
@@ -166,38 +150,38 @@ class _Rewriter:
 
     # ---- what can be there ----
 
-    def sums(self, loop: For, before: list[Stmt]) -> dict[Buffer, int]:
+    def sums(self, loop: tile.For, before: list[tile.Stmt]) -> dict[tile.Buffer, int]:
         """The accumulators of a loop that can lie in tensor memory, each with the place before the loop where it is
         cleared."""
         if not is_pipelined(loop) or pipelined_loops(loop.body) or loop.stage is not None or loop.wishes is not None:
             return {}
         if loop.span in self.kept:
             return {}
-        if any(isinstance(e, Load) for e in walk_expr(loop.start)) or static_trips(loop) == 0:
+        if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)) or static_trips(loop) == 0:
             return {}
-        if any(isinstance(s, Break) for s in walk(loop.body)):
+        if any(isinstance(s, tile.Break) for s in tile.walk(loop.body)):
             return {}
         fed = {b for ring in ring_plans(self.kernel, loop) for b in ring.buffers}
-        found: dict[Buffer, int] = {}
+        found: dict[tile.Buffer, int] = {}
         for op in loop.body:
             if not isinstance(op, Gemm) or op.regions[2].buffer in found:
                 continue
-            tile = op.regions[2].buffer
-            users = [s for s in loop.body if tile in reads(s) or tile in writes(s)]
-            if not all(isinstance(s, TileOp) and self.fits(s, tile, fed) for s in users):
+            tensor = op.regions[2].buffer
+            users = [s for s in loop.body if tensor in reads(s) or tensor in writes(s)]
+            if not all(isinstance(s, tile.TileOp) and self.fits(s, tensor, fed) for s in users):
                 continue
-            place = _cleared_at(tile, before)
-            needed = columns(tile) + sum(map(columns, (*self.tiles, *found)))
+            place = _cleared_at(tensor, before)
+            needed = columns(tensor) + sum(map(columns, (*self.tiles, *found)))
             if place is not None and (self.room is None or needed <= self.room):
-                found[tile] = place
+                found[tensor] = place
         return found
 
-    def fits(self, op: TileOp, tile: Buffer, fed: set[Buffer]) -> bool:
+    def fits(self, op: tile.TileOp, tensor: tile.Buffer, fed: set[tile.Buffer]) -> bool:
         """Whether the statement is a product that tcgen05.mma can add to the tile, of operands that are handed over."""
         if (
             not isinstance(op, Gemm)
-            or op.regions[2].buffer != tile
-            or tile.scope == "tmem"
+            or op.regions[2].buffer != tensor
+            or tensor.scope == "tmem"
             or op.clear_accum
             or op.wait == "later"
         ):
@@ -206,55 +190,55 @@ class _Rewriter:
 
     # ---- and how ----
 
-    def moved(self, loop: For, sums: dict[Buffer, int], before: list[Stmt]) -> list[Stmt]:
+    def moved(self, loop: tile.For, sums: dict[tile.Buffer, int], before: list[tile.Stmt]) -> list[tile.Stmt]:
         """What stands before the loop, the loop and the loads behind it."""
-        tiles = {held: Buffer(held.name + SUFFIX, held.extents, held.dtype, "tmem", held.span) for held in sums}
+        tiles = {held: tile.Buffer(held.name + SUFFIX, held.extents, held.dtype, "tmem", held.span) for held in sums}
         taken = {b.name for b in (*self.kernel.buffers, *self.tiles)}
-        for number, (held, tile) in enumerate(tiles.items()):
-            if tile.name in taken:  # another loop has one of this name
-                tiles[held] = replace(tile, name=f"{tile.name}.{len(self.tiles) + number}")
+        for number, (held, tensor) in enumerate(tiles.items()):
+            if tensor.name in taken:  # another loop has one of this name
+                tiles[held] = replace(tensor, name=f"{tensor.name}.{len(self.tiles) + number}")
         self.tiles += tiles.values()
-        first = Binary("eq", loop.var, loop.start, BOOL)
-        begun: set[Buffer] = set()
-        body: list[Stmt] = []
+        first = tile.Binary("eq", loop.var, loop.start, BOOL)
+        begun: set[tile.Buffer] = set()
+        body: list[tile.Stmt] = []
         for stmt in loop.body:
             if isinstance(stmt, Gemm) and (held := stmt.regions[2].buffer) in tiles:
-                clears = Const(False, BOOL) if held in begun else first
+                clears = tile.Const(False, BOOL) if held in begun else first
                 stmt = replace(stmt, c=replace(stmt.c, buffer=tiles[held]), via="tcgen05", clear_when=clears)
                 begun.add(held)
             body.append(stmt)
-        loads = tuple(_load(tile, held, loop) for held, tile in tiles.items())
-        inside: tuple[Stmt, ...] = (replace(loop, body=tuple(body)), *loads)
+        loads = tuple(_load(tensor, held, loop) for held, tensor in tiles.items())
+        inside: tuple[tile.Stmt, ...] = (replace(loop, body=tuple(body)), *loads)
         if static_trips(loop):
             kept = [s for i, s in enumerate(before) if i not in sums.values()]
             return [*kept, *inside]
-        some = Binary("lt", loop.start, loop.stop, BOOL)
-        return [*before, If(some, inside, (), loop.span)]
+        some = tile.Binary("lt", loop.start, loop.stop, BOOL)
+        return [*before, tile.If(some, inside, (), loop.span)]
 
 
-def _cleared_at(tile: Buffer, before: list[Stmt]) -> int | None:
+def _cleared_at(tensor: tile.Buffer, before: list[tile.Stmt]) -> int | None:
     """Where the last statement that touches the tile stands, if that clears it."""
     for place in reversed(range(len(before))):
         stmt = before[place]
-        if tile in writes(stmt) or tile in reads(stmt):
+        if tensor in writes(stmt) or tensor in reads(stmt):
             if isinstance(stmt, Fill) and stmt.regions[0].is_whole:
                 value = stmt.value
-                return place if isinstance(value, Const) and value.value == 0 else None
+                return place if isinstance(value, tile.Const) and value.value == 0 else None
             return None
     return None
 
 
-def _load(tile: Buffer, fragment: Buffer, loop: For) -> Copy:
-    start = tuple(Const(0, INT32) for _ in tile.extents)
-    source, destination = (Region(b, start, tile.shape, loop.span) for b in (tile, fragment))
+def _load(tensor: tile.Buffer, fragment: tile.Buffer, loop: tile.For) -> Copy:
+    start = tuple(tile.Const(0, INT32) for _ in tensor.extents)
+    source, destination = (tile.Region(b, start, tensor.shape, loop.span) for b in (tensor, fragment))
     return Copy(source, destination, via="tcgen05", span=loop.span)
 
 
 def copied_layout(op: Copy, threads: int) -> Fragment | None:
     """How the fragment lies that a copy to or from tensor memory is about, or None where no warps can."""
-    tile, fragment = sorted((r.buffer for r in op.regions), key=lambda buffer: buffer.scope != "tmem")
+    tensor, fragment = sorted((r.buffer for r in op.regions), key=lambda buffer: buffer.scope != "tmem")
     rows, width = fragment.shape
-    return tensor_accumulator((rows, width), threads, max(factor_run(tile), 2) if op.factor is not None else 2)
+    return tensor_accumulator((rows, width), threads, max(factor_run(tensor), 2) if op.factor is not None else 2)
 
 
 def refuse_tensor_copy(op: Copy) -> NoReturn:
@@ -269,11 +253,11 @@ def check_tensor_copy(op: Copy, threads: int) -> None:
     """What a kernel copies between tensor memory and registers is all rows of a tile, and columns from one on by which
     a block of columns can start; and a fragment, of whole warpgroups, as a whole."""
     registers, part = op.regions if op.regions[1].buffer.scope == "tmem" else op.regions[::-1]
-    fragment, tile = registers.buffer, part.buffer
-    is_block = part.extent[0] == tile.shape[0] and affine(part.start[-1]).divisor % (2 * factor_run(tile)) == 0
+    fragment, tensor = registers.buffer, part.buffer
+    is_block = part.extent[0] == tensor.shape[0] and affine(part.start[-1]).divisor % (2 * factor_run(tensor)) == 0
     fits = fragment.scope == "fragment" and registers.is_whole and part.extent == fragment.extents and is_block
     fits &= len(fragment.extents) == 2
-    if not fits or fragment.dtype != tile.dtype:
+    if not fits or fragment.dtype != tensor.dtype:
         refuse_tensor_copy(op)
     rows, width = fragment.shape
     if copied_layout(op, threads) is None:
@@ -282,18 +266,18 @@ def check_tensor_copy(op: Copy, threads: int) -> None:
             f"{threads} threads cannot share {rows} × {width} elements of tensor memory",
             op.span,
             f"each warp reaches 32 of the {TENSOR_LANES} lanes",
-            secondary=(Label(tile.span, "allocated here"),),
+            secondary=(Label(tensor.span, "allocated here"),),
             help=f"copy it by whole warpgroups: 64 or {TENSOR_LANES} rows together, or {TENSOR_LANES} each",
         )
 
 
-def check_columns(kernel: Kernel, target: Target) -> None:
+def check_columns(kernel: tile.Kernel, target: Target) -> None:
     """The tiles that a kernel itself allocates must fit."""
     multiplied = factors(kernel)
     needed = {b: columns(b, b in multiplied) for b in kernel.buffers if b.scope == "tmem"}
     total, limit = sum(needed.values()), target.limit("tmem_columns") if needed else 0
     if total > limit:
-        most = max(needed, key=lambda tile: needed[tile])
+        most = max(needed, key=lambda tensor: needed[tensor])
         fail(
             "tensor-memory-overflow",
             f"the tiles take {total} columns of tensor memory, {target.name} has {limit}",
@@ -343,17 +327,17 @@ def why_no_tensor_product(op: Gemm) -> str | None:
 # ---- sums that a kernel wants there (`explicit_roles.tensor_sums`) ---------------------------------------------------
 
 
-def products_held(body: tuple[Stmt, ...]) -> Iterator[Gemm]:
+def products_held(body: tuple[tile.Stmt, ...]) -> Iterator[Gemm]:
     """Those whose sums are to be in tensor memory."""
-    return (s for s in walk(body) if isinstance(s, Gemm) and s.held is not None)
+    return (s for s in tile.walk(body) if isinstance(s, Gemm) and s.held is not None)
 
 
-def check_sums(kernel: Kernel, target: Target, unfed: str | None) -> None:
+def check_sums(kernel: tile.Kernel, target: Target, unfed: str | None) -> None:
     """What was asked for is so, in a kernel with mechanisms selected. `unfed` is why no role of its own loads the tiles
     of the kernel's loops. Errors: `unsupported-operand`."""
     for op in products_held(kernel.body):
-        tile = op.regions[2].buffer
-        if tile.scope == "fragment":
+        tensor = op.regions[2].buffer
+        if tensor.scope == "fragment":
             fail(
                 "unsupported-operand",
                 "the sum of this T.gemm cannot be in tensor memory",
@@ -363,9 +347,9 @@ def check_sums(kernel: Kernel, target: Target, unfed: str | None) -> None:
             )
 
 
-def _why_not(op: Gemm, kernel: Kernel, target: Target, unfed: str | None) -> str:
-    tile = op.regions[2].buffer
-    rows, width = tile.shape
+def _why_not(op: Gemm, kernel: tile.Kernel, target: Target, unfed: str | None) -> str:
+    tensor = op.regions[2].buffer
+    rows, width = tensor.shape
     if not target.has("tcgen05"):
         return f"{target.name} has none"
     if reason := why_no_tensor_product(op):
@@ -374,6 +358,6 @@ def _why_not(op: Gemm, kernel: Kernel, target: Target, unfed: str | None) -> str
         return f"{kernel.threads} threads cannot share {rows} × {width} elements of it"
     if unfed is not None:
         return f"the tiles must come by TMA, but {unfed}"
-    if tile.name in {t.name for t in crowded_out(kernel)}:
+    if tensor.name in {t.name for t in crowded_out(kernel)}:
         return f"the sums together take more than {target.limit('tmem_columns')} columns"
     return "it must be all that a T.Pipelined loop does with C, cleared before, of tiles that the loop fills by TMA"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.ir import tile
 from tilec.ir.layout import tensor_accumulator
-from tilec.ir.tile import Break, For, Kernel, Load, walk, walk_expr
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.fills import filled
 from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, shared_with
@@ -36,12 +36,12 @@ def left_to_threads(laid: Laid, target: Target) -> Iterator[Left]:
     if not target.has("tcgen05"):
         return
     for role in laid.kernels:
-        for op in walk(role.kernel.body):
+        for op in tile.walk(role.kernel.body):
             if isinstance(op, Gemm) and op.via == "mma":
                 yield _left(op, role.kernel, laid, target)
 
 
-def _left(op: Gemm, kernel: Kernel, laid: Laid, target: Target) -> Left:
+def _left(op: Gemm, kernel: tile.Kernel, laid: Laid, target: Target) -> Left:
     rows, width = op.regions[2].buffer.shape
     if reason := why_no_tensor_product(op):
         return Left(op, reason, _OTHER_TILES, False)
@@ -56,7 +56,7 @@ def _left(op: Gemm, kernel: Kernel, laid: Laid, target: Target) -> Left:
     return Left(op, why, remedy, not _is_for_each_iteration(op, kernel))
 
 
-def _is_for_each_iteration(op: Gemm, kernel: Kernel) -> bool:
+def _is_for_each_iteration(op: Gemm, kernel: tile.Kernel) -> bool:
     """Whether the sum is one of each iteration, as attention's scores are, which its loop is for."""
     loop, sums = _around(op, kernel), op.regions[2].buffer
     used = loop is not None and any(sums in reads(s) for s in loop.body if not isinstance(s, Gemm))
@@ -66,34 +66,34 @@ def _is_for_each_iteration(op: Gemm, kernel: Kernel) -> bool:
 _OTHER_TILES = "use whole tiles in shared memory of 64 rows or a multiple of 128, and types that it has"
 
 
-def _around(op: Gemm, kernel: Kernel) -> For | None:
+def _around(op: Gemm, kernel: tile.Kernel) -> tile.For | None:
     """The pipelined loop in whose body the product stands, under no condition and in no other loop."""
     return next((loop for loop in pipelined_loops(kernel.body) if any(s is op for s in loop.body)), None)
 
 
-def _about_loop(op: Gemm, kernel: Kernel, target: Target) -> tuple[str, str]:
+def _about_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, str]:
     """What keeps a product's sum out of tensor memory though the machine could have it there, and the remedy."""
     sums = op.regions[2].buffer
     loop = _around(op, kernel)
     if loop is None:
-        inside = any(op is s for other in pipelined_loops(kernel.body) for s in walk(other.body))
+        inside = any(op is s for other in pipelined_loops(kernel.body) for s in tile.walk(other.body))
         what = "a condition or another loop stands between it and its T.Pipelined loop" if inside else "it is in none"
         return f"its sum must be made in a T.Pipelined loop, and {what}", "let it stand in such a loop's body"
-    if any(is_pipelined(s) for s in walk(loop.body) if isinstance(s, For)):
+    if any(is_pipelined(s) for s in tile.walk(loop.body) if isinstance(s, tile.For)):
         return "another pipelined loop stands in its loop", "make the outer loop a serial one"
     if loop.stage is not None or loop.wishes is not None:
         return "its loop's schedule is given by hand", "leave out stage=, order= and the other hints"
-    if any(isinstance(e, Load) for e in walk_expr(loop.start)):
+    if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)):
         return "where its loop begins is read from memory", "let the loop begin at 0, and add what was read to indices"
-    if any(isinstance(s, Break) for s in walk(loop.body)):
+    if any(isinstance(s, tile.Break) for s in tile.walk(loop.body)):
         return "its loop may be left early", "run all its iterations"
     if op.clear_accum or op.wait == "later":
         return "it clears its sum itself, or says when it is waited for", f"T.clear({sums.name}) in front of the loop"
     fed = {b for ring in rings(kernel, loop) for b in ring.buffers}
-    for tile in dict.fromkeys(r.buffer for r in op.regions[:2] if r.buffer not in fed):
-        fills = any(tile in filled(s) for s in loop.body)
+    for buffer in dict.fromkeys(r.buffer for r in op.regions[:2] if r.buffer not in fed):
+        fills = any(buffer in filled(s) for s in loop.body)
         what = "has one version only, which other statements use too" if fills else "is not filled in its loop"
-        return f"{tile.name} {what}", f"T.copy what it holds to {tile.name} in the loop"
+        return f"{buffer.name} {what}", f"T.copy what it holds to {buffer.name} in the loop"
     users = [s for s in loop.body if sums in reads(s) or sums in writes(s)]
     for stmt in users:
         other = not (isinstance(stmt, Gemm) and stmt.regions[2].buffer == sums)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilec.ir.tile import Buffer, Region, Stmt, integer
+from tilec.ir import tile
 from tilec.ops.gemm import Gemm
 from tilec.ops.transpose import AccumulatedOrder, Transpose
 
@@ -19,18 +19,18 @@ OPERANDS = ((0, False), (1, True))
 _NAME = ".turned"
 
 
-def is_turning(stmt: Stmt) -> bool:
+def is_turning(stmt: tile.Stmt) -> bool:
     """Whether the statement is one of these transpositions, and nobody's own."""
     return isinstance(stmt, Transpose) and is_turned(stmt.regions[1].buffer)
 
 
-def is_turned(tile: Buffer) -> bool:
+def is_turned(buffer: tile.Buffer) -> bool:
     """Whether the tile was made for one of them."""
-    return tile.name.endswith(_NAME)
+    return buffer.name.endswith(_NAME)
 
 
 def turned(
-    op: Gemm, fits: Callable[[Gemm], bool], tile: Callable[[Buffer], Buffer]
+    op: Gemm, fits: Callable[[Gemm], bool], buffer: Callable[[tile.Buffer], tile.Buffer]
 ) -> tuple[tuple[Transpose, ...], Gemm]:
     """The transpositions before a T.gemm after which it `fits`, and what it is then; none where it does already, or
     never. `tile` makes room."""
@@ -48,13 +48,13 @@ def turned(
         ):
             continue
         wanted = replace(region.buffer, name=region.buffer.name + _NAME, extents=region.extent[::-1])
-        whole = Region(wanted, tuple(integer(0) for _ in wanted.shape), wanted.shape, region.span)
+        whole = tile.Region(wanted, tuple(tile.integer(0) for _ in wanted.shape), wanted.shape, region.span)
         steps.append((region, whole))
         new = replace(new, b=whole, transpose_B=along_k) if place else replace(new, a=whole, transpose_A=along_k)
     if not fits(new):
         return (), op
     for _, whole in steps:
-        tile(whole.buffer)
+        buffer(whole.buffer)
     order: AccumulatedOrder | None = None
     if kind.bits == 8 and new.regions[0].buffer.scope == "fragment":
         # Most such factors were accumulated by another product, and would else change threads.

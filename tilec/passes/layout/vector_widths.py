@@ -11,32 +11,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from tilec.ir import tile
 from tilec.ir.affine import affine
-from tilec.ir.tile import Bind, Buffer, Expr, Load, Parallel, Stmt, Store, TileOp, Var, substitute, walk, walk_expr
 from tilec.ir.types import BOOL
 from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.analysis.usage import expressions
 
 
-def of_nest(nest: Parallel, threads: int) -> int:
+def of_nest(nest: tile.Parallel, threads: int) -> int:
     """Elements that a thread should have of a nest in which no fragment says it."""
     least = VECTOR_BYTES // max(_sizes(nest), default=1)
     return _run(streams(nest), least, nest.extents, threads)
 
 
-def of_fragment(fragment: Buffer, stmts: Iterable[Stmt], threads: int) -> int:
+def of_fragment(fragment: tile.Buffer, stmts: Iterable[tile.Stmt], threads: int) -> int:
     """Elements that a thread should have of a fragment that nothing else gives a layout, and with it of those of its
     shape."""
 
-    def is_alike(buffer: Buffer) -> bool:
+    def is_alike(buffer: tile.Buffer) -> bool:
         return buffer.scope == "fragment" and buffer.shape == fragment.shape
 
-    met: list[Buffer] = []
+    met: list[tile.Buffer] = []
     for stmt in stmts:
         match stmt:
-            case TileOp(fragments_lie="alike", regions=regions) if any(is_alike(r.buffer) for r in regions):
+            case tile.TileOp(fragments_lie="alike", regions=regions) if any(is_alike(r.buffer) for r in regions):
                 met += [r.buffer for r in regions if not r.buffer.in_registers]
-            case Parallel(extents=fragment.shape) if any(is_alike(b) for b, _ in _accesses(stmt)):
+            case tile.Parallel(extents=fragment.shape) if any(is_alike(b) for b, _ in _accesses(stmt)):
                 met += streams(stmt)
             case _:
                 pass
@@ -44,17 +44,17 @@ def of_fragment(fragment: Buffer, stmts: Iterable[Stmt], threads: int) -> int:
     return _run(met, least, fragment.shape, threads)
 
 
-def streams(nest: Parallel) -> list[Buffer]:
+def streams(nest: tile.Parallel) -> list[tile.Buffer]:
     """The tensors and shared tiles of which neighbours in the nest are neighbours."""
     last = nest.vars[-1]
 
-    def moves(indices: tuple[Expr, ...]) -> bool:
-        return (last, 1) in affine(indices[-1]).terms and not any(last in walk_expr(i) for i in indices[:-1])
+    def moves(indices: tuple[tile.Expr, ...]) -> bool:
+        return (last, 1) in affine(indices[-1]).terms and not any(last in tile.walk_expr(i) for i in indices[:-1])
 
     return [b for b, indices in _accesses(nest) if not b.in_registers and b.dtype != BOOL and moves(indices)]
 
 
-def _run(met: list[Buffer], least: int, shape: tuple[int, ...], threads: int) -> int:
+def _run(met: list[tile.Buffer], least: int, shape: tuple[int, ...], threads: int) -> int:
     """`least`, or more where that makes accesses of tensors wider and leaves no thread without work."""
     sizes = [b.dtype.bytes for b in met if b.scope == "global"]
     if not sizes:
@@ -66,22 +66,22 @@ def _run(met: list[Buffer], least: int, shape: tuple[int, ...], threads: int) ->
     return max(wanted, least)
 
 
-def _accesses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
     """What the nest reads and writes, its names replaced by what they stand for."""
-    values: dict[Var, Expr] = {}
-    for stmt in walk(nest.body):
-        if isinstance(stmt, Bind):
-            values[stmt.var] = substitute(stmt.value, values)
-        if isinstance(stmt, Store):
-            yield stmt.buffer, tuple(substitute(i, values) for i in stmt.indices)
+    values: dict[tile.Var, tile.Expr] = {}
+    for stmt in tile.walk(nest.body):
+        if isinstance(stmt, tile.Bind):
+            values[stmt.var] = tile.substitute(stmt.value, values)
+        if isinstance(stmt, tile.Store):
+            yield stmt.buffer, tuple(tile.substitute(i, values) for i in stmt.indices)
         for expr in expressions(stmt):
-            for e in walk_expr(expr):
-                if isinstance(e, Load):
-                    yield e.buffer, tuple(substitute(i, values) for i in e.indices)
+            for e in tile.walk_expr(expr):
+                if isinstance(e, tile.Load):
+                    yield e.buffer, tuple(tile.substitute(i, values) for i in e.indices)
 
 
-def _sizes(nest: Parallel) -> Iterator[int]:
-    for stmt in walk(nest.body):
-        if isinstance(stmt, Store):
+def _sizes(nest: tile.Parallel) -> Iterator[int]:
+    for stmt in tile.walk(nest.body):
+        if isinstance(stmt, tile.Store):
             yield stmt.buffer.dtype.bytes
-            yield from (e.buffer.dtype.bytes for e in walk_expr(stmt.value) if isinstance(e, Load))
+            yield from (e.buffer.dtype.bytes for e in tile.walk_expr(stmt.value) if isinstance(e, tile.Load))

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard, TypeVar
 
+from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import IN_REGISTERS, Bind, For, Stmt, TileOp, bodies, walk
 from tilec.ops.gemm import Gemm
 from tilec.ops.lowering import Demand
 from tilec.ops.meet import is_for_every_role
@@ -44,17 +44,17 @@ EVERY = "every"  # the role of a statement of which each role runs a part
 ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and one for each of two roles
 
 
-def is_bulk_load(stmt: Stmt) -> bool:
+def is_bulk_load(stmt: tile.Stmt) -> bool:
     """Whether it is a copy from a tensor to shared memory that one thread begins and TMA makes."""
-    return isinstance(stmt, TileOp) and is_load(stmt) and stmt.via == "tma"
+    return isinstance(stmt, tile.TileOp) and is_load(stmt) and stmt.via == "tma"
 
 
-def is_producer(stmt: Stmt, laid: Laid) -> bool:
+def is_producer(stmt: tile.Stmt, laid: Laid) -> bool:
     """Whether a statement of a pipelined loop belongs to the producer role."""
     return laid.form == "warp_specialised" and is_bulk_load(stmt)
 
 
-def role_of(stmt: Stmt, laid: Laid) -> str:
+def role_of(stmt: tile.Stmt, laid: Laid) -> str:
     """The role of the warp program that runs a statement; one that holds work for both is for `EVERY` role."""
     if laid.form != "warp_specialised":
         return "all"
@@ -62,26 +62,28 @@ def role_of(stmt: Stmt, laid: Laid) -> str:
         return EVERY
     if not is_compound(stmt):
         return "producer" if is_producer(stmt, laid) else MMA if is_tensor_product(stmt) else "consumer"
-    inside = {role_of(s, laid) for body in bodies(stmt) for s in body if not isinstance(s, Bind)}
+    inside = {role_of(s, laid) for body in tile.bodies(stmt) for s in body if not isinstance(s, tile.Bind)}
     return inside.pop() if len(inside) == 1 else EVERY
 
 
-def runners(stmt: Stmt, laid: Laid) -> tuple[str, ...]:
+def runners(stmt: tile.Stmt, laid: Laid) -> tuple[str, ...]:
     """The roles that run a part of a statement."""
     if role_of(stmt, laid) != EVERY:
         return (role_of(stmt, laid),)
     if is_for_every_role(stmt):
         return "consumer", "producer"
-    inside = {name for body in bodies(stmt) for s in body if not isinstance(s, Bind) for name in runners(s, laid)}
+    inside = {
+        name for body in tile.bodies(stmt) for s in body if not isinstance(s, tile.Bind) for name in runners(s, laid)
+    }
     return tuple(name for name in ("consumer", "producer", MMA) if name in inside)
 
 
-def is_tensor_product(stmt: Stmt) -> TypeGuard[Gemm]:
+def is_tensor_product(stmt: tile.Stmt) -> TypeGuard[Gemm]:
     """Whether the statement is one for tcgen05.mma, which one thread of the block issues."""
     return isinstance(stmt, Gemm) and stmt.via == "tcgen05"
 
 
-def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
+def consumer_groups(laid: Laid, loop: tile.For, target: Target) -> int:
     """How many warpgroups could each run their part of the loop's statements on their own; 1 where they must stay
     together. A schedule made by hand is one for all of them."""
     groups = laid.kernel.threads // WARPGROUP_THREADS
@@ -94,16 +96,16 @@ def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
         return 1
     own = own_tiles(laid.kernel, loop)
     alone = (
-        not any(is_compound(s) or any(is_explicit(inner) for inner in walk((s,))) for s in scheduled(loop))
+        not any(is_compound(s) or any(is_explicit(inner) for inner in tile.walk((s,))) for s in scheduled(loop))
         and len(products) < len(mine)
         and all(_keeps_to_itself(s, laid, own) for s in mine)
     )
     return groups if alone else 1
 
 
-def is_bulk_store(stmt: Stmt) -> bool:
+def is_bulk_store(stmt: tile.Stmt) -> bool:
     """Whether it is a copy from shared to global memory that one thread begins and TMA makes."""
-    return isinstance(stmt, TileOp) and stmt.via == "tma_store"
+    return isinstance(stmt, tile.TileOp) and stmt.via == "tma_store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +117,16 @@ class Stores:
     kept: tuple[tuple[int, str], ...] = ()
 
 
-def stores(laid: Laid, loop: For, plans: Sequence[RingPlan]) -> Stores:
+def stores(laid: Laid, loop: tile.For, plans: Sequence[RingPlan]) -> Stores:
     """A loop in another pipelined one, or around one, and one with a schedule made by hand have roles by rule."""
     statements = scheduled(loop)
     around = (pipelined_loops(other.body) for other in pipelined_loops(laid.kernel.body))
     if laid.form != "warp_specialised" or loop.stage is not None or any(loop is inner for of in around for inner in of):
         return Stores()
-    if any(is_compound(s) or any(is_explicit(inner) for inner in walk((s,))) for s in statements):
+    if any(is_compound(s) or any(is_explicit(inner) for inner in tile.walk((s,))) for s in statements):
         return Stores()
     others = (other for other in pipelined_loops(laid.kernel.body) if other is not loop)
-    elsewhere = {b.name for other in others for s in walk(other.body) for b in (*reads(s), *writes(s))}
+    elsewhere = {b.name for other in others for s in tile.walk(other.body) for b in (*reads(s), *writes(s))}
     together, kept = [], []
     for ring in plans:
         of = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
@@ -137,7 +139,7 @@ def stores(laid: Laid, loop: For, plans: Sequence[RingPlan]) -> Stores:
     return Stores(tuple(together), tuple(kept))
 
 
-def _why_no_store_role(statements: Sequence[Stmt], ring: RingPlan, first: int, laid: Laid) -> str | None:
+def _why_no_store_role(statements: Sequence[tile.Stmt], ring: RingPlan, first: int, laid: Laid) -> str | None:
     """Why the copies of this ring's tiles to global memory, of which `first` is one, have to be the consumers', or
     None."""
     tiles = {b.name for b in ring.buffers}
@@ -167,7 +169,7 @@ class Passing:
     readers: tuple[str, ...]
 
 
-def passing(ring: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> Passing:
+def passing(ring: RingPlan, roles: Sequence[str], statements: Sequence[tile.Stmt]) -> Passing:
     """`roles` run the statements of the loop. Of one that every role runs a part of, the tiles are the consumers'. A
     ring that several roles would fill is a group that somebody asks for and `annotate` refuses: the first, then."""
     filler, *_ = dict.fromkeys(user_of(roles[i]) for i in ring.producers)
@@ -181,24 +183,26 @@ def user_of(role: str) -> str:
     return "consumer" if role == EVERY else role
 
 
-def is_product(stmt: Stmt) -> bool:
+def is_product(stmt: tile.Stmt) -> bool:
     """Whether the statement is one for the tensor cores that a warpgroup issues and does not wait for."""
-    return isinstance(stmt, TileOp) and stmt.via == "wgmma"
+    return isinstance(stmt, tile.TileOp) and stmt.via == "wgmma"
 
 
-def products(body: tuple[Stmt, ...]) -> tuple[TileOp, ...]:
+def products(body: tuple[tile.Stmt, ...]) -> tuple[tile.TileOp, ...]:
     """The products that warpgroups do not wait for, wherever they stand below these statements."""
-    return tuple(s for s in walk(body) if isinstance(s, TileOp) and is_product(s))
+    return tuple(s for s in tile.walk(body) if isinstance(s, tile.TileOp) and is_product(s))
 
 
-def _keeps_to_itself(stmt: Stmt, laid: Laid, own: frozenset[str]) -> bool:
+def _keeps_to_itself(stmt: tile.Stmt, laid: Laid, own: frozenset[str]) -> bool:
     """Whether each warpgroup can run its part without what another one computes in the loop: it writes nothing but its
     own registers, and tiles of which it may have its `own` copy, and no row is spread over several warps."""
     scopes = {b.name: b.scope for b in (*laid.kernel.params, *laid.kernel.buffers) if hasattr(b, "scope")}
-    if isinstance(stmt, Bind) or any(scopes.get(name) not in IN_REGISTERS for name in accesses(stmt).writes - own):
+    if isinstance(stmt, tile.Bind) or any(
+        scopes.get(name) not in tile.IN_REGISTERS for name in accesses(stmt).writes - own
+    ):
         return False
-    for inner in walk((stmt,)):
-        if not isinstance(inner, TileOp):
+    for inner in tile.walk((stmt,)):
+        if not isinstance(inner, tile.TileOp):
             continue
         if not inner.by_warpgroups:
             return False

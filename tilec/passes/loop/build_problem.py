@@ -9,13 +9,8 @@ from dataclasses import replace
 from itertools import product
 from typing import NoReturn
 
+from tilec.ir import tile
 from tilec.ir.multicast import SWIZZLE_BYTES
-from tilec.ir.tile import (
-    Buffer,
-    For,
-    Stmt,
-    TileOp,
-)
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.compound import Cost, cost, is_compound
 from tilec.passes.analysis.fragment_prefetch import (
@@ -87,15 +82,15 @@ class LoopProblem:
     for each number of them that was looked at. `single` are the shared tiles that it fills and has one version of, each
     with why, and a statement outside of the loop that is to blame."""
 
-    loop: For
-    statements: tuple[Stmt, ...]
+    loop: tile.For
+    statements: tuple[tile.Stmt, ...]
     roles: tuple[str, ...]
     rings: tuple[RingPlan, ...]
     problem: Problem
     kept: tuple[tuple[int, str], ...] = ()
     together: str | None = None
     weighed: tuple[tuple[int, int], ...] = ()
-    single: tuple[tuple[str, str, Stmt | None], ...] = ()
+    single: tuple[tuple[str, str, tile.Stmt | None], ...] = ()
 
     @property
     def groups(self) -> int:
@@ -130,7 +125,7 @@ class Scheduled:
         return turns(self.loop.problem, self.schedule, products)
 
 
-def loops_to_schedule(laid: Laid) -> tuple[For, ...]:
+def loops_to_schedule(laid: Laid) -> tuple[tile.For, ...]:
     """The pipelined loops, in program order; none in a serial kernel."""
     return () if laid.form == "serial" else pipelined_loops(laid.kernel.body)
 
@@ -163,7 +158,7 @@ def problems(
     )
 
 
-def _sharing_before(sharing: Sequence[tuple[For, ...]], loop: For) -> Iterator[For]:
+def _sharing_before(sharing: Sequence[tuple[tile.For, ...]], loop: tile.For) -> Iterator[tile.For]:
     """The loops further up in whose rings this one goes on: how many versions there are is decided with them."""
     for loops in sharing:
         place = next((at for at, one in enumerate(loops) if one is loop), 0)
@@ -173,7 +168,7 @@ def _sharing_before(sharing: Sequence[tuple[For, ...]], loop: For) -> Iterator[F
 def _problem(
     laid: Laid,
     target: Target,
-    loop: For,
+    loop: tile.For,
     decided: dict[int, Scheduled],
     unlimited_smem: bool,
     ping_pong: bool,
@@ -215,7 +210,7 @@ class _Builder:
         self,
         laid: Laid,
         target: Target,
-        loop: For,
+        loop: tile.For,
         decided: dict[int, Scheduled],
         unlimited_smem: bool,
         overlap: bool,
@@ -279,15 +274,15 @@ class _Builder:
             repeat(problem, self.groups),
         )
 
-    def single(self) -> Iterator[tuple[str, str, Stmt | None]]:
+    def single(self) -> Iterator[tuple[str, str, tile.Stmt | None]]:
         """The shared tiles that the loop fills and has one version of: see `LoopProblem`."""
         inside, kernel = body(self.laid.kernel, self.loop), self.laid.kernel
-        for tile in (b for b in kernel.buffers if b.scope == "shared"):
-            if any(tile.name in touched.writes for touched in self.accesses):
-                reason = inside.why_not_versioned(tile)
-                blamed = used_outside(kernel, self.loop, tile.name) if tile.name in inside.outside else None
+        for buffer in (b for b in kernel.buffers if b.scope == "shared"):
+            if any(buffer.name in touched.writes for touched in self.accesses):
+                reason = inside.why_not_versioned(buffer)
+                blamed = used_outside(kernel, self.loop, buffer.name) if buffer.name in inside.outside else None
                 if reason is not None:
-                    yield tile.name, reason, blamed
+                    yield buffer.name, reason, blamed
 
     @property
     def least(self) -> int:
@@ -338,7 +333,7 @@ class _Builder:
         return max(depths) if depths and (not here or here < max(depths)) else None
 
     @property
-    def by_hand(self) -> tuple[For, ...]:
+    def by_hand(self) -> tuple[tile.For, ...]:
         """The other loops with schedules by hand."""
         loops = loops_to_schedule(self.laid)
         return tuple(other for other in loops if other is not self.loop and other.stage is not None)
@@ -414,7 +409,7 @@ class _Builder:
         barrier = self.target.price("barrier")
         return barrier.issue + barrier.latency
 
-    def flat(self, stmt: Stmt) -> Cost:
+    def flat(self, stmt: tile.Stmt) -> Cost:
         _, latency, uses = price(stmt, self.laid, self.target, replays=replayed(self.loop))
         return Cost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
 
@@ -514,11 +509,11 @@ class _Builder:
         return ops[i].latency
 
 
-def _loads(stmt: Stmt) -> bool:
-    return is_loaded_ahead(stmt) or (isinstance(stmt, TileOp) and is_load(stmt))
+def _loads(stmt: tile.Stmt) -> bool:
+    return is_loaded_ahead(stmt) or (isinstance(stmt, tile.TileOp) and is_load(stmt))
 
 
-def _accumulator(stmt: Stmt) -> Buffer | None:
+def _accumulator(stmt: tile.Stmt) -> tile.Buffer | None:
     """What a gemm adds to."""
     return stmt.regions[2].buffer if isinstance(stmt, Gemm) else None
 

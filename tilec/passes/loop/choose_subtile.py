@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from tilec.ir.tile import Buffer, Kernel, Parallel, Subtile, TileOp, walk
+from tilec.ir import tile
 from tilec.ops.fill import Fill
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.analysis.usage import reads, writes
@@ -34,16 +34,16 @@ ABOVE = 10
 
 _UNIT: Final = "cycles an iteration"
 
-Price = Callable[[Kernel, Scheduler], Solution | None]
+Price = Callable[[tile.Kernel, Scheduler], Solution | None]
 """The solved loop of a kernel, None if it has no schedule or not the same products."""
 
 
-def show(cut: Subtile) -> str:
+def show(cut: tile.Subtile) -> str:
     """As in the trace: `scores (1, 2)`."""
     return f"{cut.buffer.name} ({', '.join(map(str, cut.parts))})"
 
 
-def as_asked(kernel: Kernel, options: CompileOptions) -> tuple[Kernel, tuple[Decision, ...]]:
+def as_asked(kernel: tile.Kernel, options: CompileOptions) -> tuple[tile.Kernel, tuple[Decision, ...]]:
     """The kernel with the tiles in parts that it asks for, or else the trace that its schedule is taken from; and what
     is to be said of it."""
     by: Decider = "the kernel"
@@ -57,16 +57,16 @@ def as_asked(kernel: Kernel, options: CompileOptions) -> tuple[Kernel, tuple[Dec
     return whole, (Decision("subtile", chosen, by, why),) if asked else ()
 
 
-def _in_trace(kernel: Kernel, trace: str) -> Iterator[Subtile]:
+def _in_trace(kernel: tile.Kernel, trace: str) -> Iterator[tile.Subtile]:
     """What a trace says was decided. Whether it is a trace at all is found out where its schedule is read."""
     said = re.search(r'"what": "subtile",\s*"chosen": "(.*?)"', trace)
     for name, parts in re.findall(r"(\S+) \(([\d, ]+)\)", said[1] if said else ""):
-        tile = next((b for b in kernel.buffers if b.name == name), None)
-        if tile is not None:
-            yield Subtile(tile, tuple(map(int, parts.split(", "))), kernel.span)
+        buffer = next((b for b in kernel.buffers if b.name == name), None)
+        if buffer is not None:
+            yield tile.Subtile(buffer, tuple(map(int, parts.split(", "))), kernel.span)
 
 
-def _carried_out(kernel: Kernel, cut: Subtile) -> Kernel:
+def _carried_out(kernel: tile.Kernel, cut: tile.Subtile) -> tile.Kernel:
     parts = max(cut.parts)
     if parts == 1:
         return kernel
@@ -84,7 +84,7 @@ def _carried_out(kernel: Kernel, cut: Subtile) -> Kernel:
         )
 
 
-def candidates(kernel: Kernel, laid: Laid, options: CompileOptions) -> tuple[Subtile, ...]:
+def candidates(kernel: tile.Kernel, laid: Laid, options: CompileOptions) -> tuple[tile.Subtile, ...]:
     """The ways to cut the tiles of a kernel's only pipelined loop that hold a product of one trip, with which something
     is computed; none where there is nothing to decide."""
     if options.schedule is not None or options.max_scheduled_ii is not None:
@@ -95,29 +95,29 @@ def candidates(kernel: Kernel, laid: Laid, options: CompileOptions) -> tuple[Sub
     if len(loops) != 1 or laid.form == "serial" or loops[0].stage is not None:
         return ()
     multiplied = products(loops[0].body)
-    leaves = [s for s in walk(loops[0].body) if isinstance(s, TileOp | Parallel)]
+    leaves = [s for s in tile.walk(loops[0].body) if isinstance(s, tile.TileOp | tile.Parallel)]
     others = [s for s in leaves if not any(s is p for p in multiplied)]
     cleared = {b.name for s in others if isinstance(s, Fill) for b in writes(s)}
     sums = {b.name for p in multiplied for b in writes(p) if b.name in cleared or not p.only_adds}
     computed_with = {b.name for s in others for b in reads(s)}
     parts = options.subtile or PARTS
-    found: list[Subtile] = []
-    seen: list[dict[Buffer, int]] = []
-    for tile in (b for b in kernel.buffers if b.scope == "fragment" and b.name in sums & computed_with):
-        for dim in range(len(tile.shape)):
+    found: list[tile.Subtile] = []
+    seen: list[dict[tile.Buffer, int]] = []
+    for buffer in (b for b in kernel.buffers if b.scope == "fragment" and b.name in sums & computed_with):
+        for dim in range(len(buffer.shape)):
             try:
-                cut = related(kernel, (tile, dim))
+                cut = related(kernel, (buffer, dim))
             except Indivisible:
                 continue
             if cut not in seen:
                 seen.append(cut)
-                found.append(Subtile(tile, tuple(parts if d == dim else 1 for d in range(len(tile.shape)))))
+                found.append(tile.Subtile(buffer, tuple(parts if d == dim else 1 for d in range(len(buffer.shape)))))
     return tuple(found)
 
 
 def as_pays(
-    kernel: Kernel, whole: Solution, options: CompileOptions, ways: tuple[Subtile, ...], price: Price
-) -> tuple[Kernel, Decision]:
+    kernel: tile.Kernel, whole: Solution, options: CompileOptions, ways: tuple[tile.Subtile, ...], price: Price
+) -> tuple[tile.Kernel, Decision]:
     """The kernel with its tiles in parts, or as it is, whichever has the smaller interval; and why. `whole` is the
     solved loop of the kernel as it is."""
     if options.subtile == 1:
@@ -128,7 +128,7 @@ def as_pays(
         why = f"{busy.name} is held in {busy.ii} of the interval's {ii} cycles: parts would wait for it too"
         return kernel, Decision("subtile", "none", "the compiler", why)
     limit = ii if options.subtile is None else None
-    found: list[tuple[int, Kernel, Subtile]] = []
+    found: list[tuple[int, tile.Kernel, tile.Subtile]] = []
     for way in ways:
         try:
             cut = divided(kernel, way.buffer, way.parts.index(max(way.parts)), max(way.parts))
@@ -156,7 +156,7 @@ def _gains_little(ii: int, least: int) -> bool:
     return least * LEAST_GAIN > ii * (LEAST_GAIN - 1)
 
 
-def _solved(kernel: Kernel, limit: int | None, scheduler: Scheduler, price: Price) -> Solution | None:
+def _solved(kernel: tile.Kernel, limit: int | None, scheduler: Scheduler, price: Price) -> Solution | None:
     """What the solver makes of it, if the bounds and the heuristics leave room below the limit."""
     if limit is None:
         return price(kernel, scheduler)

@@ -9,20 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tilec.ir.tile import (
-    Break,
-    Buffer,
-    For,
-    If,
-    Kernel,
-    Parallel,
-    Print,
-    Stmt,
-    Store,
-    TileOp,
-    While,
-    walk,
-)
+from tilec.ir import tile
 from tilec.ops.barriers import AllocBarrier
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
@@ -33,121 +20,123 @@ from tilec.passes.layout.assign_layouts import Laid
 from tilec.target.table import Target
 
 
-def with_detected(kernel: Kernel, target: Target) -> Kernel:
+def with_detected(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """The kernel, with its load-use loops pipelined."""
     found = {id(loop) for loop in serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
     return replace(kernel, body=_pipelined(kernel.body, found)) if found else kernel
 
 
-def _pipelined(body: tuple[Stmt, ...], found: set[int]) -> tuple[Stmt, ...]:
+def _pipelined(body: tuple[tile.Stmt, ...], found: set[int]) -> tuple[tile.Stmt, ...]:
     return tuple(_with_loops(stmt, found) for stmt in body)
 
 
-def _with_loops(stmt: Stmt, found: set[int]) -> Stmt:
+def _with_loops(stmt: tile.Stmt, found: set[int]) -> tile.Stmt:
     match stmt:
-        case For() if id(stmt) in found:
+        case tile.For() if id(stmt) in found:
             return replace(stmt, kind="pipelined")
-        case For() | While():
+        case tile.For() | tile.While():
             return replace(stmt, body=_pipelined(stmt.body, found))
-        case If():
+        case tile.If():
             return replace(stmt, then=_pipelined(stmt.then, found), orelse=_pipelined(stmt.orelse, found))
         case _:
             return stmt
 
 
-def serial_loops(kernel: Kernel) -> Iterator[For]:
+def serial_loops(kernel: tile.Kernel) -> Iterator[tile.For]:
     """Those that load a tile in each trip, in program order."""
-    for loop in walk(kernel.body):
-        if isinstance(loop, For) and loop.kind == "serial" and any(loads(loop)):
+    for loop in tile.walk(kernel.body):
+        if isinstance(loop, tile.For) and loop.kind == "serial" and any(loads(loop)):
             yield loop
 
 
-def loads(loop: For) -> Iterator[TileOp]:
+def loads(loop: tile.For) -> Iterator[tile.TileOp]:
     """From tensors to shared tiles, in each trip."""
-    return (stmt for stmt in loop.body if isinstance(stmt, TileOp) and is_load(stmt))
+    return (stmt for stmt in loop.body if isinstance(stmt, tile.TileOp) and is_load(stmt))
 
 
-def detected(written: Kernel, kernel: Kernel) -> tuple[For, ...]:
+def detected(written: tile.Kernel, kernel: tile.Kernel) -> tuple[tile.For, ...]:
     """The loops of `kernel` that the text, `written`, does not say to pipeline."""
     before = {loop.span for loop in pipelined_loops(written.body)}
     return tuple(loop for loop in pipelined_loops(kernel.body) if loop.span not in before)
 
 
-def loads_ahead(laid: Laid, loops: tuple[For, ...]) -> bool:
+def loads_ahead(laid: Laid, loops: tuple[tile.For, ...]) -> bool:
     """Whether some load of each loop goes by an asynchronous copy: else there is nothing to overlap."""
     spans = {loop.span for loop in loops}
     made = [loop for loop in pipelined_loops(laid.kernel.body) if loop.span in spans]
     return all(any(op.via in ("tma", "cp_async") for op in loads(loop)) for loop in made)
 
 
-def why_not_pipelined(kernel: Kernel, loop: For, target: Target) -> str | None:
+def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> str | None:
     """Why a loop that loads tiles runs as it is written, or None."""
     if loop.kind == "pipelined":
         return None if is_pipelined(loop) else "the kernel says so: num_stages=0, or one stage for its tiles"
     if loop.kind == "unroll":
         return "it is written out, trip after trip"
-    if any(isinstance(s, AllocBarrier) for s in walk(kernel.body)):
+    if any(isinstance(s, AllocBarrier) for s in tile.walk(kernel.body)):
         return "the kernel orders its threads by barriers of its own"
     if (trips := static_trips(loop)) is not None and trips < 2:
         return f"it makes {trips} trip{'s' * (trips != 1)}"
-    if any(isinstance(s, For) and (is_pipelined(s) or any(loads(s))) for s in walk(loop.body)):
+    if any(isinstance(s, tile.For) and (is_pipelined(s) or any(loads(s))) for s in tile.walk(loop.body)):
         return "a loop in it loads too, and is the one to be pipelined"
-    if (odd := next((s for s in walk(loop.body) if _is_in_order(s)), None)) is not None:
+    if (odd := next((s for s in tile.walk(loop.body) if _is_in_order(s)), None)) is not None:
         return f"{odd.span.place} {_why_in_order(odd)} in the order of the text"
     inside = rings.body(kernel, loop)
-    reasons = [(tile, inside.why_not_versioned(tile)) for tile in (load.regions[1].buffer for load in loads(loop))]
+    reasons = [
+        (buffer, inside.why_not_versioned(buffer)) for buffer in (load.regions[1].buffer for load in loads(loop))
+    ]
     if reason := next((why for _, why in reasons if why is not None), None):
         return reason
-    tiles = [tile for tile, _ in reasons]
+    tiles = [buffer for buffer, _ in reasons]
     if not _are_multiplied(tiles, loop):
         return "no product uses what it loads: T.Pipelined pipelines it"
-    changed = {b.name for s in walk(kernel.body) for b in writes(s) if b.scope == "global"}
+    changed = {b.name for s in tile.walk(kernel.body) for b in writes(s) if b.scope == "global"}
     if own := next((load for load in loads(loop) if load.regions[0].buffer.name in changed), None):
         return f"the kernel also writes {own.regions[0].buffer.name}"
     others = sum(b.bytes for b in kernel.buffers if b.scope == "shared" and b not in tiles)
-    room, wanted = target.limit("smem_bytes_per_cta") - others, 2 * sum(tile.bytes for tile in tiles)
+    room, wanted = target.limit("smem_bytes_per_cta") - others, 2 * sum(buffer.bytes for buffer in tiles)
     if wanted > room:
         return f"two versions of its tiles take {wanted:,} bytes, and there are {room:,}"
     return None
 
 
-def _are_multiplied(tiles: Sequence[Buffer], loop: For) -> bool:
+def _are_multiplied(tiles: Sequence[tile.Buffer], loop: tile.For) -> bool:
     """Whether a product of the loop has one of these as an operand, or what is made of it there."""
-    made = {tile.name for tile in tiles}
-    for stmt in walk(loop.body):
+    made = {buffer.name for buffer in tiles}
+    for stmt in tile.walk(loop.body):
         if isinstance(stmt, Gemm):
             if any(operand.buffer.name in made for operand in stmt.regions[:2]):
                 return True
-        elif isinstance(stmt, TileOp | Parallel) and any(b.name in made for b in reads(stmt)):
+        elif isinstance(stmt, tile.TileOp | tile.Parallel) and any(b.name in made for b in reads(stmt)):
             made |= {b.name for b in writes(stmt)}
     return False
 
 
-def _why_in_order(stmt: Stmt) -> str:
+def _why_in_order(stmt: tile.Stmt) -> str:
     match stmt:
-        case If() if any(isinstance(s, Break) for s in walk((stmt,))):
+        case tile.If() if any(isinstance(s, tile.Break) for s in tile.walk((stmt,))):
             return "may leave the loop, and stays"
-        case If():
+        case tile.If():
             return "is done on a condition, and stays"
-        case While():
+        case tile.While():
             return "has no number of trips, and stays"
-        case Break():
+        case tile.Break():
             return "may leave the loop, and stays"
-        case Print():
+        case tile.Print():
             return "prints, and stays"
-        case Store():
+        case tile.Store():
             return "is atomic, and stays"
         case _:
             return "must run"
 
 
-def _is_in_order(stmt: Stmt) -> bool:
+def _is_in_order(stmt: tile.Stmt) -> bool:
     match stmt:
-        case TileOp():
+        case tile.TileOp():
             return not stmt.order_is_known or stmt.is_asynchronous or stmt.wait is not None
-        case Store(atomic=atomic):
+        case tile.Store(atomic=atomic):
             return atomic is not None
-        case Print() | While() | Break() | If():
+        case tile.Print() | tile.While() | tile.Break() | tile.If():
             return True
         case _:
             return False

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.layout import plain
-from tilec.ir.tile import Binary, Buffer, Call, Expr, For, Kernel, Load, Var, integer, walk
 from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.cluster_launch import WORDS
 from tilec.support.options import Arrivals
@@ -30,23 +29,23 @@ more it need not wait for the last role to have read. (CUTLASS has one more than
 RING_BYTES = VERSIONS * warp.SMALL_STRIDE
 
 
-def walk_of(kernel: Kernel) -> For | None:
+def walk_of(kernel: tile.Kernel) -> tile.For | None:
     """The loop over tiles that are handed out, if the kernel has one."""
-    return next((s for s in walk(kernel.body) if isinstance(s, For) and s.handed_out), None)
+    return next((s for s in tile.walk(kernel.body) if isinstance(s, tile.For) and s.handed_out), None)
 
 
-def answer_of(loop: For) -> Buffer:
+def answer_of(loop: tile.For) -> tile.Buffer:
     """Where its answers come."""
-    return Buffer(f"{loop.var.name}.answer", (WORDS,), UINT32, "shared", loop.span)
+    return tile.Buffer(f"{loop.var.name}.answer", (WORDS,), UINT32, "shared", loop.span)
 
 
-def ring_of(loop: For, kernel: Kernel, by: Arrivals) -> warp.Ring:
+def ring_of(loop: tile.For, kernel: tile.Kernel, by: Arrivals) -> warp.Ring:
     """The ring of answers. How many release one is known when the roles are: `counted`."""
     answer = answer_of(loop)
     return warp.Ring(answer.name, VERSIONS, (answer.name,), answer.bytes, 1, by=by, heard_by=kernel.cluster.blocks)
 
 
-def tile_of(loop: For) -> warp.SharedTile:
+def tile_of(loop: tile.For) -> warp.SharedTile:
     return warp.SharedTile(answer_of(loop), plain((WORDS,), UINT32.bytes), VERSIONS)
 
 
@@ -61,7 +60,7 @@ def counted(ring: warp.Ring, roles: Sequence[warp.Role]) -> warp.Ring:
     return replace(ring, arrivals=arrivals)
 
 
-def walked(loop: For, body: tuple[warp.Operation, ...], role: str, cluster: Sequence[int]) -> warp.Loop:
+def walked(loop: tile.For, body: tuple[warp.Operation, ...], role: str, cluster: Sequence[int]) -> warp.Loop:
     """A role's part of the walk, whose body is its part of a tile."""
     answer = answer_of(loop)
     hears = warp.Cursor(f"{answer.name}.{role}", answer.name)
@@ -73,19 +72,19 @@ def walked(loop: For, body: tuple[warp.Operation, ...], role: str, cluster: Sequ
             warp.TryCancel(answer, None, 0, cursors=(asks,), span=loop.span),
             warp.Advance(asks, span=loop.span),
         )
-    following = warp.Following(Var(f"{loop.var.name}.following"), Var(f"{loop.var.name}.is_there", BOOL))
+    following = warp.Following(tile.Var(f"{loop.var.name}.following"), tile.Var(f"{loop.var.name}.is_there", BOOL))
     first_block = _asked("clc_get_first_ctaid_x", answer)
     hearing = (
         warp.RingWait(hears, span=loop.span),
         warp.Let(
             following.is_there,
-            Binary("ne", _asked("clc_is_canceled", answer), integer(0), BOOL),
+            tile.Binary("ne", _asked("clc_is_canceled", answer), tile.integer(0), BOOL),
             cursors=(hears,),
             span=loop.span,
         ),
         warp.Let(
             following.value,
-            Binary("floordiv", first_block, integer(cluster[0]), INT32) if cluster[0] > 1 else first_block,
+            tile.Binary("floordiv", first_block, tile.integer(cluster[0]), INT32) if cluster[0] > 1 else first_block,
             cursors=(hears,),
             span=loop.span,
         ),
@@ -96,6 +95,6 @@ def walked(loop: For, body: tuple[warp.Operation, ...], role: str, cluster: Sequ
     return warp.Loop(loop.var, loop.start, loop.stop, loop.step, trip, following=following, span=loop.span)
 
 
-def _asked(question: str, answer: Buffer) -> Expr:
+def _asked(question: str, answer: tile.Buffer) -> tile.Expr:
     """What an answer says: a call of tile IR that has its words (`ops.cluster_launch`)."""
-    return Call(question, tuple(Load(answer, (integer(word),)) for word in range(WORDS)), INT32)
+    return tile.Call(question, tuple(tile.Load(answer, (tile.integer(word),)) for word in range(WORDS)), INT32)

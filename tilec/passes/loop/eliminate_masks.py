@@ -13,30 +13,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.affine import Affine, Interval, interval
 from tilec.ir.text import show_expr
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Select,
-    Stmt,
-    Store,
-    Unary,
-    Var,
-    While,
-    children,
-    substitute,
-    walk,
-    walk_expr,
-    with_children,
-)
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.rings import is_pipelined
@@ -51,19 +30,19 @@ from tilec.target.table import Target
 LEAST_ELEMENTS = 4
 """Of a nest in each thread: a test of the condition for each of so few costs no more than a branch does."""
 
-Ranges = Mapping[Var, Interval]
+Ranges = Mapping[tile.Var, Interval]
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
     """A nest of a loop, and where its conditions hold for all its elements: None, if that is in every trip."""
 
-    loop: For
-    nest: Parallel
-    holds: Expr | None
+    loop: tile.For
+    nest: tile.Parallel
+    holds: tile.Expr | None
 
 
-def unmasked(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[Kernel, tuple[Decision, ...]]:
+def unmasked(kernel: tile.Kernel, target: Target, options: CompileOptions) -> tuple[tile.Kernel, tuple[Decision, ...]]:
     """The kernel, with the conditions of its nests tested only in the trips in which they matter; and what was decided
     about each. A nest becomes two only where loads take no registers, by TMA: else kernels that just fit spill."""
     if options.opt_level < MAY_DECIDE:
@@ -88,67 +67,69 @@ def _decision(mask: Mask, *, by_command_line: bool = False) -> Decision:
     return Decision(what, _where(mask.loop, mask.holds), "the compiler", "in the others it holds for every element")
 
 
-def _where(loop: For, holds: Expr) -> str:
+def _where(loop: tile.For, holds: tile.Expr) -> str:
     """The iterations with the mask, in words."""
     match holds, loop.start, loop.stop:
-        case Binary(op="lt", a=a, b=Const(value=first)), Const(value=start), Const(value=stop) if a == loop.var:
+        case tile.Binary(op="lt", a=a, b=tile.Const(value=first)), tile.Const(value=start), tile.Const(value=stop) if (
+            a == loop.var
+        ):
             trips = (int(stop) - int(start)) // loop.step
             return f"in the last {(int(stop) - int(first)) // loop.step} of {trips} iterations"
-        case Binary(op="lt", a=a, b=first), _, _ if a == loop.var:
+        case tile.Binary(op="lt", a=a, b=first), _, _ if a == loop.var:
             return f"in iterations from {loop.var.name} = {show_expr(first)} on"
-        case Binary(op="ge", a=a, b=first), _, _ if a == loop.var:
+        case tile.Binary(op="ge", a=a, b=first), _, _ if a == loop.var:
             return f"in iterations before {loop.var.name} = {show_expr(first)}"
         case _:
             return f"in iterations with {show_expr(refuted(holds))}"
 
 
 class _Pass:
-    def __init__(self, kernel: Kernel, may_double: bool) -> None:
+    def __init__(self, kernel: tile.Kernel, may_double: bool) -> None:
         self.kernel, self.may_double = kernel, may_double
         self.found: list[Mask] = []
 
-    def ranges_of_blocks(self) -> dict[Var, Interval]:
+    def ranges_of_blocks(self) -> dict[tile.Var, Interval]:
         pairs = zip(self.kernel.block_vars, self.kernel.grid, strict=False)
         return {var: (0, extent - 1) for var, extent in pairs if isinstance(extent, int)}
 
-    def body(self, stmts: tuple[Stmt, ...], ranges: Ranges) -> tuple[Stmt, ...]:
+    def body(self, stmts: tuple[tile.Stmt, ...], ranges: Ranges) -> tuple[tile.Stmt, ...]:
         known, made = dict(ranges), []
         for stmt in stmts:
-            if isinstance(stmt, Bind):
+            if isinstance(stmt, tile.Bind):
                 known[stmt.var] = interval(stmt.value, known)
             made.append(self.stmt(stmt, known))
         return tuple(made)
 
-    def stmt(self, stmt: Stmt, ranges: Ranges) -> Stmt:
+    def stmt(self, stmt: tile.Stmt, ranges: Ranges) -> tile.Stmt:
         match stmt:
-            case For():
+            case tile.For():
                 within = {**ranges, stmt.var: _trips(stmt, ranges)}
                 body = tuple(self.nests(stmt, within)) if is_pipelined(stmt) else self.body(stmt.body, within)
                 return replace(stmt, body=body)
-            case While():
+            case tile.While():
                 return replace(stmt, body=self.body(stmt.body, ranges))
-            case If():
+            case tile.If():
                 return replace(stmt, then=self.body(stmt.then, ranges), orelse=self.body(stmt.orelse, ranges))
             case _:
                 return stmt
 
-    def nests(self, loop: For, ranges: Ranges) -> Iterator[Stmt]:
+    def nests(self, loop: tile.For, ranges: Ranges) -> Iterator[tile.Stmt]:
         """The statements of a pipelined loop."""
-        names: dict[Var, Expr] = {}  # of values that each statement may compute for itself
-        moving = {s.var for s in walk(loop.body) if isinstance(s, Bind)}
+        names: dict[tile.Var, tile.Expr] = {}  # of values that each statement may compute for itself
+        moving = {s.var for s in tile.walk(loop.body) if isinstance(s, tile.Bind)}
         for stmt in loop.body:
             match stmt:
-                case Parallel() if self.is_worth_it(stmt):
+                case tile.Parallel() if self.is_worth_it(stmt):
                     yield from self.nest(loop, stmt, _Proof(loop.var, stmt, ranges, frozenset(moving), names))
-                case For() | While() | If():
+                case tile.For() | tile.While() | tile.If():
                     yield self.stmt(stmt, ranges)
-                case Bind() if not _loads(stmt.value):
-                    names[stmt.var] = substitute(stmt.value, names)
+                case tile.Bind() if not _loads(stmt.value):
+                    names[stmt.var] = tile.substitute(stmt.value, names)
                     yield stmt
                 case _:
                     yield stmt
 
-    def is_worth_it(self, nest: Parallel) -> bool:
+    def is_worth_it(self, nest: tile.Parallel) -> bool:
         elements = 1
         for extent in nest.extents:
             elements *= extent
@@ -159,14 +140,14 @@ class _Pass:
             and all(b.scope != "global" for b in reads(nest))
         )
 
-    def nest(self, loop: For, nest: Parallel, proof: _Proof) -> Iterator[Stmt]:
+    def nest(self, loop: tile.For, nest: tile.Parallel, proof: _Proof) -> Iterator[tile.Stmt]:
         body = proof.body(nest.body, {})
         holds = proof.holds()
         known = None if holds is None else truth(holds, proof.ranges)
         if holds is None or known is False:
             yield nest
             return
-        does_nothing = not any(isinstance(s, Store) for s in walk(body))
+        does_nothing = not any(isinstance(s, tile.Store) for s in tile.walk(body))
         if known and does_nothing and (loop.stage is not None or loop.wishes is not None):
             yield nest  # what says by hand when each statement runs counts it
             return
@@ -179,83 +160,92 @@ class _Pass:
             if not does_nothing:
                 yield simpler
         elif does_nothing:
-            yield If(refuted(holds), (nest,), span=nest.span)
+            yield tile.If(refuted(holds), (nest,), span=nest.span)
         else:
-            yield If(holds, (simpler,), (nest,), nest.span)
+            yield tile.If(holds, (simpler,), (nest,), nest.span)
 
 
 class _Proof:
     """Conditions of a nest that hold, or fail, for all its elements, and what has to be true for that."""
 
-    def __init__(self, var: Var, nest: Parallel, ranges: Ranges, moving: frozenset[Var], names: Mapping[Var, Expr]):
+    def __init__(
+        self,
+        var: tile.Var,
+        nest: tile.Parallel,
+        ranges: Ranges,
+        moving: frozenset[tile.Var],
+        names: Mapping[tile.Var, tile.Expr],
+    ):
         self.var, self.moving, self.names = var, moving, names
         self.own = {v: (0, extent - 1) for v, extent in zip(nest.vars, nest.extents, strict=True)}
         self.ranges: Ranges = {**ranges, **self.own}
-        self.taken: list[Expr] = []
+        self.taken: list[tile.Expr] = []
 
-    def holds(self) -> Expr | None:
+    def holds(self) -> tile.Expr | None:
         """What all that was taken for granted comes to."""
-        total: Expr | None = None
+        total: tile.Expr | None = None
         for each in dict.fromkeys(self.taken):
-            total = each if total is None else Binary("and", total, each, BOOL)
+            total = each if total is None else tile.Binary("and", total, each, BOOL)
         return None if total is None else fold_expr(total)
 
-    def body(self, stmts: tuple[Stmt, ...], names: Mapping[Var, Expr]) -> tuple[Stmt, ...]:
+    def body(self, stmts: tuple[tile.Stmt, ...], names: Mapping[tile.Var, tile.Expr]) -> tuple[tile.Stmt, ...]:
         """The statements, without the conditions and without what does nothing."""
         known = {**self.names, **names}
-        made: list[Stmt] = []
+        made: list[tile.Stmt] = []
         for stmt in stmts:
             match stmt:
-                case Bind():
-                    known[stmt.var] = substitute(stmt.value, known)
+                case tile.Bind():
+                    known[stmt.var] = tile.substitute(stmt.value, known)
                     made.append(stmt)
-                case Store() if stmt.atomic is None:
+                case tile.Store() if stmt.atomic is None:
                     value = self.expr(stmt.value, known)
-                    if value != Load(stmt.buffer, stmt.indices):
+                    if value != tile.Load(stmt.buffer, stmt.indices):
                         made.append(replace(stmt, value=value))
-                case If():
+                case tile.If():
                     made += self.branch(stmt, known)
                 case _:
                     made.append(stmt)
         return tuple(made)
 
-    def branch(self, stmt: If, names: Mapping[Var, Expr]) -> tuple[Stmt, ...]:
-        masks = not stmt.orelse and all(isinstance(s, Store) and isinstance(s.value, Const) for s in stmt.then)
-        if (needed := self.throughout(substitute(stmt.condition, names), not masks)) is not None:
+    def branch(self, stmt: tile.If, names: Mapping[tile.Var, tile.Expr]) -> tuple[tile.Stmt, ...]:
+        masks = not stmt.orelse and all(
+            isinstance(s, tile.Store) and isinstance(s.value, tile.Const) for s in stmt.then
+        )
+        if (needed := self.throughout(tile.substitute(stmt.condition, names), not masks)) is not None:
             self.taken.append(needed)
             return self.body(stmt.orelse if masks else stmt.then, names)
         return (replace(stmt, then=self.body(stmt.then, names), orelse=self.body(stmt.orelse, names)),)
 
-    def expr(self, expr: Expr, names: Mapping[Var, Expr]) -> Expr:
-        if isinstance(expr, Select):
-            masks = isinstance(expr.then, Const) and not isinstance(expr.orelse, Const)
-            if (needed := self.throughout(substitute(expr.condition, names), not masks)) is not None:
+    def expr(self, expr: tile.Expr, names: Mapping[tile.Var, tile.Expr]) -> tile.Expr:
+        if isinstance(expr, tile.Select):
+            masks = isinstance(expr.then, tile.Const) and not isinstance(expr.orelse, tile.Const)
+            if (needed := self.throughout(tile.substitute(expr.condition, names), not masks)) is not None:
                 self.taken.append(needed)
                 return self.expr(expr.orelse if masks else expr.then, names)
-        return with_children(expr, tuple(self.expr(c, names) for c in children(expr)))
+        return tile.with_children(expr, tuple(self.expr(c, names) for c in tile.children(expr)))
 
-    def throughout(self, condition: Expr, value: bool) -> Expr | None:
+    def throughout(self, condition: tile.Expr, value: bool) -> tile.Expr | None:
         """What makes a condition have this value for all elements, the same for all of them; None if unknown."""
         match condition:
-            case Unary(op="not", a=a):
+            case tile.Unary(op="not", a=a):
                 return self.throughout(a, not value)
-            case Binary(op="and" | "or" as op, a=a, b=b, dtype=dtype) if dtype == BOOL:
+            case tile.Binary(op="and" | "or" as op, a=a, b=b, dtype=dtype) if dtype == BOOL:
                 left, right = self.throughout(a, value), self.throughout(b, value)
                 if left is not None and right is not None:
-                    return Binary("and" if (op == "and") == value else "or", left, right, BOOL)
+                    return tile.Binary("and" if (op == "and") == value else "or", left, right, BOOL)
                 return None if (op == "and") == value else left or right
-            case Binary(op="lt" | "ge" | "gt" | "le" as op, a=a, b=b) if a.dtype == INT32:
+            case tile.Binary(op="lt" | "ge" | "gt" | "le" as op, a=a, b=b) if a.dtype == INT32:
                 form = below_zero(op if value else REFUTES[op], a, b)
                 return self.greatestbelow_zero(form)
             case _:
                 return None
 
-    def greatestbelow_zero(self, form: Affine) -> Expr | None:
+    def greatestbelow_zero(self, form: Affine) -> tile.Expr | None:
         """Whether a sum is below 0 wherever the nest's variables are."""
         greatest, factor = form.constant, 0
-        rest: list[tuple[Expr, int]] = []
+        rest: list[tuple[tile.Expr, int]] = []
         for atom, coefficient in form.terms:
-            parts = set(walk_expr(atom))
+            parts = set(tile.walk_expr(atom))
             if atom == self.var:
                 factor = coefficient
             elif parts & self.own.keys():
@@ -271,40 +261,40 @@ class _Proof:
         return threshold(self.var, factor, Affine(tuple(rest), greatest))
 
 
-def refuted(condition: Expr) -> Expr:
+def refuted(condition: tile.Expr) -> tile.Expr:
     """The opposite of a condition, without `not` where that can be."""
     match condition:
-        case Binary(op="and" | "or" as op, a=a, b=b):
-            return Binary("or" if op == "and" else "and", refuted(a), refuted(b), BOOL)
-        case Binary(op=op, a=a, b=b) if op in REFUTES:
+        case tile.Binary(op="and" | "or" as op, a=a, b=b):
+            return tile.Binary("or" if op == "and" else "and", refuted(a), refuted(b), BOOL)
+        case tile.Binary(op=op, a=a, b=b) if op in REFUTES:
             return replace(condition, op=REFUTES[op])
-        case Unary(op="not", a=a):
+        case tile.Unary(op="not", a=a):
             return a
         case _:
-            return Unary("not", condition, BOOL)
+            return tile.Unary("not", condition, BOOL)
 
 
-def truth(condition: Expr, ranges: Ranges) -> bool | None:
+def truth(condition: tile.Expr, ranges: Ranges) -> bool | None:
     """What a condition comes to wherever its variables are; None if that depends."""
     match condition:
-        case Const(value=value):
+        case tile.Const(value=value):
             return bool(value)
-        case Binary(op="and" | "or" as op, a=a, b=b):
+        case tile.Binary(op="and" | "or" as op, a=a, b=b):
             either = {truth(a, ranges), truth(b, ranges)}
             decisive = op == "or"
             return decisive if decisive in either else None if None in either else not decisive
-        case Binary(op="lt" | "ge" as op, a=a, b=b):
-            low, high = interval(Binary("sub", a, b, INT32), ranges)
+        case tile.Binary(op="lt" | "ge" as op, a=a, b=b):
+            low, high = interval(tile.Binary("sub", a, b, INT32), ranges)
             is_less = True if high < 0 else False if low >= 0 else None
             return is_less if is_less is None or op == "lt" else not is_less
         case _:
             return None
 
 
-def _trips(loop: For, ranges: Ranges) -> Interval:
+def _trips(loop: tile.For, ranges: Ranges) -> Interval:
     """The values of the loop's variable."""
     return interval(loop.start, ranges)[0], interval(loop.stop, ranges)[1] - 1
 
 
-def _loads(expr: Expr) -> bool:
-    return any(isinstance(e, Load) for e in walk_expr(expr))
+def _loads(expr: tile.Expr) -> bool:
+    return any(isinstance(e, tile.Load) for e in tile.walk_expr(expr))

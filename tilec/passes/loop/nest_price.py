@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tilec.ir import tile
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import Binary, Call, Cast, Expr, Load, Parallel, Select, Store, Unary, Var, children, walk, walk_expr
 from tilec.ops.lowering import Demand, demand
 from tilec.passes.analysis.usage import expressions
 
@@ -27,28 +27,28 @@ SUBNORMAL_EXP2 = 3
 it)."""
 
 
-def nest_demands(nest: Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:
+def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:
     """`threads` run the nest together, each what `layout` gives it."""
-    in_registers = all(s.buffer.in_registers for s in walk(nest.body) if isinstance(s, Store))
+    in_registers = all(s.buffer.in_registers for s in tile.walk(nest.body) if isinstance(s, tile.Store))
     elements = math.prod(nest.extents)
     found: list[Demand] = []
     operations = special = 0
-    for stmt in walk(nest.body):
+    for stmt in tile.walk(nest.body):
         for expr in expressions(stmt):
             for e in _each_element(expr, nest, fast_math):
                 match e:
-                    case Load(buffer=buffer) if buffer.scope in _LOADED:
+                    case tile.Load(buffer=buffer) if buffer.scope in _LOADED:
                         loaded = _distinct(e, nest, layout) * threads if in_registers else elements
                         size = min(loaded, elements) * buffer.dtype.bytes
                         found.append(demand(f"ld.{buffer.scope}", bytes=size, threads=threads))
-                    case Call(fn=fn) if fn in TRANSCENDENTAL:
+                    case tile.Call(fn=fn) if fn in TRANSCENDENTAL:
                         special += 1
                         operations += SUBNORMAL_EXP2 if fn == "exp2" and not fast_math else 0
-                    case Unary() | Binary() | Cast() | Select() | Call():
+                    case tile.Unary() | tile.Binary() | tile.Cast() | tile.Select() | tile.Call():
                         operations += 1
                     case _:
                         pass
-        if isinstance(stmt, Store) and not stmt.buffer.in_registers:
+        if isinstance(stmt, tile.Store) and not stmt.buffer.in_registers:
             found.append(demand(f"st.{stmt.buffer.scope}", bytes=elements * stmt.buffer.dtype.bytes, threads=threads))
     if special:
         found.append(demand("mufu", elements=elements * special))
@@ -56,31 +56,31 @@ def nest_demands(nest: Parallel, layout: Fragment, threads: int, fast_math: bool
     return found
 
 
-def _each_element(expr: Expr, nest: Parallel, fast_math: bool) -> Iterator[Expr]:
+def _each_element(expr: tile.Expr, nest: tile.Parallel, fast_math: bool) -> Iterator[tile.Expr]:
     """The parts that every element of the nest has of its own, and all loads; without products that become one with a
     sum."""
-    if isinstance(expr, Load) or is_of_each(expr, nest):
+    if isinstance(expr, tile.Load) or is_of_each(expr, nest):
         yield expr
-    parts = list(children(expr))
-    if fast_math and isinstance(expr, Binary) and expr.op in ("add", "sub") and expr.dtype.is_float:
-        products = [p for p in parts if isinstance(p, Binary) and p.op == "mul"]
+    parts = list(tile.children(expr))
+    if fast_math and isinstance(expr, tile.Binary) and expr.op in ("add", "sub") and expr.dtype.is_float:
+        products = [p for p in parts if isinstance(p, tile.Binary) and p.op == "mul"]
         fused = max(products, key=lambda p: is_of_each(p, nest), default=None)
         if fused is not None:
             parts.remove(fused)
-            parts += children(fused)
+            parts += tile.children(fused)
     for part in parts:
         yield from _each_element(part, nest, fast_math)
 
 
-def _distinct(load: Load, nest: Parallel, layout: Fragment) -> int:
+def _distinct(load: tile.Load, nest: tile.Parallel, layout: Fragment) -> int:
     """How many elements a thread loads: as many as its part of the nest has different values of the variables that say
     which."""
-    used = {e for e in walk_expr(load) if isinstance(e, Var)}
+    used = {e for e in tile.walk_expr(load) if isinstance(e, tile.Var)}
     dims = [dim for dim, var in enumerate(nest.vars) if var in used]
     offsets = map(layout.register_offset, range(layout.register_count))
     return len({tuple(offset[dim] for dim in dims) for offset in offsets})
 
 
-def is_of_each(expr: Expr, nest: Parallel) -> bool:
+def is_of_each(expr: tile.Expr, nest: tile.Parallel) -> bool:
     """Whether no row or column of the nest has the value in common."""
-    return {*nest.vars} <= {e for e in walk_expr(expr) if isinstance(e, Var)}
+    return {*nest.vars} <= {e for e in tile.walk_expr(expr) if isinstance(e, tile.Var)}

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.affine import add
-from tilec.ir.tile import Buffer, Expr, For, Kernel, Region, Stmt, TileOp, Var, integer, walk, with_bodies
 from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm, gemm_shape
@@ -42,15 +42,15 @@ class Candidate:
     products: spans do not tell apart what a macro makes twice. It can be written as so many `steps`; none where it
     cannot, and `why`."""
 
-    loop: For
-    product: TileOp
+    loop: tile.For
+    product: tile.TileOp
     number: int
     steps: int
     why: str = ""
-    inner: For | None = None
+    inner: tile.For | None = None
 
 
-def candidates(kernel: Kernel, laid: Laid, is_asked: bool) -> tuple[Candidate, ...]:
+def candidates(kernel: tile.Kernel, laid: Laid, is_asked: bool) -> tuple[Candidate, ...]:
     """Of a kernel and the same with layouts, in program order. If `is_asked`, loops may make any number of trips."""
     numbers = {id(product): number for number, product in enumerate(_products(laid.kernel))}
     if laid.form != "unspecialised" or len(numbers) != len(list(_products(kernel))):
@@ -65,20 +65,20 @@ def candidates(kernel: Kernel, laid: Laid, is_asked: bool) -> tuple[Candidate, .
     return tuple(_checked(kernel, one) for one in found)
 
 
-def _products(kernel: Kernel) -> Iterator[Gemm]:
-    return (s for s in walk(kernel.body) if isinstance(s, Gemm))
+def _products(kernel: tile.Kernel) -> Iterator[Gemm]:
+    return (s for s in tile.walk(kernel.body) if isinstance(s, Gemm))
 
 
 def _candidate(
-    loop: For, stmt: Stmt, numbers: Mapping[int, int], written: AbstractSet[str], is_asked: bool
+    loop: tile.For, stmt: tile.Stmt, numbers: Mapping[int, int], written: AbstractSet[str], is_asked: bool
 ) -> Candidate | None:
     match stmt:
         case Gemm() if _is_by_mma(stmt) and any(r.buffer.scope == "shared" for r in stmt.regions[:2]):
             return Candidate(loop, stmt, numbers[id(stmt)], *_steps(loop, stmt, is_asked))
-        case For(kind="serial", num_stages=None):
+        case tile.For(kind="serial", num_stages=None):
             loaded = {fragment for s in stmt.body if (fragment := loaded_fragment(s))}
             for product in stmt.body:
-                if not isinstance(product, TileOp) or not _is_by_mma(product):
+                if not isinstance(product, tile.TileOp) or not _is_by_mma(product):
                     continue
                 if loaded.intersection(operand.buffer.name for operand in product.regions[:2]):
                     steps, why = _written_steps(loop, stmt, is_asked)
@@ -88,7 +88,7 @@ def _candidate(
     return None
 
 
-def _checked(kernel: Kernel, one: Candidate) -> Candidate:
+def _checked(kernel: tile.Kernel, one: Candidate) -> Candidate:
     """Each by itself: what speaks against one of them is nothing to the others."""
     if not one.steps:
         return one
@@ -99,11 +99,11 @@ def _checked(kernel: Kernel, one: Candidate) -> Candidate:
     return one
 
 
-def _is_by_mma(op: TileOp) -> bool:
+def _is_by_mma(op: tile.TileOp) -> bool:
     return isinstance(op, Gemm) and op.via == "mma"
 
 
-def _written_steps(loop: For, inner: For, is_asked: bool) -> tuple[int, str]:
+def _written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int, str]:
     """Of a loop that the kernel has written; what else speaks against stages for its fragments is found when they get
     them."""
     steps = static_trips(inner)
@@ -114,9 +114,9 @@ def _written_steps(loop: For, inner: For, is_asked: bool) -> tuple[int, str]:
     return steps, ""
 
 
-def _why_not_in(loop: For, use: Stmt, is_asked: bool) -> str:
+def _why_not_in(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
     """What of a loop speaks against it whose only use of its tiles this is, or should be."""
-    others = [s for s in scheduled(loop) if s is not use and not (isinstance(s, TileOp) and is_load(s))]
+    others = [s for s in scheduled(loop) if s is not use and not (isinstance(s, tile.TileOp) and is_load(s))]
     trips = static_trips(loop)
     reasons = (
         (loop.stage is not None, "the loop has its schedule by hand"),
@@ -127,7 +127,7 @@ def _why_not_in(loop: For, use: Stmt, is_asked: bool) -> str:
     return next((why for is_so, why in reasons if is_so), "")
 
 
-def _steps(loop: For, product: Gemm, is_asked: bool) -> tuple[int, str]:
+def _steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, str]:
     a, b, c, *metadata = product.regions
     steps = steps_along_k(product)
     if around := _why_not_in(loop, product, is_asked):
@@ -153,7 +153,7 @@ def _steps(loop: For, product: Gemm, is_asked: bool) -> tuple[int, str]:
 # ---- the product written as a loop -----------------------------------------------------------------------------------
 
 
-def with_register_level(kernel: Kernel, chosen: Sequence[Candidate]) -> Kernel:
+def with_register_level(kernel: tile.Kernel, chosen: Sequence[Candidate]) -> tile.Kernel:
     """The kernel, which has no layouts yet, with these products from fragments with two stages."""
     wanted = {one.number: one.steps for one in chosen if one.inner is None}
     writer = _Writer(wanted, {b.name for b in kernel.buffers})
@@ -175,29 +175,31 @@ class _Writer:
         self.asked: list[Asked] = []
         self.products = 0
 
-    def stmt(self, stmt: Stmt) -> Stmt:
+    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
         if not isinstance(stmt, Gemm):
-            return with_bodies(stmt, self.stmt)
+            return tile.with_bodies(stmt, self.stmt)
         steps = self.wanted.get(self.products)
         self.products += 1
         return stmt if steps is None else self.loop(stmt, steps)
 
-    def loop(self, product: Gemm, steps: int) -> For:
+    def loop(self, product: Gemm, steps: int) -> tile.For:
         a, b = product.a, product.b
         size = gemm_shape(product)[2] // steps
-        var = Var(self.name("step"), INT32)
+        var = tile.Var(self.name("step"), INT32)
         along = (-1, -1 if product.transpose_B else -2)
         loads, fragments = [], []
         for operand, dimension in zip((a, b), along, strict=True):
             part = _part(operand, dimension, var, size)
-            tile = Buffer(self.name(f"{operand.buffer.name}.registers"), part.extent[-2:], operand.buffer.dtype,
+            buffer = tile.Buffer(self.name(f"{operand.buffer.name}.registers"), part.extent[-2:], operand.buffer.dtype,
                           "fragment", operand.buffer.span)  # fmt: skip
-            self.asked.append(Asked(tile, STAGES, product.span))
-            whole = Region(tile, (integer(0), integer(0)), part.extent[-2:], operand.span)
+            self.asked.append(Asked(buffer, STAGES, product.span))
+            whole = tile.Region(buffer, (tile.integer(0), tile.integer(0)), part.extent[-2:], operand.span)
             loads.append(Copy(part, whole, span=product.span))
             fragments.append(whole)
         multiply = replace(product, a=fragments[0], b=fragments[1])
-        return For("serial", var, integer(0), integer(steps * size), size, (*loads, multiply), span=product.span)
+        return tile.For(
+            "serial", var, tile.integer(0), tile.integer(steps * size), size, (*loads, multiply), span=product.span
+        )
 
     def name(self, wanted: str) -> str:
         number = next(n for n in range(1, len(self.taken) + 2) if self._numbered(wanted, n) not in self.taken)
@@ -209,7 +211,7 @@ class _Writer:
         return name if number == 1 else f"{name}{number}"
 
 
-def _part(of: Region, dimension: int, first: Expr, size: int) -> Region:
+def _part(of: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
     start, extent = list(of.start), list(of.extent)
     start[dimension] = add(start[dimension], first)
     extent[dimension] = size

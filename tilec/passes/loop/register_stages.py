@@ -23,23 +23,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.affine import add
-from tilec.ir.tile import (
-    THREAD,
-    Bind,
-    Break,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Parallel,
-    Stmt,
-    Var,
-    While,
-    integer,
-    walk,
-)
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
@@ -58,12 +43,12 @@ MOST_STEPS = 32
 # ---- the steps written out -------------------------------------------------------------------------------------------
 
 
-def with_register_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> Kernel:
+def with_register_stages(kernel: tile.Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> tile.Kernel:
     """The kernel in which those fragments asked for have their versions. A loop that loads fragments with one stage
     says so, by its own. Errors: `pipeline-impossible`."""
     asked = [one for one in asked if one.tile.in_registers]
     inner: dict[int, dict[str, Asked]] = {}
-    loops: dict[int, For] = {}
+    loops: dict[int, tile.For] = {}
     single: set[int] = set()
     for one in asked:
         with mistakes.caught():
@@ -98,55 +83,57 @@ def _made_of_them(inside: rings.Body, asked: Mapping[str, Asked]) -> dict[str, A
     multiplied = {r.buffer for s in inside.statements if isinstance(s, Gemm) for r in s.regions[:2]}
     found: dict[str, Asked] = {}
     for at, stmt in enumerate(inside.statements):
-        of = next((asked[tile.name] for tile in reads(stmt) if tile.name in asked), None)
-        for tile in () if of is None else made_anew(stmt):
-            is_new = not any(tile.name in touched.all for touched in inside.touched[:at])
-            if of is not None and tile in multiplied and is_new and tile.name not in inside.outside:
-                found[tile.name] = replace(of, tile=tile)
+        of = next((asked[buffer.name] for buffer in reads(stmt) if buffer.name in asked), None)
+        for buffer in () if of is None else made_anew(stmt):
+            is_new = not any(buffer.name in touched.all for touched in inside.touched[:at])
+            if of is not None and buffer in multiplied and is_new and buffer.name not in inside.outside:
+                found[buffer.name] = replace(of, tile=buffer)
     return found
 
 
-def _version(tile: Buffer, number: int) -> Buffer:
-    return replace(tile, name=f"{tile.name}.stage{number}")
+def _version(buffer: tile.Buffer, number: int) -> tile.Buffer:
+    return replace(buffer, name=f"{buffer.name}.stage{number}")
 
 
-def _written_out(stmt: Stmt, inner: Mapping[int, Mapping[str, Asked]], single: Collection[int]) -> tuple[Stmt, ...]:
-    def those_of(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def _written_out(
+    stmt: tile.Stmt, inner: Mapping[int, Mapping[str, Asked]], single: Collection[int]
+) -> tuple[tile.Stmt, ...]:
+    def those_of(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(s for each in body for s in _written_out(each, inner, single))
 
     match stmt:
-        case For() if id(stmt) in inner:
+        case tile.For() if id(stmt) in inner:
             return tuple(_steps(stmt, inner[id(stmt)]))
-        case For():
+        case tile.For():
             made = replace(stmt, body=those_of(stmt.body))
             is_around = any(id(s) in inner for s in stmt.body)
             made = replace(made, kind="pipelined") if is_around else made
             return (replace(made, num_stages=1) if id(stmt) in single else made,)
-        case While():
+        case tile.While():
             return (replace(stmt, body=those_of(stmt.body)),)
-        case If():
+        case tile.If():
             return (replace(stmt, then=those_of(stmt.then), orelse=those_of(stmt.orelse)),)
         case _:
             return (stmt,)
 
 
-def _peeled(loop: For, one: Asked) -> int:
+def _peeled(loop: tile.For, one: Asked) -> int:
     """How many of its last steps are no whole turn through the versions."""
     return _trips(loop) % one.stages
 
 
-def _trips(loop: For) -> int:
+def _trips(loop: tile.For) -> int:
     trips = static_trips(loop)
     assert trips is not None, "checked"
     return trips
 
 
-def _steps(loop: For, asked: Mapping[str, Asked]) -> Iterator[Stmt]:
+def _steps(loop: tile.For, asked: Mapping[str, Asked]) -> Iterator[tile.Stmt]:
     trips = _trips(loop)
     for step in range(trips):
-        values: dict[Var, Expr] = {loop.var: add(loop.start, integer(step * loop.step))}
+        values: dict[tile.Var, tile.Expr] = {loop.var: add(loop.start, tile.integer(step * loop.step))}
         for var in _declared(loop.body):  # each step has its own
-            values[var] = Var(f"{var.name}.step{step}", var.dtype)
+            values[var] = tile.Var(f"{var.name}.step{step}", var.dtype)
         peeled = {name for name, one in asked.items() if step >= trips - _peeled(loop, one)}
         names = {
             name: _version(one.tile, one.stages if name in peeled else step % one.stages).name
@@ -159,16 +146,16 @@ def _steps(loop: For, asked: Mapping[str, Asked]) -> Iterator[Stmt]:
             yield made
 
 
-def _declared(body: tuple[Stmt, ...]) -> Iterator[Var]:
-    for stmt in walk(body):
+def _declared(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
+    for stmt in tile.walk(body):
         match stmt:
-            case Bind(var=var) | For(var=var):
+            case tile.Bind(var=var) | tile.For(var=var):
                 yield var
-            case Parallel(vars=several):
-                yield from (var for var in several if var != THREAD)
+            case tile.Parallel(vars=several):
+                yield from (var for var in several if var != tile.THREAD)
 
 
-def loaded_fragment(stmt: Stmt) -> str:
+def loaded_fragment(stmt: tile.Stmt) -> str:
     """The fragment that the statement loads from shared memory, as a whole."""
     match stmt:
         case Copy(regions=(source, destination)) if (source.buffer.scope, destination.buffer.scope) == (
@@ -183,10 +170,10 @@ def loaded_fragment(stmt: Stmt) -> str:
 # ---- what cannot be --------------------------------------------------------------------------------------------------
 
 
-def _checked(kernel: Kernel, one: Asked) -> For:
+def _checked(kernel: tile.Kernel, one: Asked) -> tile.For:
     """The loop that loads the fragment in each step."""
     name = one.tile.name
-    loops = [loop for loop in walk(kernel.body) if isinstance(loop, For)]
+    loops = [loop for loop in tile.walk(kernel.body) if isinstance(loop, tile.For)]
     loop = next((loop for loop in loops if any(loaded_fragment(s) == name for s in loop.body)), None)
     if loop is None:
         refuse(
@@ -212,7 +199,7 @@ def _checked(kernel: Kernel, one: Asked) -> For:
     if trips * len(loop.body) > MOST_STEPS:
         refuse(one, f"{trips} trips of {len(loop.body)} statements are too many to be written out", place,
                help=f"at most {MOST_STEPS} statements together: take larger steps")  # fmt: skip
-    if left := next((s for s in walk(loop.body) if isinstance(s, Break)), None):
+    if left := next((s for s in tile.walk(loop.body) if isinstance(s, tile.Break)), None):
         refuse(one, f"the loop that loads {name} is left in the middle", place,
                Label(left.span, "when the loads of later steps would be under way"),
                help="guard the rest of the body with `if`")  # fmt: skip

@@ -14,22 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tilec.ir.tile import (
-    Bind,
-    Break,
-    For,
-    If,
-    Kernel,
-    Parallel,
-    Print,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    While,
-    walk,
-    walk_expr,
-)
+from tilec.ir import tile
 from tilec.ops.barriers import AllocBarrier, barrier_of
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.rings import accesses
@@ -43,7 +28,7 @@ from tilec.sched.schedule import Schedule
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-Statements = tuple[Stmt, ...]
+Statements = tuple[tile.Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,37 +37,39 @@ class Unit:
     is the one of which it acquires or releases a stage; `is_ordered`: it keeps its place among all others that do."""
 
     statements: Statements
-    main: Stmt
+    main: tile.Stmt
     pipeline: str
     is_ordered: bool
 
 
-def loops_of_roles(laid: Laid) -> tuple[tuple[LaidPart, For], ...]:
+def loops_of_roles(laid: Laid) -> tuple[tuple[LaidPart, tile.For], ...]:
     """The innermost loops in which a role acquires stages, role by role, in program order."""
     return tuple((part, loop) for part in laid.parts for loop in _loops(part.laid.kernel.body))
 
 
-def _loops(body: Statements) -> Iterator[For]:
-    for loop in walk(body):
-        if not isinstance(loop, For):
+def _loops(body: Statements) -> Iterator[tile.For]:
+    for loop in tile.walk(body):
+        if not isinstance(loop, tile.For):
             continue
         is_wanted = loop.kind == "serial" and any(map(_acquires, loop.body))
-        if is_wanted and not any(isinstance(s, For | If | While | Break) or _looks(s) for s in loop.body):
+        if is_wanted and not any(
+            isinstance(s, tile.For | tile.If | tile.While | tile.Break) or _looks(s) for s in loop.body
+        ):
             yield loop
 
 
-def _looks(stmt: Stmt) -> bool:
+def _looks(stmt: tile.Stmt) -> bool:
     """Whether it looks at a barrier without waiting: when it does so decides what it finds."""
-    return isinstance(stmt, Parallel) and any(b.scope == "barrier" for b in reads(stmt))
+    return isinstance(stmt, tile.Parallel) and any(b.scope == "barrier" for b in reads(stmt))
 
 
-def _acquires(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and stmt.acquires is not None
+def _acquires(stmt: tile.Stmt) -> bool:
+    return isinstance(stmt, tile.TileOp) and stmt.acquires is not None
 
 
-def _stage(stmt: Stmt) -> str:
+def _stage(stmt: tile.Stmt) -> str:
     """The pipeline of which a statement acquires or releases a stage."""
-    if not isinstance(stmt, TileOp):
+    if not isinstance(stmt, tile.TileOp):
         return ""
     named = stmt.acquires or stmt.releases or stmt.drains
     return named.split()[0] if named is not None else ""
@@ -105,10 +92,10 @@ def units(body: Statements) -> tuple[Unit, ...]:
 
 def _keeps_turns(statements: Statements) -> bool:
     """Whether they are a part of an acquire: binds, its wait, and what sets the variables of whose turn it is."""
-    waits = [s for s in statements if isinstance(s, TileOp)]
-    sets = [s for s in statements if isinstance(s, Parallel)]
+    waits = [s for s in statements if isinstance(s, tile.TileOp)]
+    sets = [s for s in statements if isinstance(s, tile.Parallel)]
     return (
-        isinstance(statements[0], Bind)
+        isinstance(statements[0], tile.Bind)
         and len(waits) <= 1
         and all(map(_acquires, waits))
         and all(_sets_variables(s) for s in sets)
@@ -116,17 +103,19 @@ def _keeps_turns(statements: Statements) -> bool:
     )
 
 
-def _sets_variables(stmt: Stmt) -> bool:
-    return isinstance(stmt, Parallel) and all(isinstance(s, Store) and is_variable(s.buffer) for s in stmt.body)
+def _sets_variables(stmt: tile.Stmt) -> bool:
+    return isinstance(stmt, tile.Parallel) and all(
+        isinstance(s, tile.Store) and is_variable(s.buffer) for s in stmt.body
+    )
 
 
-def _is_free(stmt: Stmt) -> bool:
+def _is_free(stmt: tile.Stmt) -> bool:
     match stmt:
-        case Parallel():
-            return not any(isinstance(s, Print) for s in walk((stmt,)))
-        case TileOp():
+        case tile.Parallel():
+            return not any(isinstance(s, tile.Print) for s in tile.walk((stmt,)))
+        case tile.TileOp():
             return stmt.order_is_known and stmt.wait is None and not stmt.commits
-        case Bind():
+        case tile.Bind():
             return True
         case _:
             return False
@@ -141,13 +130,13 @@ def problems(laid: Laid, target: Target) -> tuple[LoopProblem, ...]:
     return tuple(_problem(part, loop, held, target) for part, loop in loops_of_roles(laid))
 
 
-def _held(kernel: Kernel) -> dict[str, str]:
+def _held(kernel: tile.Kernel) -> dict[str, str]:
     """The pipelines of the tiles that they hold, by the tiles' names."""
     made = [s for s in kernel.body if isinstance(s, AllocBarrier)]
-    return {tile: str(op.pipeline) for op in made if op.holds is not None for tile in op.holds.split(",")}
+    return {buffer: str(op.pipeline) for op in made if op.holds is not None for buffer in op.holds.split(",")}
 
 
-def _problem(part: LaidPart, loop: For, held: Mapping[str, str], target: Target) -> LoopProblem:
+def _problem(part: LaidPart, loop: tile.For, held: Mapping[str, str], target: Target) -> LoopProblem:
     found = early(units(loop.body), held)
     slots = (*target.slots, Slot(f"issue ({part.name})"))
     ops = tuple(_op(unit, part, target, len(target.slots)) for unit in found)
@@ -164,9 +153,9 @@ def _op(unit: Unit, part: LaidPart, target: Target, own_slot: int) -> Op:
     return Op(named(stmt), held, issue, latency, part.name, stmt.span.line, file=stmt.span.file)
 
 
-def named(stmt: Stmt) -> str:
+def named(stmt: tile.Stmt) -> str:
     """`acquire inputs`, `copy A → A_shared`, `arrive done`."""
-    if not isinstance(stmt, TileOp):
+    if not isinstance(stmt, tile.TileOp):
         return describe(stmt)
     if _stage(stmt):
         does = "acquire" if stmt.acquires is not None else "release" if stmt.releases is not None else "drain"
@@ -185,7 +174,7 @@ def _edges(found: Sequence[Unit], ops: Sequence[Op], held: Mapping[str, str]) ->
 
 def _completes_alone(unit: Unit) -> bool:
     """Whether no thread waits for the end of it: who is handed the stage does."""
-    return isinstance(unit.main, TileOp) and unit.main.via in ("tma", "tcgen05")
+    return isinstance(unit.main, tile.TileOp) and unit.main.via in ("tma", "tcgen05")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +192,15 @@ def _touched(unit: Unit) -> _Touched:
     memory: set[str] = set()
     for stmt in unit.statements:
         access = accesses(stmt)
-        used = {e.name for s in walk((stmt,)) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Var)}
+        used = {
+            e.name
+            for s in tile.walk((stmt,))
+            for x in expressions(s)
+            for e in tile.walk_expr(x)
+            if isinstance(e, tile.Var)
+        }
         read |= access.reads | {f"%{name}" for name in used}
-        written |= access.writes | ({f"%{stmt.var.name}"} if isinstance(stmt, Bind) else set())
+        written |= access.writes | ({f"%{stmt.var.name}"} if isinstance(stmt, tile.Bind) else set())
         memory |= {b.name for b in (*reads(stmt), *writes(stmt)) if not b.in_registers}
     return _Touched(frozenset(read), frozenset(written), frozenset(memory))
 
@@ -240,7 +235,7 @@ def early(found: Sequence[Unit], held: Mapping[str, str]) -> tuple[Unit, ...]:
 
 
 def _releases(unit: Unit) -> bool:
-    return isinstance(unit.main, TileOp) and unit.main.releases is not None
+    return isinstance(unit.main, tile.TileOp) and unit.main.releases is not None
 
 
 # ---- and what comes of it --------------------------------------------------------------------------------------------
@@ -257,16 +252,16 @@ def in_order(laid: Laid, schedules: Mapping[int, Schedule]) -> Laid:
 
 
 def _in_order(body: Statements, schedules: Mapping[int, Schedule], held: Mapping[str, str]) -> Statements:
-    found: list[Stmt] = []
+    found: list[tile.Stmt] = []
     for stmt in body:
         match stmt:
-            case For() if id(stmt) in schedules:
+            case tile.For() if id(stmt) in schedules:
                 parts = early(units(stmt.body), held)
                 again = (s for place in schedules[id(stmt)].order for s in parts[place].statements)
                 found.append(replace(stmt, body=tuple(again)))
-            case For() | While():
+            case tile.For() | tile.While():
                 found.append(replace(stmt, body=_in_order(stmt.body, schedules, held)))
-            case If():
+            case tile.If():
                 then, orelse = (_in_order(b, schedules, held) for b in (stmt.then, stmt.orelse))
                 found.append(replace(stmt, then=then, orelse=orelse))
             case _:

@@ -13,25 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from tilec.ir.tile import (
-    Bind,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Load,
-    Parallel,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    While,
-    bodies,
-    children,
-    substitute,
-    walk,
-    walk_expr,
-)
+from tilec.ir import tile
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
@@ -62,12 +44,12 @@ class _Part:
 
 
 def price(
-    stmt: Stmt, laid: Laid, target: Target, groups: int = 1, replays: Sequence[Bind] = ()
+    stmt: tile.Stmt, laid: Laid, target: Target, groups: int = 1, replays: Sequence[tile.Bind] = ()
 ) -> tuple[int, int, Uses]:
     """Cycles in which the role issues nothing else, cycles until all is through, and for how many cycles, after how
     many, each slot is held; for one of `groups` warpgroups. Of two branches that of the one that takes longer.
     `replays` are binds that are evaluated anew where the statement uses them (see `analysis.scalar_definitions`)."""
-    if isinstance(stmt, If) and stmt.orelse:
+    if isinstance(stmt, tile.If) and stmt.orelse:
         each = (replace(stmt, orelse=()), replace(stmt, then=stmt.orelse, orelse=()))
         return max((price(branch, laid, target, groups, replays) for branch in each), key=lambda cost: cost[:2])
     slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
@@ -80,9 +62,9 @@ def price(
         others = [t for d, t in timings if not (part.chain and _is_load(d))]
         # The parts of a tile operation overlap, warp by warp; those of a nest and the trips of a loop wait for one
         # another.
-        is_overlapped = isinstance(stmt, TileOp) and len(others) > 0
+        is_overlapped = isinstance(stmt, tile.TileOp) and len(others) > 0
         first = _until_loaded(loads, part.chain)
-        together = max if isinstance(stmt, TileOp) else sum
+        together = max if isinstance(stmt, tile.TileOp) else sum
         busy = together([_busy(t, part.begun) for t in others] or [0])
         through = together([t.latency for t in others] or [0])
         issue += part.times * (max(first, busy) if is_overlapped else first + busy)
@@ -97,16 +79,16 @@ def price(
     return issue, max(latency, issue), uses
 
 
-def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
+def demands(stmt: tile.Stmt, laid: Laid) -> tuple[Demand, ...]:
     """What a statement, with all that is nested in it, asks of the machine. A loop of which only the data know how
     often it runs counts as one trip."""
     total = [replace(d, times=part.times) for part in _parts(stmt, laid) for d in part.demands]
     return tuple(total) or _nothing(laid)
 
 
-def is_asynchronous(stmt: Stmt) -> bool:
+def is_asynchronous(stmt: tile.Stmt) -> bool:
     """Whether the statement only starts something that a wait completes."""
-    return isinstance(stmt, TileOp) and stmt.via in _ASYNCHRONOUS
+    return isinstance(stmt, tile.TileOp) and stmt.via in _ASYNCHRONOUS
 
 
 # ---- loads and what waits for them ----
@@ -130,28 +112,28 @@ def _is_load(demand: Demand) -> bool:
     return demand.kind.startswith("ld.")
 
 
-def _loads(expr: Expr) -> list[Load]:
+def _loads(expr: tile.Expr) -> list[tile.Load]:
     """The loads from memory in an expression."""
-    own = [expr] if isinstance(expr, Load) and expr.buffer.scope in _IN_MEMORY else []
-    return own + [load for part in children(expr) for load in _loads(part)]
+    own = [expr] if isinstance(expr, tile.Load) and expr.buffer.scope in _IN_MEMORY else []
+    return own + [load for part in tile.children(expr) for load in _loads(part)]
 
 
-def _chain(expr: Expr) -> int:
+def _chain(expr: tile.Expr) -> int:
     """How many loads of an expression wait for one another."""
-    is_one = isinstance(expr, Load) and expr.buffer.scope in _IN_MEMORY
-    return is_one + max((_chain(part) for part in children(expr)), default=0)
+    is_one = isinstance(expr, tile.Load) and expr.buffer.scope in _IN_MEMORY
+    return is_one + max((_chain(part) for part in tile.children(expr)), default=0)
 
 
-def _only_fills(stmt: Stmt) -> bool:
+def _only_fills(stmt: tile.Stmt) -> bool:
     """Whether a statement does no more with what it loads than to leave it in registers."""
     match stmt:
-        case TileOp(regions=(source, destination)):
+        case tile.TileOp(regions=(source, destination)):
             return destination.buffer.in_registers and source.buffer.dtype == destination.buffer.dtype
-        case Store(buffer=buffer, value=Load(dtype=dtype, indices=indices)):
+        case tile.Store(buffer=buffer, value=tile.Load(dtype=dtype, indices=indices)):
             return buffer.in_registers and buffer.dtype == dtype and not any(map(_chain, indices))
-        case Parallel(body=body):
+        case tile.Parallel(body=body):
             return all(_only_fills(inner) for inner in body)
-        case Bind(value=Load(indices=indices)):
+        case tile.Bind(value=tile.Load(indices=indices)):
             return not any(map(_chain, indices))
         case _:
             return False
@@ -160,60 +142,64 @@ def _only_fills(stmt: Stmt) -> bool:
 # ---- parts ----
 
 
-def _parts(stmt: Stmt, laid: Laid, times: int = 1, outer: Stmt | None = None) -> tuple[_Part, ...]:
+def _parts(stmt: tile.Stmt, laid: Laid, times: int = 1, outer: tile.Stmt | None = None) -> tuple[_Part, ...]:
     """In the order in which they are carried out: first what the statement loads to know where and whether."""
     outer = outer or stmt
     # A loop looks at its bounds once, and runs its body as often as it has trips.
     before = _before(stmt, laid, times, stmt is not outer)
     found: list[_Part] = [before] if before is not None else []
-    if isinstance(stmt, For) and (trips := static_trips(stmt)) is not None:
+    if isinstance(stmt, tile.For) and (trips := static_trips(stmt)) is not None:
         times *= trips
     asked: Sequence[Demand] = ()
-    if isinstance(stmt, TileOp):
+    if isinstance(stmt, tile.TileOp):
         asked = registry.get(stmt.name).demand(stmt, pricing_context(laid))
-    elif isinstance(stmt, Parallel):
+    elif isinstance(stmt, tile.Parallel):
         asked = nest_demands(stmt, laid.nest_layout(stmt), laid.kernel.threads, "fast-math" in laid.kernel.asks)
     if asked:
         chain = (
-            max([1, *(_chain(e) for s in walk(stmt.body) for e in expressions(s))]) if isinstance(stmt, Parallel) else 1
+            max([1, *(_chain(e) for s in tile.walk(stmt.body) for e in expressions(s))])
+            if isinstance(stmt, tile.Parallel)
+            else 1
         )
         begun = stmt is outer and (is_asynchronous(stmt) or is_loaded_ahead(stmt))
         found.append(_Part(tuple(asked), times, 0 if begun or _only_fills(stmt) else chain, begun))
-    if not isinstance(stmt, Parallel):
-        found += [part for body in bodies(stmt) for inner in body for part in _parts(inner, laid, times, outer)]
+    if not isinstance(stmt, tile.Parallel):
+        found += [part for body in tile.bodies(stmt) for inner in body for part in _parts(inner, laid, times, outer)]
     return tuple(found)
 
 
-def _replayed(stmt: Stmt, laid: Laid, replays: Sequence[Bind]) -> Iterator[_Part]:
+def _replayed(stmt: tile.Stmt, laid: Laid, replays: Sequence[tile.Bind]) -> Iterator[_Part]:
     """What the values of binds load."""
-    values: dict[Var, Expr] = {}
+    values: dict[tile.Var, tile.Expr] = {}
     for bind in replays:
-        values[bind.var] = substitute(bind.value, values)
-    named = {e for s in walk((stmt,)) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Var)}
+        values[bind.var] = tile.substitute(bind.value, values)
+    named = {
+        e for s in tile.walk((stmt,)) for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Var)
+    }
     used = [value for var, value in values.items() if var in named]
     loads = dict.fromkeys(load for value in used for load in _loads(value))
     if loads:
         yield _Part(tuple(_access("ld", load.buffer, laid) for load in loads), 1, max(map(_chain, used)))
 
 
-def _before(stmt: Stmt, laid: Laid, times: int, is_nested: bool) -> _Part | None:
+def _before(stmt: tile.Stmt, laid: Laid, times: int, is_nested: bool) -> _Part | None:
     """What a statement loads to know where or whether, and a scalar one to know what."""
     exprs = list(expressions(stmt))
-    if isinstance(stmt, TileOp):
+    if isinstance(stmt, tile.TileOp):
         exprs = [e for region in stmt.regions for e in region.start]
-    elif not isinstance(stmt, If | For | While | Bind | Store):
+    elif not isinstance(stmt, tile.If | tile.For | tile.While | tile.Bind | tile.Store):
         return None
     loads = dict.fromkeys(load for e in exprs for load in _loads(e))
     asked = [_access("ld", load.buffer, laid) for load in loads]
     if not asked:
         return None
-    if isinstance(stmt, Store) and stmt.buffer.scope in _IN_MEMORY:
+    if isinstance(stmt, tile.Store) and stmt.buffer.scope in _IN_MEMORY:
         asked.append(_access("st", stmt.buffer, laid))
     is_left = _only_fills(stmt) and not is_nested
     return _Part(tuple(asked), times, 0 if is_left else max(map(_chain, exprs)))
 
 
-def _access(kind: str, buffer: Buffer, laid: Laid) -> Demand:
+def _access(kind: str, buffer: tile.Buffer, laid: Laid) -> Demand:
     """Each thread loads or stores one element."""
     threads = laid.kernel.threads
     return demand(f"{kind}.{buffer.scope}", bytes=threads * buffer.dtype.bytes, threads=threads)

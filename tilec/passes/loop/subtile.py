@@ -14,37 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Print,
-    Region,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    While,
-    bodies,
-    children,
-    integer,
-    walk,
-    walk_expr,
-    with_children,
-)
+from tilec.ir import tile
 from tilec.ir.types import INT32
 from tilec.passes.analysis.fold_constants import fold
 from tilec.passes.analysis.unique_names import UniqueNames
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.records import dataclass
 
-Dimension = tuple[Buffer, int]
+Dimension = tuple[tile.Buffer, int]
 """One dimension of a tile."""
 
 
@@ -52,25 +29,25 @@ class Indivisible(Exception):
     """Why a dimension cannot be cut, in words for the person who wrote the kernel."""
 
 
-def divided(kernel: Kernel, tile: Buffer, dim: int, parts: int) -> Kernel:
+def divided(kernel: tile.Kernel, cut_buffer: tile.Buffer, dim: int, parts: int) -> tile.Kernel:
     """The kernel with this dimension of a tile, and all that go with it, in so many parts. Raises `Indivisible`."""
-    return _Division(kernel, related(kernel, (tile, dim)), parts).kernel()
+    return _Division(kernel, related(kernel, (cut_buffer, dim)), parts).kernel()
 
 
-def related(kernel: Kernel, first: Dimension) -> dict[Buffer, int]:
+def related(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
     """The dimensions of tiles that can only be cut together with the first. Raises `Indivisible` if two of them are one
     tile's."""
     groups = [
         {(stmt_tile, d) for stmt_tile, d in group if stmt_tile.scope != "global"}
-        for stmt in walk(kernel.body)
+        for stmt in tile.walk(kernel.body)
         for group in _together(stmt)
     ]
     found = {first}
     while more := {d for group in groups if found & group for d in group} - found:
         found |= more
-    cut: dict[Buffer, int] = {}
+    cut: dict[tile.Buffer, int] = {}
     for buffer in kernel.buffers:
-        mine = [d for tile, d in found if tile == buffer]
+        mine = [d for cut_buffer, d in found if cut_buffer == buffer]
         if len(mine) > 1:
             raise Indivisible(f"two dimensions of {buffer.name} would be cut")
         cut.update((buffer, d) for d in mine)
@@ -80,26 +57,26 @@ def related(kernel: Kernel, first: Dimension) -> dict[Buffer, int]:
 # ---- which dimensions go together ------------------------------------------------------------------------------------
 
 
-def _together(stmt: Stmt) -> Iterator[set[Dimension]]:
+def _together(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
     """The dimensions that a statement has one index for, without those of statements inside it."""
     match stmt:
-        case TileOp(regions=regions):
+        case tile.TileOp(regions=regions):
             for axis in stmt.axes:
                 yield {(regions[r].buffer, d) for r, d in axis.at}
-        case Parallel(vars=variables):
+        case tile.Parallel(vars=variables):
             for var in variables:
                 yield {(buffer, d) for buffer, indices in _accesses(stmt) for d, i in enumerate(indices) if i == var}
         case _:
             return
 
 
-def _accesses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
     """The elements that a nest reads and writes."""
-    for stmt in walk(nest.body):
-        if isinstance(stmt, Store):
+    for stmt in tile.walk(nest.body):
+        if isinstance(stmt, tile.Store):
             yield stmt.buffer, stmt.indices
         for expr in expressions(stmt):
-            yield from ((e.buffer, e.indices) for e in walk_expr(expr) if isinstance(e, Load))
+            yield from ((e.buffer, e.indices) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------
@@ -108,7 +85,7 @@ def _accesses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
 class _Division:
     """A kernel whose tiles are cut along these dimensions."""
 
-    def __init__(self, kernel: Kernel, cut: Mapping[Buffer, int], parts: int) -> None:
+    def __init__(self, kernel: tile.Kernel, cut: Mapping[tile.Buffer, int], parts: int) -> None:
         self.whole = kernel
         self.cut = cut
         self.parts = parts
@@ -122,70 +99,72 @@ class _Division:
         self.unique = UniqueNames({one.name for one in named})
         self.tiles = {buffer: tuple(self._part(buffer) for _ in range(parts)) for buffer in cut}
 
-    def _part(self, buffer: Buffer) -> Buffer:
+    def _part(self, buffer: tile.Buffer) -> tile.Buffer:
         extents = tuple(e // self.parts if d == self.cut[buffer] else e for d, e in enumerate(buffer.shape))
         return replace(buffer, name=self.unique.take(buffer.name), extents=extents)
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> tile.Kernel:
         buffers = tuple(part for buffer in self.whole.buffers for part in self.tiles.get(buffer, (buffer,)))
         return fold(replace(self.whole, buffers=buffers, body=self.body(self.whole.body)))
 
-    def body(self, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    def body(self, body: Sequence[tile.Stmt]) -> tuple[tile.Stmt, ...]:
         return tuple(new for stmt in body for new in self.stmt(stmt))
 
-    def stmt(self, stmt: Stmt) -> tuple[Stmt, ...]:
+    def stmt(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         if not self.touches(stmt):
             return (stmt,)
         match stmt:
-            case For(stage=stage) if stage is not None:
+            case tile.For(stage=stage) if stage is not None:
                 raise Indivisible("the loop's schedule is given by hand, statement by statement")
-            case For(body=body) | While(body=body):
+            case tile.For(body=body) | tile.While(body=body):
                 return (replace(stmt, body=self.body(body)),)
-            case If(then=then, orelse=orelse) if not self.is_about_one_part(stmt):
+            case tile.If(then=then, orelse=orelse) if not self.is_about_one_part(stmt):
                 return (replace(stmt, then=self.body(then), orelse=self.body(orelse)),)
-            case If() | TileOp() | Parallel():
+            case tile.If() | tile.TileOp() | tile.Parallel():
                 return tuple(_Part(self, stmt, part).stmt(stmt) for part in range(self.parts))
             case _:
                 raise Indivisible(f"line {stmt.span.line} is about elements of tiles")
 
-    def touches(self, stmt: Stmt) -> bool:
+    def touches(self, stmt: tile.Stmt) -> bool:
         return any(buffer in self.cut for buffer in (*reads(stmt), *writes(stmt)))
 
-    def is_about_one_part(self, guard: If) -> bool:
+    def is_about_one_part(self, guard: tile.If) -> bool:
         """Whether each part can have a guard of its own: all under it is done part by part."""
-        inside = [s for body in bodies(guard) for s in body if not isinstance(s, Bind)]
+        inside = [s for body in tile.bodies(guard) for s in body if not isinstance(s, tile.Bind)]
         own = {b for s in inside for b in writes(s)}
-        asked = {e.buffer for e in walk_expr(guard.condition) if isinstance(e, Load)}
-        return not own & asked and all(isinstance(s, TileOp | Parallel) and self.touches(s) for s in inside)
+        asked = {e.buffer for e in tile.walk_expr(guard.condition) if isinstance(e, tile.Load)}
+        return not own & asked and all(isinstance(s, tile.TileOp | tile.Parallel) and self.touches(s) for s in inside)
 
 
 class _Part:
     """One part of a statement. All that it defines has a name of its own."""
 
-    def __init__(self, division: _Division, stmt: Stmt, part: int) -> None:
+    def __init__(self, division: _Division, stmt: tile.Stmt, part: int) -> None:
         self.of = division
         self.part = part
         self.names = {var: replace(var, name=division.unique.take(var.name)) for var in _defined((stmt,))}
 
-    def stmt(self, stmt: Stmt) -> Stmt:
+    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
-            case TileOp():
+            case tile.TileOp():
                 return self.operation(stmt)
-            case Parallel():
+            case tile.Parallel():
                 return self.nest(stmt)
-            case Bind(var=var, value=value):
+            case tile.Bind(var=var, value=value):
                 return replace(stmt, var=self.names[var], value=self.expr(value))
-            case If(condition=condition, then=then, orelse=orelse):
-                return If(self.expr(condition), tuple(map(self.stmt, then)), tuple(map(self.stmt, orelse)), stmt.span)
+            case tile.If(condition=condition, then=then, orelse=orelse):
+                return tile.If(
+                    self.expr(condition), tuple(map(self.stmt, then)), tuple(map(self.stmt, orelse)), stmt.span
+                )
             case _:
                 raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
 
-    def expr(self, expr: Expr) -> Expr:
-        if isinstance(expr, Var):
+    def expr(self, expr: tile.Expr) -> tile.Expr:
+        if isinstance(expr, tile.Var):
             return self.names.get(expr, expr)
-        return with_children(expr, tuple(map(self.expr, children(expr))))
+        return tile.with_children(expr, tuple(map(self.expr, tile.children(expr))))
 
-    def operation(self, op: TileOp) -> TileOp:
+    def operation(self, op: tile.TileOp) -> tile.TileOp:
         regions = [replace(r, start=tuple(map(self.expr, r.start))) for r in op.regions]
         for axis in op.axes:
             if not any(self.of.cut.get(op.regions[r].buffer) == d for r, d in axis.at):
@@ -198,7 +177,7 @@ class _Part:
             raise Indivisible(f"T.{op.name} in line {op.span.line} cannot be done part by part")
         return op.with_regions(tuple(regions))
 
-    def region(self, whole: Region, region: Region, dim: int) -> Region:
+    def region(self, whole: tile.Region, region: tile.Region, dim: int) -> tile.Region:
         """The part of a region: of a tile that is cut all of the part's own, of a tensor a stretch."""
         size = whole.extent[dim] // self.of.parts
         extent = tuple(size if d == dim else e for d, e in enumerate(region.extent))
@@ -209,7 +188,7 @@ class _Part:
         start = tuple(_plus(s, size * self.part) if d == dim else s for d, s in enumerate(region.start))
         return replace(region, start=start, extent=extent)
 
-    def nest(self, nest: Parallel) -> Parallel:
+    def nest(self, nest: tile.Parallel) -> tile.Parallel:
         cut = {indices[self.of.cut[b]] for b, indices in _accesses(nest) if b in self.of.cut}
         var, extent = next((v for v in zip(nest.vars, nest.extents, strict=True) if v[0] in cut), (None, 0))
         if var is None or len(cut) > 1 or nest.layout is not None or nest.is_per_thread:
@@ -232,57 +211,57 @@ class _Elements:
 
     of: _Division
     part: int
-    names: Mapping[Var, Var]
-    var: Var
+    names: Mapping[tile.Var, tile.Var]
+    var: tile.Var
     size: int
 
-    def stmt(self, stmt: Stmt) -> Stmt:
-        each: Callable[[Sequence[Stmt]], tuple[Stmt, ...]] = lambda body: tuple(map(self.stmt, body))  # noqa: E731
+    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
+        each: Callable[[Sequence[tile.Stmt]], tuple[tile.Stmt, ...]] = lambda body: tuple(map(self.stmt, body))  # noqa: E731
         match stmt:
-            case Store(buffer=buffer, indices=indices, value=value, previous=previous):
+            case tile.Store(buffer=buffer, indices=indices, value=value, previous=previous):
                 into, at = self.element(buffer, indices)
                 held = None if previous is None else self.names[previous]
                 return replace(stmt, buffer=into, indices=at, value=self.expr(value), previous=held)
-            case Bind(var=var, value=value):
+            case tile.Bind(var=var, value=value):
                 return replace(stmt, var=self.names[var], value=self.expr(value))
-            case Print(values=values):
+            case tile.Print(values=values):
                 return replace(stmt, values=tuple(map(self.expr, values)))
-            case If(condition=condition, then=then, orelse=orelse):
-                return If(self.expr(condition), each(then), each(orelse), stmt.span)
+            case tile.If(condition=condition, then=then, orelse=orelse):
+                return tile.If(self.expr(condition), each(then), each(orelse), stmt.span)
             case _:
                 raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
 
-    def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+    def element(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
         if buffer not in self.of.cut:
             return buffer, tuple(map(self.expr, indices))
         dim = self.of.cut[buffer]
         at = (self.names[self.var] if d == dim else self.expr(i) for d, i in enumerate(indices))
         return self.of.tiles[buffer][self.part], tuple(at)
 
-    def expr(self, expr: Expr) -> Expr:
+    def expr(self, expr: tile.Expr) -> tile.Expr:
         if expr == self.var:
             return _plus(self.names[self.var], self.part * self.size)
-        if isinstance(expr, Var):
+        if isinstance(expr, tile.Var):
             return self.names.get(expr, expr)
-        if isinstance(expr, Load):
+        if isinstance(expr, tile.Load):
             buffer, indices = self.element(expr.buffer, expr.indices)
-            return Load(buffer, indices)
-        return with_children(expr, tuple(map(self.expr, children(expr))))
+            return tile.Load(buffer, indices)
+        return tile.with_children(expr, tuple(map(self.expr, tile.children(expr))))
 
 
-def _defined(body: tuple[Stmt, ...]) -> Iterator[Var]:
+def _defined(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
     """The variables that statements bring, in them and below them."""
-    for inner in walk(body):
+    for inner in tile.walk(body):
         match inner:
-            case Parallel(vars=variables):
+            case tile.Parallel(vars=variables):
                 yield from variables
-            case Bind(var=var) | For(var=var):
+            case tile.Bind(var=var) | tile.For(var=var):
                 yield var
-            case Store(previous=var) if var is not None:
+            case tile.Store(previous=var) if var is not None:
                 yield var
             case _:
                 pass
 
 
-def _plus(expr: Expr, offset: int) -> Expr:
-    return expr if offset == 0 else Binary("add", expr, integer(offset), INT32)
+def _plus(expr: tile.Expr, offset: int) -> tile.Expr:
+    return expr if offset == 0 else tile.Binary("add", expr, tile.integer(offset), INT32)

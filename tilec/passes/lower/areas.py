@@ -11,9 +11,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.affine import UNKNOWN, Interval, affine, interval
-from tilec.ir.tile import Buffer, Const, Expr, Load, Region, Store, Var, walk as walk_tile, walk_expr
 from tilec.passes.analysis.usage import expressions
 from tilec.support.records import dataclass
 
@@ -28,7 +27,7 @@ LONG_AGO = 8
 class Frame:
     """A loop that stands in no other one: its variable, the first value and the last one where they are known."""
 
-    var: Var
+    var: tile.Var
     start: int | None
     last: int | None
     step: int
@@ -39,7 +38,7 @@ class Side:
     """From `first` to `last`, beside `coefficient` times the loop's variable and `fixed`, which never changes."""
 
     coefficient: int
-    fixed: frozenset[tuple[Expr, int]]
+    fixed: frozenset[tuple[tile.Expr, int]]
     first: float
     last: float
 
@@ -48,7 +47,7 @@ class Side:
 class Area:
     """A side for each dimension, in terms of the variable of `loop`, if it stands in one."""
 
-    loop: Var | None
+    loop: tile.Var | None
     sides: tuple[Side, ...]
 
 
@@ -58,18 +57,18 @@ def frame_of(loop: warp.Loop) -> Frame | None:
         return None
     is_left = any(isinstance(op, warp.Break) for op in warp.walk(loop.body))
     trips = None if is_left else warp.static_trips(loop)
-    start = int(loop.start.value) if isinstance(loop.start, Const) else None
+    start = int(loop.start.value) if isinstance(loop.start, tile.Const) else None
     last = start + (trips - 1) * loop.step if trips and start is not None else None
     return Frame(loop.var, start, last, loop.step)
 
 
-def area(op: warp.Operation, tensor: str, write: bool, frame: Frame | None, fixed: frozenset[Var]) -> Area | None:
+def area(op: warp.Operation, tensor: str, write: bool, frame: Frame | None, fixed: frozenset[tile.Var]) -> Area | None:
     """What the operation reaches of a tensor by reading or by writing."""
     if tensor in warp.scalar_reads(op):
         return None
     found = list(_accesses(op, tensor, write))
     if isinstance(op, warp.Elementwise) and any(
-        isinstance(s, Store) and s.buffer.name == tensor and s.atomic is not None for s in walk_tile(op.nest.body)
+        isinstance(s, tile.Store) and s.buffer.name == tensor and s.atomic is not None for s in tile.walk(op.nest.body)
     ):
         return None  # what combines several neighbours at once says only where the first one is
     if not found or any(buffer.dtype.bits < 8 or buffer.lanes != 1 or buffer.strides for buffer, _, _, _ in found):
@@ -82,12 +81,12 @@ def area(op: warp.Operation, tensor: str, write: bool, frame: Frame | None, fixe
     return Area(var, tuple(_around(sides) for sides in zip(*boxes, strict=True)))
 
 
-_Access = tuple[Buffer, Sequence[Expr], Sequence[int], Mapping[Var, Interval]]
+_Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Var, Interval]]
 
 
 def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
     match op:
-        case warp.CpAsync(source=Region(buffer=buffer, start=start, extent=extent)) if buffer.name == tensor:
+        case warp.CpAsync(source=tile.Region(buffer=buffer, start=start, extent=extent)) if buffer.name == tensor:
             yield buffer, start, extent, {}
         case warp.CpAsync(source=warp.Gather(buffer=buffer) as source) if buffer.name == tensor:
             extents = op.destination.extent
@@ -102,15 +101,17 @@ def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]
             pass
 
 
-def _elements(op: warp.Elementwise, write: bool) -> Iterator[tuple[Buffer, Sequence[Expr]]]:
-    for stmt in walk_tile(op.nest.body):
-        if isinstance(stmt, Store) and write:
+def _elements(op: warp.Elementwise, write: bool) -> Iterator[tuple[tile.Buffer, Sequence[tile.Expr]]]:
+    for stmt in tile.walk(op.nest.body):
+        if isinstance(stmt, tile.Store) and write:
             yield stmt.buffer, stmt.indices
         for expr in () if write else expressions(stmt):
-            yield from ((e.buffer, e.indices) for e in walk_expr(expr) if isinstance(e, Load))
+            yield from ((e.buffer, e.indices) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
-def _side(index: Expr, extent: int, ranges: Mapping[Var, Interval], var: Var | None, fixed: frozenset[Var]) -> Side:
+def _side(
+    index: tile.Expr, extent: int, ranges: Mapping[tile.Var, Interval], var: tile.Var | None, fixed: frozenset[tile.Var]
+) -> Side:
     form = affine(index)
     coefficient, same = 0, []
     first, last = float(form.constant), float(form.constant + extent - 1)

@@ -7,28 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.affine import add, scale
 from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.layout import plain
 from tilec.ir.multicast import mates_by_any
 from tilec.ir.text import show_expr
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Break,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Parallel,
-    Stmt,
-    TileOp,
-    Var,
-    While,
-    integer,
-    walk,
-)
 from tilec.ir.types import INT8, INT32
 from tilec.ops import registry
 from tilec.ops.barriers import AllocBarrier, barrier_of, counts_of
@@ -84,7 +68,7 @@ def _by_hand(laid: Laid, target: Target) -> warp.Program:
         roles.append(warp.Role(part.name, part.first_warp, threads // 32, body))
     common = [role for role, part in zip(roles, laid.parts, strict=True) if part.is_common]
     made = whole.program_of(tuple(role for role in roles if role not in common))
-    barriers = (s for s in walk(laid.kernel.body) if isinstance(s, AllocBarrier))
+    barriers = (s for s in tile.walk(laid.kernel.body) if isinstance(s, AllocBarrier))
     declared = tuple(warp.Barriers(barrier_of(s).name, counts_of(s), s.span) for s in barriers)
     return replace(made, barriers=declared, common=common[0] if common else None, by_hand=True)
 
@@ -97,7 +81,7 @@ class Expander:
         self.trips = {id(n): static_trips(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}
         self.specialised = laid.form == "warp_specialised"
         self.maps: dict[tuple[str, tuple[int, ...], int, warp.Corners | None], warp.TensorMap] = {}
-        self.scratch_tiles: dict[tuple[Span, int], Buffer] = {}
+        self.scratch_tiles: dict[tuple[Span, int], tile.Buffer] = {}
         self.ring_of: dict[str, warp.Ring] = {}
         self.rings: dict[str, warp.Ring] = {}
         self.passes: dict[str, Passing] = {}
@@ -109,10 +93,10 @@ class Expander:
             self.add_tensor_ring(held)
         for s in scheduled:
             self.add_rings(s)
-        for tile, versions in versions_of(self.kernel).items():
-            size, by = self.laid.shared[tile].bytes, self.arriving
-            made = warp.Ring(tile, versions, (tile,), size, self.arrivals("consumer", by), by=by)
-            self.rings[tile] = self.ring_of[tile] = made
+        for tile_name, versions in versions_of(self.kernel).items():
+            size, by = self.laid.shared[tile_name].bytes, self.arriving
+            made = warp.Ring(tile_name, versions, (tile_name,), size, self.arrivals("consumer", by), by=by)
+            self.rings[tile_name] = self.ring_of[tile_name] = made
         self.walk = handed_out.walk_of(self.kernel)
         if self.walk is not None:
             made = handed_out.ring_of(self.walk, self.kernel, self.arriving)
@@ -146,7 +130,7 @@ class Expander:
             for link in links(ring.name, plan, s.roles, s.loop.statements):
                 self.add_link(s.loop.loop, depth, link)
 
-    def add_link(self, loop: For, depth: int, link: Link) -> None:
+    def add_link(self, loop: tile.For, depth: int, link: Link) -> None:
         """A ring without tiles."""
         name, by = f"{link.ring}.for_{link.hearer}", self.arriving
         while name in self.rings:
@@ -156,13 +140,13 @@ class Expander:
         self.links.setdefault(id(loop), {})[name] = link
         self.changed.add(link.ring)
 
-    def add_tensor_ring(self, tile: warp.TensorTile) -> None:
+    def add_tensor_ring(self, tile_name: warp.TensorTile) -> None:
         """A sum in tensor memory is a ring: the tensor cores fill it, the consumers read it."""
-        name, by = tile.buffer.name, self.arriving
+        name, by = tile_name.buffer.name, self.arriving
         arrivals, fills = self.arrivals("consumer", by), self.arrivals(MMA, by)
-        paired = any(is_paired(s) and tile.buffer in writes(s) for s in walk(self.kernel.body))
+        paired = any(is_paired(s) and tile_name.buffer in writes(s) for s in tile.walk(self.kernel.body))
         arrivals *= 2 if paired else 1
-        made = warp.Ring(name, tile.depth, (name,), 0, arrivals, fills, by=by, paired=paired)
+        made = warp.Ring(name, tile_name.depth, (name,), 0, arrivals, fills, by=by, paired=paired)
         self.ring_of[name] = self.rings[name] = made
 
     def arrivals(self, role: str, by: Arrivals) -> int:
@@ -230,7 +214,7 @@ class Expander:
             yield handed_out.tile_of(self.walk)
 
     def tensor_map(
-        self, tensor: Buffer, box: tuple[int, ...], swizzle: int, corners: warp.Corners | None
+        self, tensor: tile.Buffer, box: tuple[int, ...], swizzle: int, corners: warp.Corners | None
     ) -> warp.TensorMap:
         key = (tensor.name, box, swizzle, corners)
         if key not in self.maps:
@@ -238,24 +222,24 @@ class Expander:
             self.maps[key] = warp.TensorMap(f"{tensor.name}_map{taken or ''}", tensor, box, swizzle, corners)
         return self.maps[key]
 
-    def scratch(self, size: int, span: Span) -> Buffer:
+    def scratch(self, size: int, span: Span) -> tile.Buffer:
         return self.scratch_tiles.setdefault(
-            (span, size), Buffer(f"scratch.{len(self.scratch_tiles)}", (size,), INT8, "shared", span)
+            (span, size), tile.Buffer(f"scratch.{len(self.scratch_tiles)}", (size,), INT8, "shared", span)
         )
 
-    def fresh(self, var: Var) -> Var:
+    def fresh(self, var: tile.Var) -> tile.Var:
         """Another variable for the same bind, which is evaluated in several places."""
         self.renamed += 1
-        return Var(f"{var.name}.{self.renamed}", var.dtype)
+        return tile.Var(f"{var.name}.{self.renamed}", var.dtype)
 
     # ---- statements ----
 
-    def body(self, stmts: Sequence[Stmt], role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
+    def body(self, stmts: Sequence[tile.Stmt], role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
         fetched = [fetch for fetch in fetches(tuple(stmts)) if is_fetched(stmts[fetch.copy])]
         return tuple(op for at in range(len(stmts)) for op in self.among(stmts, at, role, cursors, fetched))
 
     def among(
-        self, stmts: Sequence[Stmt], at: int, role: str, cursors: Cursors, fetched: Sequence[Fetch]
+        self, stmts: Sequence[tile.Stmt], at: int, role: str, cursors: Cursors, fetched: Sequence[Fetch]
     ) -> Iterator[warp.Operation]:
         """A statement of a list, with what hands over the tiles that the producer fetches for it."""
         stmt = stmts[at]
@@ -275,32 +259,32 @@ class Expander:
         for fetch in (*filled, *done):
             yield warp.Advance(own[fetch], span=stmt.span)
 
-    def stmt(self, stmt: Stmt, role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
+    def stmt(self, stmt: tile.Stmt, role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
         """The role's part of a statement, on the versions that `cursors` point at."""
         match stmt:
-            case For() if id(stmt) in self.loops:
-                sums = tuple(self.sum_cursor(tile.name, role) for tile in summed(stmt)) if role == MMA else ()
+            case tile.For() if id(stmt) in self.loops:
+                sums = tuple(self.sum_cursor(tile_name.name, role) for tile_name in summed(stmt)) if role == MMA else ()
                 acquired = tuple(warp.RingAcquire(c, span=stmt.span) for c in sums)
                 done = tuple(op for c in sums for op in self.handed_on(warp.RingFill(c, True, span=stmt.span)))
                 return *acquired, *RolePipeline(self, self.loops[id(stmt)], role, (*cursors, *sums)).operations(), *done
-            case For(kind="unroll"):
+            case tile.For(kind="unroll"):
                 return tuple(self.unrolled(stmt, role, cursors))
-            case For(handed_out=True):
+            case tile.For(handed_out=True):
                 body = self.body(stmt.body, role, cursors)
                 return (handed_out.walked(stmt, body, role, self.kernel.cluster.extents),) if body else ()
-            case For():
+            case tile.For():
                 body = self.body(stmt.body, role, cursors)
                 return (self.loop(stmt, stmt.start, stmt.stop, stmt.step, body, cursors),) if body else ()
-            case If():
+            case tile.If():
                 then, orelse = self.body(stmt.then, role, cursors), self.body(stmt.orelse, role, cursors)
                 branch = warp.Branch(stmt.condition, then, orelse, cursors=cursors, span=stmt.span)
                 return (branch,) if then or orelse else ()
-            case While():
+            case tile.While():
                 inner = self.body(stmt.body, role, cursors)
                 return (self.forever(stmt, inner, cursors),) if inner else ()
-            case Break():
+            case tile.Break():
                 return (warp.Break(span=stmt.span),)
-            case Bind():
+            case tile.Bind():
                 return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
             case Copy(regions=(source, _)) if self.is_handed_sum(source.buffer):
                 if role_of(stmt, self.laid) != role:
@@ -312,23 +296,31 @@ class Expander:
             case _:
                 return self.lower(stmt, cursors) if role_of(stmt, self.laid) in (role, EVERY) else ()
 
-    def is_handed_sum(self, tile: Buffer) -> bool:
+    def is_handed_sum(self, tile_name: tile.Buffer) -> bool:
         """Whether the tensor cores hand it on as a ring; else the kernel itself orders who reads it."""
-        return tile.scope == "tmem" and tile.name in self.ring_of and self.ring_of[tile.name].has_barriers
+        return (
+            tile_name.scope == "tmem" and tile_name.name in self.ring_of and self.ring_of[tile_name.name].has_barriers
+        )
 
-    def sum_cursor(self, tile: str, role: str) -> warp.Cursor:
-        return warp.Cursor(f"{tile}.{role}", tile)
+    def sum_cursor(self, tile_name: str, role: str) -> warp.Cursor:
+        return warp.Cursor(f"{tile_name}.{role}", tile_name)
 
     def handed_on(self, op: warp.RingFill | warp.RingRelease) -> tuple[warp.Operation, ...]:
         """A version in tensor memory passes to the other role, and this one goes on to the next."""
         return op, warp.Advance(op.cursor, span=op.span)
 
     def loop(
-        self, loop: For, start: Expr, stop: Expr, step: int, body: tuple[warp.Operation, ...], cursors: Cursors
+        self,
+        loop: tile.For,
+        start: tile.Expr,
+        stop: tile.Expr,
+        step: int,
+        body: tuple[warp.Operation, ...],
+        cursors: Cursors,
     ) -> warp.Loop:
         return warp.Loop(loop.var, start, stop, step, body, cursors=cursors, span=loop.span)
 
-    def unrolled(self, loop: For, role: str, cursors: Cursors) -> Iterator[warp.Operation]:
+    def unrolled(self, loop: tile.For, role: str, cursors: Cursors) -> Iterator[warp.Operation]:
         """As many trips written out as `factor` says, in a loop of their own if there are more; the rest after it."""
         trips = static_trips(loop)
         factor = loop.factor
@@ -336,13 +328,15 @@ class Expander:
             factor = trips if trips is not None and trips <= MAX_UNROLL else 1
         if trips is not None and trips <= factor:
             for i in range(trips):
-                yield from self.body(self.at(loop, add(loop.start, integer(i * loop.step))), role, cursors)
+                yield from self.body(self.at(loop, add(loop.start, tile.integer(i * loop.step))), role, cursors)
             return
-        whole: Expr = scale(Binary("floordiv", trip_count(loop), integer(factor), INT32), factor * loop.step)
+        whole: tile.Expr = scale(
+            tile.Binary("floordiv", trip_count(loop), tile.integer(factor), INT32), factor * loop.step
+        )
         if trips is not None:
-            whole = integer(trips // factor * factor * loop.step)
+            whole = tile.integer(trips // factor * factor * loop.step)
         middle = add(loop.start, whole)
-        copies = (self.at(loop, add(loop.var, integer(i * loop.step))) for i in range(factor))
+        copies = (self.at(loop, add(loop.var, tile.integer(i * loop.step))) for i in range(factor))
         body = tuple(op for copy in copies for op in self.body(copy, role, cursors))
         if not body:
             return
@@ -351,27 +345,27 @@ class Expander:
             rest = self.body(self.at(loop, loop.var), role, cursors)
             yield self.loop(loop, middle, loop.stop, loop.step, rest, cursors)
 
-    def forever(self, loop: While, body: tuple[warp.Operation, ...], cursors: Cursors) -> warp.Forever:
+    def forever(self, loop: tile.While, body: tuple[warp.Operation, ...], cursors: Cursors) -> warp.Forever:
         """The condition is a branch at the start of each trip, so that what it reads is waited for there."""
         leave = (warp.Break(span=loop.span),)
         return warp.Forever(
             (warp.Branch(loop.condition, body, leave, cursors=cursors, span=loop.span),), span=loop.span
         )
 
-    def at(self, loop: For, value: Expr) -> tuple[Stmt, ...]:
+    def at(self, loop: tile.For, value: tile.Expr) -> tuple[tile.Stmt, ...]:
         """The loop's body in one iteration."""
-        values: dict[Var, Expr] = {loop.var: value}
-        for stmt in walk(loop.body):
-            if isinstance(stmt, Bind):  # each copy has its own
+        values: dict[tile.Var, tile.Expr] = {loop.var: value}
+        for stmt in tile.walk(loop.body):
+            if isinstance(stmt, tile.Bind):  # each copy has its own
                 values[stmt.var] = self.fresh(stmt.var)
         return tuple(self.copy(s, values) for s in loop.body)
 
-    def copy(self, stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
+    def copy(self, stmt: tile.Stmt, values: Mapping[tile.Var, tile.Expr]) -> tile.Stmt:
         """The statement with variables replaced. The pipelined loops in it keep their schedules, and whether their
         trips are counted at run time, for which the copies in all roles must have one answer."""
         copied = substitute_stmt(stmt, values)
-        for old, new in zip(walk((stmt,)), walk((copied,)), strict=True):
-            if id(old) in self.loops and isinstance(new, For):
+        for old, new in zip(tile.walk((stmt,)), tile.walk((copied,)), strict=True):
+            if id(old) in self.loops and isinstance(new, tile.For):
                 again = self.loops[id(old)]
                 self.loops[id(new)] = replace(again, loop=replace(again.loop, loop=new, statements=scheduled(new)))
                 if id(old) in self.links:
@@ -380,22 +374,22 @@ class Expander:
                     self.trips[id(new)] = self.trips[id(old)]
         return copied
 
-    def lower(self, stmt: Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]:
+    def lower(self, stmt: tile.Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]:
         """One statement as operations of the role that runs it."""
         stmt, named = named_versions(stmt)
         own = (warp.Cursor(f"{name}[{show_expr(index)}]", name, index) for name, index in named.items())
         cursors = (*cursors, *own)
         match stmt:
-            case TileOp():
+            case tile.TileOp():
                 context = Context(
                     *(self.kernel.threads, self.laid.fragments, self.laid.shared, cursors),
                     *(self.tensor_map, self.scratch, self.kernel.cluster.extents),
                 )
                 operations: tuple[warp.Operation, ...] = registry.get(stmt.name).lower(stmt, context)
                 return operations
-            case Parallel(asynchronous=True) if (copied := asynchronous(stmt, self.laid, cursors)) is not None:
+            case tile.Parallel(asynchronous=True) if (copied := asynchronous(stmt, self.laid, cursors)) is not None:
                 return copied, warp.CpAsyncCommit(span=stmt.span)
-            case Parallel():
+            case tile.Parallel():
                 layout = self.laid.nest_layout(stmt)
                 nests = separated(stmt, layout)
                 return tuple(warp.Elementwise(nest, layout, cursors=cursors, span=stmt.span) for nest in nests)

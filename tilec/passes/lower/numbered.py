@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tilec.ir import warp
-from tilec.ir.tile import Buffer, Store, Var, walk as walk_tile
+from tilec.ir import tile, warp
 from tilec.passes.lower.areas import Frame, area, frame_of
 from tilec.passes.lower.owners import owner
 from tilec.passes.lower.placed_waits import Counter
@@ -40,7 +39,7 @@ def numbered(
     counter: Counter,
     apart: frozenset[str],
     over: Mapping[str, tuple[Over, ...]],
-    fixed: frozenset[Var],
+    fixed: frozenset[tile.Var],
 ) -> tuple[Node, ...]:
     nodes = _numbered(body, counter, apart, over, fixed)
     parted = _shared_by_threads(nodes)
@@ -52,7 +51,7 @@ def _numbered(
     counter: Counter,
     apart: frozenset[str],
     over: Mapping[str, tuple[Over, ...]],
-    fixed: frozenset[Var],
+    fixed: frozenset[tile.Var],
 ) -> tuple[Node, ...]:
     nodes = []
     for op in body:
@@ -85,21 +84,21 @@ def _shared_by_threads(nodes: tuple[Node, ...]) -> frozenset[str]:
     )
 
 
-def _tensors(op: warp.Operation) -> Iterator[Buffer]:
+def _tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
     """Those that an operation reaches by threads, whose parts can be told."""
     match op:
         case warp.CpAsync(source=source):
             yield source.buffer
         case warp.Elementwise(nest=nest):
-            for stmt in walk_tile(nest.body):
-                if isinstance(stmt, Store) and stmt.buffer.scope == "global":
+            for stmt in tile.walk(nest.body):
+                if isinstance(stmt, tile.Store) and stmt.buffer.scope == "global":
                     yield stmt.buffer
         case _:
             pass
 
 
 def _with_areas(
-    nodes: tuple[Node, ...], parted: frozenset[str], frame: Frame | None, fixed: frozenset[Var], depth: int = 0
+    nodes: tuple[Node, ...], parted: frozenset[str], frame: Frame | None, fixed: frozenset[tile.Var], depth: int = 0
 ) -> tuple[Node, ...]:
     """In one loop at most: how many iterations of two lie between two accesses, nobody counts."""
     found = []

@@ -7,10 +7,9 @@ variable from the element. Where the variables that threads share out are all to
 
 from __future__ import annotations
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.affine import affine
 from tilec.ir.layout import Axis
-from tilec.ir.tile import Expr, Load, Store, Var, walk as walk_tile, walk_expr
 from tilec.passes.analysis.usage import expressions
 from tilec.support.records import dataclass
 
@@ -21,28 +20,28 @@ class Owner:
     dimension that is."""
 
     threads: tuple[tuple[int, int, int], ...]  # size, stride, dimension of the tensor, or −1
-    indices: tuple[tuple[int, int, int, frozenset[tuple[Expr, int]]], ...]
+    indices: tuple[tuple[int, int, int, frozenset[tuple[tile.Expr, int]]], ...]
 
 
-def owner(op: warp.Operation, buffer: str, write: bool, fixed: frozenset[Var]) -> Owner | None:
+def owner(op: warp.Operation, buffer: str, write: bool, fixed: frozenset[tile.Var]) -> Owner | None:
     """Who reaches the elements of a tensor in this operation, by reading or by writing; None where that does not follow
     from the elements. `fixed` are the variables that are the same throughout the block's work."""
     if not isinstance(op, warp.Elementwise) or op.block is not None:
         return None
-    stores = [s for s in walk_tile(op.nest.body) if isinstance(s, Store)]
+    stores = [s for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)]
     loads = [
         e
-        for stmt in walk_tile(op.nest.body)
+        for stmt in tile.walk(op.nest.body)
         for expr in expressions(stmt)
-        for e in walk_expr(expr)
-        if isinstance(e, Load)
+        for e in tile.walk_expr(expr)
+        if isinstance(e, tile.Load)
     ]
     if any(axis.dim < 0 and axis.size > 1 for axis in op.layout.threads):
         # Of several threads that have a copy one writes; the others read too where registers have copies.
         with_copies = any(b.in_registers for b in (*(s.buffer for s in stores), *(e.buffer for e in loads)))
         if any(s.buffer.scope == "shared" for s in stores) or (with_copies and not write):
             return None
-    accesses: list[Store] | list[Load] = stores if write else loads
+    accesses: list[tile.Store] | list[tile.Load] = stores if write else loads
     reached = [access for access in accesses if access.buffer.name == buffer]
     if any(access.buffer.scope != "global" for access in reached):
         return None
@@ -50,15 +49,15 @@ def owner(op: warp.Operation, buffer: str, write: bool, fixed: frozenset[Var]) -
     return found.pop() if len(found) == 1 else None
 
 
-def _owner(op: warp.Elementwise, indices: tuple[Expr, ...], fixed: frozenset[Var]) -> Owner | None:
+def _owner(op: warp.Elementwise, indices: tuple[tile.Expr, ...], fixed: frozenset[tile.Var]) -> Owner | None:
     place = {var: dim for dim, var in enumerate(op.nest.vars)}
-    told: dict[int, tuple[int, int, int, frozenset[tuple[Expr, int]]]] = {}
+    told: dict[int, tuple[int, int, int, frozenset[tuple[tile.Expr, int]]]] = {}
     for dim, index in enumerate(indices):
         form = affine(index)
         moving = [(atom, factor) for atom, factor in form.terms if atom not in fixed]
-        if len(moving) == 1 and isinstance(moving[0][0], Var) and moving[0][0] in place:
+        if len(moving) == 1 and isinstance(moving[0][0], tile.Var) and moving[0][0] in place:
             var, factor = moving[0]
-            assert isinstance(var, Var)
+            assert isinstance(var, tile.Var)
             rest = frozenset(term for term in form.terms if term[0] in fixed)
             told.setdefault(place[var], (dim, factor, form.constant, rest))
     needed = {axis.dim for axis in op.layout.threads if axis.dim >= 0 and axis.size > 1}

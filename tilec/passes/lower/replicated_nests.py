@@ -9,36 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import Bind, Buffer, If, Load, Parallel, Print, Stmt, Store, walk, walk_expr
 from tilec.passes.analysis.usage import expressions, reads
 from tilec.support.diagnostics import Label, fail
 
 
-def separated(nest: Parallel, layout: Fragment) -> tuple[Parallel, ...]:
+def separated(nest: tile.Parallel, layout: Fragment) -> tuple[tile.Parallel, ...]:
     """The nest, or nests that do the same, in which no thread stores what another one with a copy of its element reads.
     A name or a condition that would have another value by then is an error of the kernel's."""
-    stores = [s for s in walk(nest.body) if isinstance(s, Store)]
+    stores = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store)]
     stored = {s.buffer for s in stores if not s.buffer.in_registers}
     is_mixed = any(s.buffer.in_registers for s in stores) and not stored.isdisjoint(reads(nest))
     if not is_mixed or layout.replica() is None:
         return (nest,)
-    made, before = [], set[Buffer]()
+    made, before = [], set[tile.Buffer]()
     for part in _parts(nest):
         body = tuple(_only(nest.body, set(map(id, part))))
         _check_same(body, before, nest)
         made.append(replace(nest, body=body))
-        before |= {s.buffer for s in part if isinstance(s, Store)}
+        before |= {s.buffer for s in part if isinstance(s, tile.Store)}
     return tuple(made)
 
 
-def _parts(nest: Parallel) -> list[list[Store | Print]]:
+def _parts(nest: tile.Parallel) -> list[list[tile.Store | tile.Print]]:
     """Neighbours in the order of the program that all set registers, or all set memory."""
-    parts: list[list[Store | Print]] = []
+    parts: list[list[tile.Store | tile.Print]] = []
     is_of_registers: bool | None = None
-    for stmt in walk(nest.body):
-        if isinstance(stmt, Store | Print):
-            own = stmt.buffer.in_registers if isinstance(stmt, Store) else is_of_registers
+    for stmt in tile.walk(nest.body):
+        if isinstance(stmt, tile.Store | tile.Print):
+            own = stmt.buffer.in_registers if isinstance(stmt, tile.Store) else is_of_registers
             if not parts or (is_of_registers is not None and own != is_of_registers):
                 parts.append([])
             parts[-1].append(stmt)
@@ -46,28 +46,28 @@ def _parts(nest: Parallel) -> list[list[Store | Print]]:
     return parts
 
 
-def _only(body: tuple[Stmt, ...], chosen: set[int]) -> Iterator[Stmt]:
+def _only(body: tuple[tile.Stmt, ...], chosen: set[int]) -> Iterator[tile.Stmt]:
     """The statements without others that store or print, and what is left without a use."""
     for stmt in body:
         match stmt:
-            case Store() | Print():
+            case tile.Store() | tile.Print():
                 if id(stmt) in chosen:
                     yield stmt
-            case If(then=then, orelse=orelse):
+            case tile.If(then=then, orelse=orelse):
                 left = tuple(_only(then, chosen)), tuple(_only(orelse, chosen))
-                if any(isinstance(s, Store | Print) for s in walk((*left[0], *left[1]))):
+                if any(isinstance(s, tile.Store | tile.Print) for s in tile.walk((*left[0], *left[1]))):
                     yield replace(stmt, then=left[0], orelse=left[1])
             case _:
                 yield stmt
 
 
-def _check_same(body: tuple[Stmt, ...], before: set[Buffer], nest: Parallel) -> None:
+def _check_same(body: tuple[tile.Stmt, ...], before: set[tile.Buffer], nest: tile.Parallel) -> None:
     """What the statements go by is as it was before the others ran."""
-    used = {part for stmt in walk(body) for expr in expressions(stmt) for part in walk_expr(expr)}
-    for stmt in walk(body):
-        if isinstance(stmt, If) or (isinstance(stmt, Bind) and stmt.var in used):
-            for part in (p for expr in expressions(stmt) for p in walk_expr(expr)):
-                if isinstance(part, Load) and part.buffer in before:
+    used = {part for stmt in tile.walk(body) for expr in expressions(stmt) for part in tile.walk_expr(expr)}
+    for stmt in tile.walk(body):
+        if isinstance(stmt, tile.If) or (isinstance(stmt, tile.Bind) and stmt.var in used):
+            for part in (p for expr in expressions(stmt) for p in tile.walk_expr(expr)):
+                if isinstance(part, tile.Load) and part.buffer in before:
                     fail(
                         "thread-dependent",
                         f"threads that have copies of an element go by {part.buffer.name}, which one of them sets",

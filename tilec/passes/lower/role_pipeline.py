@@ -16,20 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.affine import add, scale
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Expr,
-    For,
-    Load,
-    Stmt,
-    Var,
-    integer,
-    substitute,
-    walk_expr,
-)
 from tilec.ir.types import BOOL
 from tilec.passes.analysis.fragment_prefetch import first_product, last_use
 from tilec.passes.analysis.rings import accesses
@@ -59,7 +47,7 @@ class _Step:
     stage: int
     phase: int
     position: int
-    statement: Stmt | None
+    statement: tile.Stmt | None
     rings: tuple[str, ...]  # whose versions it uses
     side: str  # in whose name it does: the role's, or `LOADS`
     acquires: tuple[str, ...] = ()
@@ -204,7 +192,7 @@ class RolePipeline:
                 steps[flight.issued] = replace(steps[flight.issued], completes=completes)
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
-    def beside_loads(self, statements: Sequence[Stmt | None]) -> Iterator[int]:
+    def beside_loads(self, statements: Sequence[tile.Stmt | None]) -> Iterator[int]:
         """Where a trip should begin for loads of fragments to run beside products, the best first."""
         if (first := first_product(self.scheduled.loop.statements)) is not None:
             yield from (k for k, s in enumerate(statements) if s is first)
@@ -214,7 +202,7 @@ class RolePipeline:
                 behind = ((end + more) % len(statements) for more in range(len(statements)))
                 yield next((k for k in behind if accumulator(statements[k]) is not None), end)
 
-    def latency(self, statement: Stmt | None) -> int:
+    def latency(self, statement: tile.Stmt | None) -> int:
         loop = self.scheduled.loop
         found = (op.latency for op, s in zip(loop.problem.ops, loop.statements, strict=True) if s is statement)
         return next(found, 0)
@@ -254,12 +242,12 @@ class RolePipeline:
             moment = warp.Moment("prologue", t, loop.var)
             body = tuple(self.time_step({s: self.iteration(t - s) for s in stages if s <= t}, moment))
             if trips is None:
-                begun = Binary("lt", self.iteration(t), loop.stop, BOOL)
+                begun = tile.Binary("lt", self.iteration(t), loop.stop, BOOL)
                 yield warp.Branch(begun, body, part="guard", least=t + 1, moment=moment, span=loop.span)
             else:
                 yield from body
         moment = warp.Moment("steady", 0, loop.var)
-        steady = tuple(self.time_step({s: add(loop.var, integer(-s * loop.step)) for s in stages}, moment))
+        steady = tuple(self.time_step({s: add(loop.var, tile.integer(-s * loop.step)) for s in stages}, moment))
         start = self.iteration(last)
         yield warp.Loop(loop.var, start, loop.stop, loop.step, steady, "steady", moment=moment, span=loop.span)
         for e in range(last):
@@ -275,26 +263,26 @@ class RolePipeline:
         end = add(self.loop.start, scale(trip_count(self.loop), self.loop.step))
         moment = warp.Moment("epilogue", e, self.loop.var)
         for stage in reversed(live):
-            value = add(end, integer((e - stage) * self.loop.step))
-            begun = Binary("le", self.loop.start, value, BOOL)
+            value = add(end, tile.integer((e - stage) * self.loop.step))
+            begun = tile.Binary("le", self.loop.start, value, BOOL)
             body = tuple(self.time_step({stage: value}, moment))
             yield warp.Branch(begun, body, part="guard", least=stage - e, moment=moment, span=self.loop.span)
 
-    def iteration(self, k: int) -> Expr:
+    def iteration(self, k: int) -> tile.Expr:
         """The loop variable's value in iteration k."""
-        return add(self.loop.start, integer(k * self.loop.step))
+        return add(self.loop.start, tile.integer(k * self.loop.step))
 
-    def time_step(self, values: Mapping[int, Expr], moment: warp.Moment) -> Iterator[warp.Operation]:
+    def time_step(self, values: Mapping[int, tile.Expr], moment: warp.Moment) -> Iterator[warp.Operation]:
         """The steps of the stages in `values`, each with that value of the loop variable; then the cursors move on."""
         stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
         for step, operation in _committed_together(list(self.operations_of(values))):
             yield _stamped(operation, moment if step is None else replace(stamps[step.stage], place=step.place))
 
-    def operations_of(self, values: Mapping[int, Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
+    def operations_of(self, values: Mapping[int, tile.Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
         begins, ends = _ends_of_turns(live)
-        bound: dict[Var, Expr] = {}  # what the scheduled binds of this step are called
+        bound: dict[tile.Var, tile.Expr] = {}  # what the scheduled binds of this step are called
         for step in live:
             mine = tuple(c for name in step.rings if (c := self.cursor(name, step.side, step.stage)) is not None)
             cursors |= {(c.ring, step.side, step.stage): c for c in mine}
@@ -307,7 +295,7 @@ class RolePipeline:
                 yield step, warp.TurnWait(span=step.statement.span if step.statement else self.loop.span)
             if step.statement is not None:
                 stmt = self.shifted(step.statement, {self.loop.var: values[step.stage], **bound})
-                if isinstance(stmt, Bind) and isinstance(step.statement, Bind):
+                if isinstance(stmt, tile.Bind) and isinstance(step.statement, tile.Bind):
                     stmt = replace(stmt, var=self.expander.fresh(stmt.var))
                     bound[step.statement.var] = stmt.var
                 here = (*mine, *self.reached(stmt))
@@ -355,15 +343,15 @@ class RolePipeline:
         most = self.expander.most_cursors[ring, side]
         return tuple(warp.Cursor(f"{ring}.{side}.{n}", ring) for n in range(len(mine), most))
 
-    def reached(self, stmt: Stmt) -> Cursors:
+    def reached(self, stmt: tile.Stmt) -> Cursors:
         """The cursors of the loops around through which the statement, binds replayed, reaches its tiles."""
         used = accesses(stmt).all if self.around else frozenset()
         return tuple(c for c in self.around if used & set(self.expander.rings[c.ring].buffers))
 
-    def shifted(self, stmt: Stmt, values: dict[Var, Expr]) -> Stmt:
+    def shifted(self, stmt: tile.Stmt, values: dict[tile.Var, tile.Expr]) -> tile.Stmt:
         """The statement in the iteration in which the loop variable has its value there, binds replayed."""
         for bind in self.binds:
-            values[bind.var] = substitute(bind.value, values)
+            values[bind.var] = tile.substitute(bind.value, values)
         return self.expander.copy(stmt, values)
 
 
@@ -404,14 +392,14 @@ def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
     return replace(op, moment=moment if op.moment is None else op.moment.within(moment))
 
 
-def _fixed_bounds(loop: For, cursors: Cursors) -> tuple[For, tuple[warp.Let, ...]]:
+def _fixed_bounds(loop: tile.For, cursors: Cursors) -> tuple[tile.For, tuple[warp.Let, ...]]:
     """The loop with bounds that its own statements cannot change, and what to define for it before."""
     lets: list[warp.Let] = []
 
-    def fixed(bound: Expr, name: str) -> Expr:
-        if not any(isinstance(e, Load) for e in walk_expr(bound)):
+    def fixed(bound: tile.Expr, name: str) -> tile.Expr:
+        if not any(isinstance(e, tile.Load) for e in tile.walk_expr(bound)):
             return bound
-        lets.append(warp.Let(Var(f"{loop.var.name}.{name}"), bound, cursors=cursors, span=loop.span))
+        lets.append(warp.Let(tile.Var(f"{loop.var.name}.{name}"), bound, cursors=cursors, span=loop.span))
         return lets[-1].var
 
     loop = replace(loop, start=fixed(loop.start, "start"), stop=fixed(loop.stop, "stop"))

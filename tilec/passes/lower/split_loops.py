@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.affine import Affine, affine
-from tilec.ir.tile import Binary, Const, Expr, Unary, Var
 from tilec.ir.types import BOOL
 from tilec.passes.analysis.thresholds import limit
 
@@ -62,15 +61,15 @@ def _pieces(loop: warp.Loop) -> Iterator[warp.Operation]:
         pieces.pop()
     phases = []
     for n, bound in enumerate(bounds):
-        if not isinstance(bound, Const | Var):
-            held = Var(f"{loop.var.name}.until.{n}")
+        if not isinstance(bound, tile.Const | tile.Var):
+            held = tile.Var(f"{loop.var.name}.until.{n}")
             yield warp.Let(held, bound, moment=loop.moment, span=loop.span)
             bound = held
         phases.append(warp.Phase(bound, pieces[n]))
     yield replace(loop, body=pieces[-1], phases=tuple(phases)) if phases else loop
 
 
-def _ascending(bounds: list[Expr]) -> tuple[list[Expr], bool]:
+def _ascending(bounds: list[tile.Expr]) -> tuple[list[tile.Expr], bool]:
     """Thresholds in their order, and whether that is known, as it is where they differ by a constant: then below one is
     below those after it. In any order each trip does what it should."""
     forms = [_numerator(bound) for bound in bounds]
@@ -79,49 +78,55 @@ def _ascending(bounds: list[Expr]) -> tuple[list[Expr], bool]:
     return [bounds[n] for n in sorted(range(len(bounds)), key=lambda n: forms[n][1].constant)], True
 
 
-def _numerator(bound: Expr) -> tuple[int, Affine]:
+def _numerator(bound: tile.Expr) -> tuple[int, Affine]:
     """d and the sum of which the bound is the d-th part, rounded down."""
     form = affine(bound)
     match form.terms:
-        case ((Binary(op="floordiv", a=a, b=Const(value=divisor)), 1),):
+        case ((tile.Binary(op="floordiv", a=a, b=tile.Const(value=divisor)), 1),):
             inner = affine(a)
             return int(divisor), Affine(inner.terms, inner.constant + form.constant * int(divisor))
         case _:
             return 1, form
 
 
-def _is_within(bound: Expr, loop: warp.Loop) -> bool:
+def _is_within(bound: tile.Expr, loop: warp.Loop) -> bool:
     """Whether there may be trips on both sides of it."""
-    below = isinstance(bound, Const) and isinstance(loop.start, Const) and int(bound.value) <= int(loop.start.value)
-    above = isinstance(bound, Const) and isinstance(loop.stop, Const) and int(bound.value) >= int(loop.stop.value)
+    below = (
+        isinstance(bound, tile.Const)
+        and isinstance(loop.start, tile.Const)
+        and int(bound.value) <= int(loop.start.value)
+    )
+    above = (
+        isinstance(bound, tile.Const) and isinstance(loop.stop, tile.Const) and int(bound.value) >= int(loop.stop.value)
+    )
     return not below and not above
 
 
-def _limits(condition: Expr, var: Var, moving: frozenset[Var]) -> Iterator[Binary]:
+def _limits(condition: tile.Expr, var: tile.Var, moving: frozenset[tile.Var]) -> Iterator[tile.Binary]:
     """The comparisons in a condition that change their value once as the loop goes on, as `var < …` or `var >= …`."""
     match condition:
-        case Unary(op="not", a=a):
+        case tile.Unary(op="not", a=a):
             yield from _limits(a, var, moving)
-        case Binary(op="and" | "or", a=a, b=b, dtype=dtype) if dtype == BOOL:
+        case tile.Binary(op="and" | "or", a=a, b=b, dtype=dtype) if dtype == BOOL:
             yield from _limits(a, var, moving)
             yield from _limits(b, var, moving)
-        case Binary():
+        case tile.Binary():
             if (found := limit(condition, var, moving)) is not None:
                 yield found
 
 
-def _under(loop: warp.Loop, moving: frozenset[Var], below: dict[Expr, bool]) -> tuple[warp.Operation, ...]:
+def _under(loop: warp.Loop, moving: frozenset[tile.Var], below: dict[tile.Expr, bool]) -> tuple[warp.Operation, ...]:
     """The body, in trips whose variable is below these bounds, or is not."""
 
-    def known(condition: Expr) -> bool | None:
+    def known(condition: tile.Expr) -> bool | None:
         match condition:
-            case Unary(op="not", a=a):
+            case tile.Unary(op="not", a=a):
                 value = known(a)
                 return None if value is None else not value
-            case Binary(op="and" | "or" as op, a=a, b=b, dtype=dtype) if dtype == BOOL:
+            case tile.Binary(op="and" | "or" as op, a=a, b=b, dtype=dtype) if dtype == BOOL:
                 either, decisive = (known(a), known(b)), op == "or"
                 return decisive if decisive in either else None if None in either else not decisive
-            case Binary():
+            case tile.Binary():
                 found = limit(condition, loop.var, moving)
                 is_below = None if found is None else below.get(found.b)
                 return is_below if is_below is None or (found and found.op == "lt") else not is_below

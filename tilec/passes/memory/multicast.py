@@ -11,26 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from tilec.ir import tile
 from tilec.ir.affine import Affine, affine
 from tilec.ir.multicast import number, sliced_dimension
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Break,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Stmt,
-    TileOp,
-    Var,
-    While,
-    children,
-    substitute,
-    walk,
-)
 from tilec.ops.copy import Copy
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.memory.prefetch import is_fetched
@@ -45,7 +28,7 @@ def with_multicast(laid: Laid, *, enabled: bool = True) -> Laid:
     return replace(laid, kernel=replace(laid.kernel, body=finder.body(laid.kernel.body, every)))
 
 
-def shared_axes(stmt: Stmt) -> str:
+def shared_axes(stmt: tile.Stmt) -> str:
     """Those along which the blocks load the tile together."""
     return stmt.multicast if isinstance(stmt, Copy) else ""
 
@@ -56,29 +39,29 @@ class Finder:
     def __init__(self, laid: Laid) -> None:
         self.laid = laid
         self.cluster = laid.kernel.cluster.extents
-        self.values: dict[Var, Expr] = {}
-        self.alike: dict[Var, str] = {p: "xyz" for p in laid.kernel.params if isinstance(p, Var)}
+        self.values: dict[tile.Var, tile.Expr] = {}
+        self.alike: dict[tile.Var, str] = {p: "xyz" for p in laid.kernel.params if isinstance(p, tile.Var)}
         self.axis_of = _axes(laid.kernel)
 
-    def body(self, stmts: tuple[Stmt, ...], axes: str) -> tuple[Stmt, ...]:
+    def body(self, stmts: tuple[tile.Stmt, ...], axes: str) -> tuple[tile.Stmt, ...]:
         """`axes` are those along which all blocks come here equally often."""
         return tuple(self.stmt(stmt, axes) for stmt in stmts)
 
-    def stmt(self, stmt: Stmt, axes: str) -> Stmt:
+    def stmt(self, stmt: tile.Stmt, axes: str) -> tile.Stmt:
         match stmt:
-            case For():
+            case tile.For():
                 axes = self.along(axes, stmt.start, stmt.stop)
                 self.alike[stmt.var] = axes
-                if any(isinstance(inner, Break) for inner in walk(stmt.body)):
+                if any(isinstance(inner, tile.Break) for inner in tile.walk(stmt.body)):
                     axes = ""
                 return replace(stmt, body=self.body(stmt.body, axes))
-            case While():
+            case tile.While():
                 return replace(stmt, body=self.body(stmt.body, ""))
-            case If():
+            case tile.If():
                 axes = self.along(axes, stmt.condition)
                 return replace(stmt, then=self.body(stmt.then, axes), orelse=self.body(stmt.orelse, axes))
-            case Bind():
-                self.values[stmt.var] = substitute(stmt.value, self.values)
+            case tile.Bind():
+                self.values[stmt.var] = tile.substitute(stmt.value, self.values)
                 return stmt
             case Copy() if stmt.via == "tma" and not is_fetched(stmt):
                 found = self.sliceable(stmt, self.along(axes, *stmt.regions[0].start))
@@ -86,28 +69,28 @@ class Finder:
             case _:
                 return stmt
 
-    def along(self, axes: str, *exprs: Expr) -> str:
+    def along(self, axes: str, *exprs: tile.Expr) -> str:
         """The axes among these along which the expressions do not differ."""
-        given = [substitute(expr, self.values) for expr in exprs]
+        given = [tile.substitute(expr, self.values) for expr in exprs]
         return "".join(axis for axis in axes if not any(self.differs(expr, axis) for expr in given))
 
-    def differs(self, expr: Expr, axis: str) -> bool:
+    def differs(self, expr: tile.Expr, axis: str) -> bool:
         match expr:
-            case Const():
+            case tile.Const():
                 return False
-            case Var():
+            case tile.Var():
                 return axis not in self.alike.get(expr, "xyz".replace(self.axis_of.get(expr, "xyz"), ""))
-            case Load():
+            case tile.Load():
                 return True
-            case Binary(op="floordiv", a=a, b=Const(value=by)) if self.is_of_clusters(affine(a), axis):
+            case tile.Binary(op="floordiv", a=a, b=tile.Const(value=by)) if self.is_of_clusters(affine(a), axis):
                 return bool(int(by) % self.size(axis))
-            case Binary(op="lt" | "le" | "gt" | "ge", a=a, b=b):
+            case tile.Binary(op="lt" | "le" | "gt" | "ge", a=a, b=b):
                 left, right = (a, b) if expr.op in ("lt", "le") else (b, a)
                 if self.separates_clusters(left, right, int(expr.op in ("le", "ge")), axis):
                     return False
             case _:
                 pass
-        return any(self.differs(child, axis) for child in children(expr))
+        return any(self.differs(child, axis) for child in tile.children(expr))
 
     def size(self, axis: str) -> int:
         return self.cluster["xyz".index(axis)]
@@ -124,32 +107,32 @@ class Finder:
             and not any(self.differs(atom, axis) for atom, _ in rest)
         )
 
-    def is_place(self, atom: Expr, axis: str) -> bool:
+    def is_place(self, atom: tile.Expr, axis: str) -> bool:
         """Whether it is the block's index along the axis, or what is left of such a sum by whole clusters."""
         match atom:
-            case Var():
+            case tile.Var():
                 return self.axis_of.get(atom) == axis
-            case Binary(op="floormod", a=a, b=Const(value=by)):
+            case tile.Binary(op="floormod", a=a, b=tile.Const(value=by)):
                 return int(by) % self.size(axis) == 0 and self.is_of_clusters(affine(a), axis)
             case _:
                 return False
 
-    def separates_clusters(self, left: Expr, right: Expr, more: int, axis: str) -> bool:
+    def separates_clusters(self, left: tile.Expr, right: tile.Expr, more: int, axis: str) -> bool:
         """Whether left - right < more holds for all blocks of a cluster or for none."""
-        form = affine(Binary("sub", left, right, left.dtype))
+        form = affine(tile.Binary("sub", left, right, left.dtype))
         below = Affine(form.terms, form.constant - more)  # < 0, and the negation of that: -below - 1 < 0
         above = Affine(tuple((atom, -coefficient) for atom, coefficient in form.terms), -below.constant - 1)
         return self.is_of_clusters(below, axis) or self.is_of_clusters(above, axis)
 
-    def sliceable(self, copy: TileOp, axes: str) -> str:
+    def sliceable(self, copy: tile.TileOp, axes: str) -> str:
         """Of the axes those by whose blocks the tile can be cut."""
-        outside, tile = copy.regions
-        layout = self.laid.shared[tile.buffer.name]
+        outside, buffer = copy.regions
+        layout = self.laid.shared[buffer.buffer.name]
         for some in (axes, *axes) if len(axes) > 1 else axes:
             if sliced_dimension(outside.extent, layout, number(self.cluster, some)) is not None:
                 return some
         return ""
 
 
-def _axes(kernel: Kernel) -> dict[Var, str]:
+def _axes(kernel: tile.Kernel) -> dict[tile.Var, str]:
     return dict(zip(kernel.block_vars, "xyz", strict=False))

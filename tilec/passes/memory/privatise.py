@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilec.ir.tile import For, Kernel, Stmt, TileOp
+from tilec.ir import tile
 from tilec.ops.transpose import Transpose
 from tilec.passes.analysis.rings import accesses, touched_outside
 from tilec.passes.layout.assign_layouts import Laid
 
 
-def own_tiles(kernel: Kernel, loop: For) -> frozenset[str]:
+def own_tiles(kernel: tile.Kernel, loop: tile.For) -> frozenset[str]:
     """The tiles that could have a copy for each warpgroup: those that a transposition fills in the loop, for nothing
     but products there by wgmma."""
     outside = touched_outside(kernel, loop)
@@ -29,12 +29,12 @@ def own_tiles(kernel: Kernel, loop: For) -> frozenset[str]:
     )
 
 
-def _multiplies(stmt: Stmt, name: str) -> bool:
+def _multiplies(stmt: tile.Stmt, name: str) -> bool:
     """Whether the statement is a product by wgmma that reads the tile alone."""
-    return isinstance(stmt, TileOp) and stmt.via == "wgmma" and name not in accesses(stmt).writes
+    return isinstance(stmt, tile.TileOp) and stmt.via == "wgmma" and name not in accesses(stmt).writes
 
 
-def with_own_copies(laid: Laid, apart: Sequence[tuple[For, int]]) -> Laid:
+def with_own_copies(laid: Laid, apart: Sequence[tuple[tile.For, int]]) -> Laid:
     """The kernel with copies of the tiles of these loops, for so many warpgroups each that run apart."""
     shared = dict(laid.shared)
     for loop, groups in apart:

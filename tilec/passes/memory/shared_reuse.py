@@ -8,7 +8,7 @@ which never takes over what lies there.
 
 from __future__ import annotations
 
-from tilec.ir.tile import For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr
+from tilec.ir import tile
 from tilec.ops.copy.cluster import Send
 from tilec.ops.sync import is_explicit
 from tilec.passes.analysis.rings import accesses, pipelined_loops
@@ -16,10 +16,10 @@ from tilec.passes.analysis.usage import expressions
 from tilec.passes.memory.prefetch import versions_of
 
 
-def over_rings(kernel: Kernel) -> frozenset[str]:
+def over_rings(kernel: tile.Kernel) -> frozenset[str]:
     """The names of these tiles. Lifetimes are counted in statements of the kernel's outermost list."""
     loops = [at for at, stmt in enumerate(kernel.body) if pipelined_loops((stmt,))]
-    if not loops or any(map(_orders_more, walk(kernel.body))) or _stored_by_loops(kernel):
+    if not loops or any(map(_orders_more, tile.walk(kernel.body))) or _stored_by_loops(kernel):
         return frozenset()
     tiles = {b.name for b in kernel.buffers if b.scope == "shared"}
     early = {name for stmt in kernel.body[: loops[-1] + 1] for name in accesses(stmt).all}
@@ -34,39 +34,41 @@ def over_rings(kernel: Kernel) -> frozenset[str]:
     return frozenset(name for name in tiles & ours if _first_use(name, late) is not False)
 
 
-def _first_use(tile: str, body: tuple[Stmt, ...]) -> bool | None:
+def _first_use(buffer: str, body: tuple[tile.Stmt, ...]) -> bool | None:
     """True: it is surely written before it is read; False: it may be read first; None: neither."""
     for stmt in body:
         match stmt:
-            case If(then=then, orelse=orelse):
-                found = [False] if _decides(stmt, tile) else [_first_use(tile, branch) for branch in (then, orelse)]
+            case tile.If(then=then, orelse=orelse):
+                found = [False] if _decides(stmt, buffer) else [_first_use(buffer, branch) for branch in (then, orelse)]
                 use = False if False in found else True if all(found) else None
-            case For(body=inner) | While(body=inner):
+            case tile.For(body=inner) | tile.While(body=inner):
                 # It may make no trip: what that writes, it writes for itself alone.
-                use = False if _decides(stmt, tile) or _first_use(tile, inner) is False else None
+                use = False if _decides(stmt, buffer) or _first_use(buffer, inner) is False else None
             case _:
                 touched = accesses(stmt)
-                use = tile not in touched.reads if tile in touched.all else None
+                use = buffer not in touched.reads if buffer in touched.all else None
         if use is not None:
             return use
     return None
 
 
-def _decides(stmt: Stmt, tile: str) -> bool:
+def _decides(stmt: tile.Stmt, buffer: str) -> bool:
     """Whether an element of the tile says which way a statement around others goes."""
-    parts = (part for expr in expressions(stmt) for part in walk_expr(expr))
-    return any(isinstance(part, Load) and part.buffer.name == tile for part in parts)
+    parts = (part for expr in expressions(stmt) for part in tile.walk_expr(expr))
+    return any(isinstance(part, tile.Load) and part.buffer.name == buffer for part in parts)
 
 
-def _stored_by_loops(kernel: Kernel) -> bool:
+def _stored_by_loops(kernel: tile.Kernel) -> bool:
     """Whether a role of its own may store what a loop left in a ring, at a time that the others do not know."""
-    inside = (stmt for loop in pipelined_loops(kernel.body) for stmt in walk(loop.body) if isinstance(stmt, TileOp))
+    inside = (
+        stmt for loop in pipelined_loops(kernel.body) for stmt in tile.walk(loop.body) if isinstance(stmt, tile.TileOp)
+    )
     return any([region.buffer.scope for region in op.regions] == ["shared", "global"] for op in inside)
 
 
-def _orders_more(stmt: Stmt) -> bool:
+def _orders_more(stmt: tile.Stmt) -> bool:
     """Whether somebody besides this block's loops may have the memory of a ring, or the text says who waits for whom:
     another block that sends a tile here, or tensor cores that read the rings for a role of their own."""
-    if not isinstance(stmt, TileOp):
+    if not isinstance(stmt, tile.TileOp):
         return False
     return is_explicit(stmt) or isinstance(stmt, Send) or any(r.buffer.scope == "tmem" for r in stmt.regions)

@@ -14,24 +14,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeGuard
 
+from tilec.ir import tile
 from tilec.ir.affine import add
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.multicast import SWIZZLE_BYTES
-from tilec.ir.tile import (
-    Buffer,
-    For,
-    If,
-    Kernel,
-    Parallel,
-    Region,
-    Stmt,
-    Store,
-    TileOp,
-    While,
-    integer,
-    walk,
-)
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
 from tilec.ops.atomic import AtomicTile
@@ -53,7 +40,7 @@ SYNC_BYTES = 1024  # what barriers take, generously
 Stored = Copy | AtomicTile
 
 
-def is_staged(stmt: Stmt) -> TypeGuard[Stored]:
+def is_staged(stmt: tile.Stmt) -> TypeGuard[Stored]:
     return isinstance(stmt, Copy | AtomicTile) and stmt.staged is not None
 
 
@@ -78,8 +65,10 @@ def chunked(laid: Laid, target: Target) -> Laid:
         return laid
     counts = _buffers(laid, cuts, target)
     made = {
-        tile: tuple(replace(cut.chunk, name=f"{tile.name}.{k}" if k else tile.name) for k in range(counts[tile]))
-        for tile, cut in cuts.items()
+        staged: tuple(
+            replace(cut.chunk, name=f"{staged.name}.{k}" if k else staged.name) for k in range(counts[staged])
+        )
+        for staged, cut in cuts.items()
     }
     body = _rewritten(laid.kernel.body, lambda into, out: _chunks(laid, into, out, cuts, made, target))
     buffers = tuple(n for b in laid.kernel.buffers for n in made.get(b, (b,)))
@@ -95,7 +84,7 @@ def chunked(laid: Laid, target: Target) -> Laid:
 def stagings(laid: Laid) -> Iterator[Staging]:
     """The staged stores of a kernel, for those who tell of them."""
     found: dict[tuple[str, str], list[Stored]] = {}
-    for into, out in _pairs(tuple(walk(laid.kernel.body))):
+    for into, out in _pairs(tuple(tile.walk(laid.kernel.body))):
         found.setdefault((into.regions[0].buffer.name, out.regions[1].buffer.name), []).append(out)
     for (source, destination), outs in found.items():
         tiles = {out.regions[0].buffer.name for out in outs}
@@ -110,43 +99,43 @@ def stagings(laid: Laid) -> Iterator[Staging]:
 class Cut:
     """How a staged tile is cut: into chunks such as this one, each stored by so many `parts`."""
 
-    chunk: Buffer
+    chunk: tile.Buffer
     parts: int
 
 
-def _cuts(laid: Laid) -> dict[Buffer, Cut]:
+def _cuts(laid: Laid) -> dict[tile.Buffer, Cut]:
     """The staged tiles that can be cut: they serve stores alone, and these all alike."""
-    statements = tuple(walk(laid.kernel.body))
-    others = [s for s in statements if isinstance(s, TileOp | Parallel | Store) and not is_staged(s)]
+    statements = tuple(tile.walk(laid.kernel.body))
+    others = [s for s in statements if isinstance(s, tile.TileOp | tile.Parallel | tile.Store) and not is_staged(s)]
     used_otherwise = {buffer for s in others for buffer in (*reads(s), *writes(s))}
-    sources: dict[Buffer, list[Buffer]] = {}
+    sources: dict[tile.Buffer, list[tile.Buffer]] = {}
     for into in _stores(laid.kernel.body):
         sources.setdefault(into.regions[1].buffer, []).append(into.regions[0].buffer)
     everywhere = [into.regions[1].buffer for into, _ in _pairs(statements)]
     found = {}
-    for tile, fragments in sources.items():
-        if tile in used_otherwise:
+    for staged, fragments in sources.items():
+        if staged in used_otherwise:
             continue
-        width = _width(laid.shared[tile.name])
+        width = _width(laid.shared[staged.name])
         layouts = [laid.fragments[fragment.name] for fragment in dict.fromkeys(fragments)]
-        if everywhere.count(tile) == len(fragments) and all(layout.columns(width) is not None for layout in layouts):
+        if everywhere.count(staged) == len(fragments) and all(layout.columns(width) is not None for layout in layouts):
             parts = {row_parts(layout, laid.kernel.threads) for layout in layouts}
-            chunk = replace(tile, extents=(*tile.extents[:-1], width))
-            found[tile] = Cut(chunk, parts.pop() if len(parts) == 1 else 1)
+            chunk = replace(staged, extents=(*staged.extents[:-1], width))
+            found[staged] = Cut(chunk, parts.pop() if len(parts) == 1 else 1)
     return found
 
 
-def _stores(body: tuple[Stmt, ...]) -> Iterator[TileOp]:
+def _stores(body: tuple[tile.Stmt, ...]) -> Iterator[tile.TileOp]:
     """The first halves of the staged stores outside pipelined loops."""
     for stmt in body:
         match stmt:
-            case For() if is_pipelined(stmt):
+            case tile.For() if is_pipelined(stmt):
                 pass
-            case For() | While():
+            case tile.For() | tile.While():
                 yield from _stores(stmt.body)
-            case If():
+            case tile.If():
                 yield from _stores((*stmt.then, *stmt.orelse))
-            case TileOp(regions=(source, _)) if is_staged(stmt) and source.buffer.scope == "fragment":
+            case tile.TileOp(regions=(source, _)) if is_staged(stmt) and source.buffer.scope == "fragment":
                 yield stmt
             case _:
                 pass
@@ -173,12 +162,12 @@ def row_parts(layout: Fragment, threads: int) -> int:
 # ---- how many buffers ------------------------------------------------------------------------------------------------
 
 
-def _buffers(laid: Laid, cuts: dict[Buffer, Cut], target: Target) -> dict[Buffer, int]:
+def _buffers(laid: Laid, cuts: dict[tile.Buffer, Cut], target: Target) -> dict[tile.Buffer, int]:
     """For each staged tile, as many as it has chunks if they fit: beside the versions that loops ask for, or beside as
     many of these as there can be, or else in their place, where that is free by then."""
     versions, late = _versions(laid.kernel), over_rings(laid.kernel)
-    beside = {tile: cut for tile, cut in cuts.items() if tile.name not in late}
-    staged = {tile.name for tile in cuts}
+    beside = {staged: cut for staged, cut in cuts.items() if staged.name not in late}
+    staged = {staged.name for staged in cuts}
     kept = versions_of(laid.kernel)
 
     def others(names: Collection[str]) -> int:
@@ -194,33 +183,33 @@ def _buffers(laid: Laid, cuts: dict[Buffer, Cut], target: Target) -> dict[Buffer
     while deepest > 1 and asked(deepest) + least > room:
         deepest -= 1
     counts = _shared_out(beside, room - asked(deepest))
-    room -= sum(_aligned(cut.chunk.bytes) * counts[tile] for tile, cut in beside.items())
-    over = {tile: cut for tile, cut in cuts.items() if tile.name in late}
+    room -= sum(_aligned(cut.chunk.bytes) * counts[staged] for staged, cut in beside.items())
+    over = {staged: cut for staged, cut in cuts.items() if staged.name in late}
     return counts | _shared_out(over, room - others(late))
 
 
-def _shared_out(cuts: dict[Buffer, Cut], room: int) -> dict[Buffer, int]:
+def _shared_out(cuts: dict[tile.Buffer, Cut], room: int) -> dict[tile.Buffer, int]:
     """How many buffers for a chunk each of the tiles gets: one at least, and more in turn while there is room."""
     counts = dict.fromkeys(cuts, 1)
-    sizes = {tile: _aligned(cut.chunk.bytes) for tile, cut in cuts.items()}
+    sizes = {staged: _aligned(cut.chunk.bytes) for staged, cut in cuts.items()}
     room -= sum(sizes.values())
     wanting = list(cuts)
     while wanting:
-        for tile in tuple(wanting):
-            if counts[tile] * cuts[tile].chunk.shape[-1] >= tile.shape[-1] or sizes[tile] > room:
-                wanting.remove(tile)
+        for staged in tuple(wanting):
+            if counts[staged] * cuts[staged].chunk.shape[-1] >= staged.shape[-1] or sizes[staged] > room:
+                wanting.remove(staged)
             else:
-                counts[tile] += 1
-                room -= sizes[tile]
+                counts[staged] += 1
+                room -= sizes[staged]
     return counts
 
 
-def _versions(kernel: Kernel) -> dict[str, int]:
+def _versions(kernel: tile.Kernel) -> dict[str, int]:
     """The shared tiles of which pipelined loops want several versions, and how many."""
     versions: dict[str, int] = {}
     for loop in pipelined_loops(kernel.body):
-        for tile in (b.name for ring in rings(kernel, loop) for b in ring.buffers):
-            versions[tile] = max(versions.get(tile, 1), versions_asked(loop) or loop.num_stages or VERSIONS)
+        for staged in (b.name for ring in rings(kernel, loop) for b in ring.buffers):
+            versions[staged] = max(versions.get(staged, 1), versions_asked(loop) or loop.num_stages or VERSIONS)
     return versions
 
 
@@ -233,7 +222,7 @@ def _aligned(size: int) -> int:
 Pair = tuple[Copy, Stored]
 
 
-def _pairs(stmts: tuple[Stmt, ...]) -> Iterator[Pair]:
+def _pairs(stmts: tuple[tile.Stmt, ...]) -> Iterator[Pair]:
     for into, out in pairwise(stmts):
         if not isinstance(into, Copy) or into.staged is None or not is_staged(out):
             continue
@@ -241,17 +230,19 @@ def _pairs(stmts: tuple[Stmt, ...]) -> Iterator[Pair]:
             yield into, out
 
 
-def _rewritten(body: tuple[Stmt, ...], chunks: Callable[[Copy, Stored], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
-    new: list[Stmt] = []
+def _rewritten(
+    body: tuple[tile.Stmt, ...], chunks: Callable[[Copy, Stored], tuple[tile.Stmt, ...]]
+) -> tuple[tile.Stmt, ...]:
+    new: list[tile.Stmt] = []
     firsts = {id(into): out for into, out in _pairs(body)}
     seconds = {id(out) for out in firsts.values()}
     for stmt in body:
         match stmt:
-            case For() if not is_pipelined(stmt):
+            case tile.For() if not is_pipelined(stmt):
                 new.append(replace(stmt, body=_rewritten(stmt.body, chunks)))
-            case While():
+            case tile.While():
                 new.append(replace(stmt, body=_rewritten(stmt.body, chunks)))
-            case If():
+            case tile.If():
                 then, orelse = _rewritten(stmt.then, chunks), _rewritten(stmt.orelse, chunks)
                 new.append(replace(stmt, then=then, orelse=orelse))
             case Copy() if id(stmt) in firsts:
@@ -261,7 +252,7 @@ def _rewritten(body: tuple[Stmt, ...], chunks: Callable[[Copy, Stored], tuple[St
     return tuple(new)
 
 
-def by_matrix(fragment: Buffer, tile: Buffer, laid: Laid) -> bool:
+def by_matrix(fragment: tile.Buffer, staged: tile.Buffer, laid: Laid) -> bool:
     """Whether stmatrix can write the tile: by rows of 16 bytes that eight lanes have, each a pair of halves, or of
     floats that it makes halves of."""
     layout, halves = laid.fragments[fragment.name], (FLOAT16, BFLOAT16)
@@ -271,10 +262,10 @@ def by_matrix(fragment: Buffer, tile: Buffer, laid: Laid) -> bool:
     return (
         lies_so
         and len(layout.registers) == 4
-        and tile.dtype in halves
-        and fragment.dtype in (FLOAT32, tile.dtype)
-        and bool(laid.shared[tile.name].swizzle)
-        and tile.shape[-1] % 16 == 0
+        and staged.dtype in halves
+        and fragment.dtype in (FLOAT32, staged.dtype)
+        and bool(laid.shared[staged.name].swizzle)
+        and staged.shape[-1] % 16 == 0
     )
 
 
@@ -282,10 +273,10 @@ def _chunks(
     laid: Laid,
     into: Copy,
     out: Stored,
-    cuts: dict[Buffer, Cut],
-    made: dict[Buffer, tuple[Buffer, ...]],
+    cuts: dict[tile.Buffer, Cut],
+    made: dict[tile.Buffer, tuple[tile.Buffer, ...]],
     target: Target,
-) -> tuple[Stmt, ...]:
+) -> tuple[tile.Stmt, ...]:
     """One chunk after the other, each to shared memory and on."""
     staged, source, destination = into.regions[1].buffer, into.regions[0], out.regions[1]
     if staged not in cuts:
@@ -293,16 +284,16 @@ def _chunks(
     width, parts, buffers = cuts[staged].chunk.shape[-1], cuts[staged].parts, made[staged]
     if target.has("stmatrix") and by_matrix(source.buffer, staged, laid):
         into = replace(into, via="stmatrix")
-    chunks: list[Stmt] = []
+    chunks: list[tile.Stmt] = []
     for k, column in enumerate(range(0, source.buffer.shape[-1], width)):
-        tile = buffers[k % len(buffers)]
-        whole = Region(tile, tuple(integer(0) for _ in tile.shape), tile.shape, into.span)
+        staged = buffers[k % len(buffers)]
+        whole = tile.Region(staged, tuple(tile.integer(0) for _ in staged.shape), staged.shape, into.span)
         chunks.append(replace(into, source=_columns(source, column, width), destination=whole))
         stored = replace(out, source=whole, destination=_columns(destination, column, width))
         chunks.append(replace(stored, parts=parts) if parts > 1 else stored)
     return tuple(chunks)
 
 
-def _columns(region: Region, first: int, width: int) -> Region:
-    start = (*region.start[:-1], add(region.start[-1], integer(first)))
+def _columns(region: tile.Region, first: int, width: int) -> tile.Region:
+    start = (*region.start[:-1], add(region.start[-1], tile.integer(first)))
     return replace(region, start=start, extent=(*region.extent[:-1], width))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from tilec.driver.lints.registry import SCHEDULE, lint
 from tilec.driver.work import Work
-from tilec.ir.tile import Binary, Const, Expr, Load, Parallel, Stmt, Store, TileOp, walk, walk_expr
+from tilec.ir import tile
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.usage import expressions
 from tilec.passes.layout.assign_layouts import Laid
@@ -34,9 +34,9 @@ def _inflating(loop: LoopProblem, laid: Laid, target: Target) -> Iterator[Diagno
     memory = max((op.latency for stmt, op in ops if _loads(stmt)), default=0)
     compute = sum(op.issue if not is_asynchronous(stmt) else _busiest(op.uses) for stmt, op in ops if not _loads(stmt))
     for stmt, op in ops:
-        if not isinstance(stmt, Parallel):
+        if not isinstance(stmt, tile.Parallel):
             continue
-        work = sum(_instructions(index, stmt) for s in walk(stmt.body) for index in _indices(s))
+        work = sum(_instructions(index, stmt) for s in tile.walk(stmt.body) for index in _indices(s))
         elements, threads = math.prod(stmt.extents), laid.kernel.threads
         spent = target.price("elementwise", ops=work, elements=elements, threads=threads).issue if work else 0
         # The schedule prices an operation as one instruction: what a division takes more comes on top.
@@ -57,30 +57,30 @@ def _inflating(loop: LoopProblem, laid: Laid, target: Target) -> Iterator[Diagno
             )
 
 
-def _loads(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and is_load(stmt)
+def _loads(stmt: tile.Stmt) -> bool:
+    return isinstance(stmt, tile.TileOp) and is_load(stmt)
 
 
 def _busiest(uses: Iterable[object]) -> int:
     return max((getattr(use, "cycles", 0) for use in uses), default=0)
 
 
-def _indices(stmt: Stmt) -> Iterator[Expr]:
-    if isinstance(stmt, Store):
+def _indices(stmt: tile.Stmt) -> Iterator[tile.Expr]:
+    if isinstance(stmt, tile.Store):
         yield from stmt.indices
     for expr in expressions(stmt):
-        for part in walk_expr(expr):
-            if isinstance(part, Load):
+        for part in tile.walk_expr(expr):
+            if isinstance(part, tile.Load):
                 yield from part.indices
 
 
-def _instructions(index: Expr, nest: Parallel) -> int:
+def _instructions(index: tile.Expr, nest: tile.Parallel) -> int:
     """Only divisions that each element has of its own count: what adds and scales is folded into the address of the
     access, and what a row or column has in common is computed once."""
     found = 0
-    for part in walk_expr(index):
-        if isinstance(part, Binary) and part.op in ("floordiv", "floormod") and is_of_each(part, nest):
-            by = part.b.value if isinstance(part.b, Const) else None
+    for part in tile.walk_expr(index):
+        if isinstance(part, tile.Binary) and part.op in ("floordiv", "floormod") and is_of_each(part, nest):
+            by = part.b.value if isinstance(part.b, tile.Const) else None
             is_power = isinstance(by, int) and by > 0 and by & (by - 1) == 0
             found += 0 if is_power else _BY_VALUE if by is None else _BY_CONSTANT
     return found

@@ -10,22 +10,7 @@ from collections.abc import Iterator
 
 from tilec.driver.lints.registry import TILE, warns
 from tilec.driver.work import Work
-from tilec.ir.tile import (
-    Buffer,
-    Expr,
-    For,
-    If,
-    Load,
-    Parallel,
-    Select,
-    Stmt,
-    Store,
-    TileOp,
-    While,
-    bodies,
-    children,
-    walk,
-)
+from tilec.ir import tile
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.diagnostics import Diagnostic, Label, warning
 
@@ -35,53 +20,53 @@ def unset(work: Work) -> Iterator[Diagnostic]:
     """A warning for each."""
     kernel = work.source_kernel
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}
-    first: dict[Buffer, Stmt] = {}
+    first: dict[tile.Buffer, tile.Stmt] = {}
     for stmt in _leaves(kernel.body):
-        for tile in reads(stmt):
-            first.setdefault(tile, stmt)
-        for tile in writes(stmt):
-            if not _only_adds(stmt, tile):
-                tiles.pop(tile, None)
-    for tile in tiles:
-        if tile in first:
-            adds = tile in writes(first[tile])
+        for buffer in reads(stmt):
+            first.setdefault(buffer, stmt)
+        for buffer in writes(stmt):
+            if not _only_adds(stmt, buffer):
+                tiles.pop(buffer, None)
+    for buffer in tiles:
+        if buffer in first:
+            adds = buffer in writes(first[buffer])
             yield warning(
                 "uninitialised-read",
-                f"nothing gives {tile.name} a value",
-                tile.span,
+                f"nothing gives {buffer.name} a value",
+                buffer.span,
                 "allocated here",
-                secondary=(Label(first[tile].span, "adds to what it holds" if adds else "reads it"),),
-                help=f"write T.clear({tile.name}) before" if adds else f"fill {tile.name} first, as by T.copy",
+                secondary=(Label(first[buffer].span, "adds to what it holds" if adds else "reads it"),),
+                help=f"write T.clear({buffer.name}) before" if adds else f"fill {buffer.name} first, as by T.copy",
             )
 
 
-def _leaves(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+def _leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
     """The statements that have no others in them, and elementwise nests."""
     for stmt in body:
-        if isinstance(stmt, For | If | While):
-            for inner in bodies(stmt):
+        if isinstance(stmt, tile.For | tile.If | tile.While):
+            for inner in tile.bodies(stmt):
                 yield from _leaves(inner)
         else:
             yield stmt
 
 
-def _only_adds(stmt: Stmt, tile: Buffer) -> bool:
+def _only_adds(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
     """Whether what a statement writes to a tile is made of what was there."""
     match stmt:
-        case TileOp(only_adds=only_adds):
+        case tile.TileOp(only_adds=only_adds):
             return bool(only_adds)
-        case Parallel(body=body):
-            if any(isinstance(s, If) for s in walk(body)):
+        case tile.Parallel(body=body):
+            if any(isinstance(s, tile.If) for s in tile.walk(body)):
                 return False
-            stores = [s for s in walk(body) if isinstance(s, Store) and s.buffer == tile]
-            return bool(stores) and all(s.indices in _needed(s.value, tile) for s in stores)
+            stores = [s for s in tile.walk(body) if isinstance(s, tile.Store) and s.buffer == buffer]
+            return bool(stores) and all(s.indices in _needed(s.value, buffer) for s in stores)
         case _:
             return False
 
 
-def _needed(value: Expr, tile: Buffer) -> list[tuple[Expr, ...]]:
+def _needed(value: tile.Expr, buffer: tile.Buffer) -> list[tuple[tile.Expr, ...]]:
     """The elements of the tile without which there is no value."""
-    if isinstance(value, Select):
+    if isinstance(value, tile.Select):
         return []
-    here = [value.indices] if isinstance(value, Load) and value.buffer == tile else []
-    return here + [i for child in children(value) for i in _needed(child, tile)]
+    here = [value.indices] if isinstance(value, tile.Load) and value.buffer == buffer else []
+    return here + [i for child in tile.children(value) for i in _needed(child, buffer)]
