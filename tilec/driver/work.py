@@ -57,7 +57,6 @@ class Work:
     explored: tuple[Planned, ...] | None = None
     problems: tuple[LoopProblem, ...] = ()
     loops: tuple[Planned, ...] = ()
-    trace: str = ""
     warp_program: Program | None = None
     ptx_module: Module | None = None
     verified: tuple[Stage, bool, object] | None = None
