@@ -76,6 +76,6 @@ def test_the_choice_is_the_same_whatever_else_is_run() -> None:
     """It depends on the order neither of the tests nor of the parameters."""
     forms = product(target=TARGETS, strategy=STRATEGIES, size=SIZES)
     chosen = tiers.chosen("test.py::test", forms)
-    turned = {form: dict(reversed(forms[form].items())) for form in reversed(forms)}
-    assert tiers.chosen("test.py::test", turned) == chosen
+    transposed = {form: dict(reversed(forms[form].items())) for form in reversed(forms)}
+    assert tiers.chosen("test.py::test", transposed) == chosen
     assert tiers.selected([*forms.items(), ("other.py::test[1]", {"n": 1})]) == chosen | {"other.py::test[1]"}

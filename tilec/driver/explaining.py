@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def explain_loops(work: Work, observer: Observer) -> Work:
     """What was decided about the loops of the kernel while they were scheduled."""
     from tilec.passes.loop.build_problem import Scheduled
-    from tilec.passes.loop.decisions import about_stores, about_turned, about_warpgroups
+    from tilec.passes.loop.decisions import about_operand_transposes, about_stores, about_warpgroups
 
     loops = [p.loop for p in work.loops]
     made = [(p.loop, Scheduled(p.loop, p.solution.schedule).roles, p.solution) for p in work.loops]
     decided = (
         *about_warpgroups(loops, work.options),
         *(d for loop, roles, s in made for d in about_stores(loop, roles, s.ii_by_rule, s.schedule.ii)),
-        *about_turned(work.laid, loops, work.options),
+        *about_operand_transposes(work.assignment, loops, work.options),
         *about_budget(work.budget, work.options),
     )
     return replace(work, decisions=(*work.decisions, *decided))
@@ -37,10 +37,10 @@ def trace_of(work: Work) -> str:
     from tilec.passes.memory.staged_stores import stagings
     from tilec.sched.trace import dump, trace
 
-    laid, target, kernel = work.laid, work.target, work.source_kernel
-    stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
+    assignment, target, kernel = work.assignment, work.target, work.source_kernel
+    stores = [asdict(store) for one in assignment.kernels for store in stagings(one)]
     solved = [(p.loop.problem, p.solution) for p in work.loops]
-    also = {**_asked(kernel, work.options), **listing(kernel, laid)}
+    also = {**_asked(kernel, work.options), **listing(kernel, assignment)}
     return dump(trace(solved, kernel.name, target.name, target.calibration, work.decisions, stores, also))
 
 

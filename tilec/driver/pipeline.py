@@ -58,7 +58,7 @@ class Choice:
     gives: Stage | None = None
 
 
-EXPLAINED = ("roles", "consumers", "loads", "arrivals", "product", "dependent launch")
+EXPLAINED = ("roles", "consumer warpgroups", "loads", "arrivals", "product", "programmatic dependent launch")
 
 _CONSUMERS = only_with("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = only_with("--cluster none", lambda options: options.cluster == (1, 1, 1))
@@ -88,7 +88,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
         ("--cluster", "--no-persistent", "--tile-scheduler", "--rasterisation"),
     ),
     Choice("register-stages", planning.register_stages, ("register stages",), ("--register-stages",)),
-    Choice("cta-pairs", planning.cta_pairs, ("pairs", "multicast"), ("--no-cta-pairs", "--no-multicast")),
+    Choice("cta-pairs", planning.cta_pairs, ("CTA pairs", "multicast"), ("--no-cta-pairs", "--no-multicast")),
     Pass("explain-warps", planning.explain_warps, decides=EXPLAINED),
     Pass("check-registers", planning.check_registers, checks=True),
     Choice("subtile", planning.subtile, ("subtile",), ("--subtile",)),

@@ -16,7 +16,7 @@ from tilec.support.options import Scheduler
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
     from tilec.ir.tile import Kernel
-    from tilec.passes.layout.assign_layouts import Laid
+    from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.sched.decision import Decision
     from tilec.sched.solution import Solution
 
@@ -26,9 +26,9 @@ Explore = Callable[[Work, str], Work]
 
 def eliminate_masks(work: Work, explore: Explore) -> Work:
     """Conditions that hold in most iterations are tested only in the others."""
-    from tilec.passes.loop.eliminate_masks import unmasked
+    from tilec.passes.loop.eliminate_masks import without_masks
 
-    kernel, decisions = unmasked(work.kernel, work.target, work.options)
+    kernel, decisions = without_masks(work.kernel, work.target, work.options)
     return _decided(replace(work, kernel=kernel), *decisions)
 
 
@@ -53,26 +53,26 @@ def subtile_as_asked(work: Work, observer: Observer) -> Work:
     return _decided(replace(work, kernel=kernel), *decisions)
 
 
-def layouts_of(kernel: Kernel, work: Work) -> Laid:
+def layouts_of(kernel: Kernel, work: Work) -> LayoutAssignment:
     """A kernel with types that the machine knows, a mechanism for each copy and product, and a layout for each tile."""
-    from tilec.passes.explicit_roles.role_layouts import laid_out
-    from tilec.passes.layout.legalise_types import widened
+    from tilec.passes.explicit_roles.role_layouts import with_layouts
+    from tilec.passes.layout.legalise_types import legalised
 
     strategy, switches = strategy_of(kernel, work.options), work.options.switches
-    legal = widened(kernel, work.mistakes)
-    return laid_out(legal, work.target, strategy, switches, work.mistakes, tma_loads=work.options.tma_loads)
+    legal = legalised(kernel, work.mistakes)
+    return with_layouts(legal, work.target, strategy, switches, work.mistakes, tma_loads=work.options.tma_loads)
 
 
 def assign_layouts(work: Work, observer: Observer) -> Work:
     """Types that the machine knows, a mechanism for each copy and product, and a layout for each tile."""
-    return replace(work, layouts=layouts_of(work.kernel, work), unlaid=work)
+    return replace(work, layouts=layouts_of(work.kernel, work), unassigned=work)
 
 
 def check_registers(work: Work, observer: Observer) -> Work:
     """Whether the assembler can be asked to keep the fragments of a kernel at all."""
     from tilec.passes.layout.register_limits import check_registers
 
-    check_registers(work.laid, work.mistakes)
+    check_registers(work.assignment, work.mistakes)
     return work
 
 
@@ -82,14 +82,14 @@ def check_registers(work: Work, observer: Observer) -> Work:
 def detect_pipelines(work: Work, explore: Explore) -> Work:
     """Loops that load tiles for products are pipelined, if asynchronous copies can load them."""
     from tilec.passes.loop.decisions import about_detection, why_not_detected
-    from tilec.passes.loop.detect_pipelines import detected, loads_ahead, with_detected
+    from tilec.passes.loop.detect_pipelines import detected, prefetches_tiles, with_detected
 
     written, found = work.kernel, with_detected(work.kernel, work.target)
     strategy = strategy_of(written, work.options)
     if found is not written and why_not_detected(strategy, work.options) is None:
-        ahead = layouts_of(found, work)
-        if loads_ahead(ahead, detected(written, found)):
-            work = replace(work, kernel=found, layouts=ahead)
+        found_assignment = layouts_of(found, work)
+        if prefetches_tiles(found_assignment, detected(written, found)):
+            work = replace(work, kernel=found, layouts=found_assignment)
     return _decided(work, *about_detection(written, found, work.kernel, strategy, work.options))
 
 
@@ -97,21 +97,23 @@ def launch_grid(work: Work, explore: Explore) -> Work:
     """Which blocks run, in which clusters and in which order."""
     from tilec.passes.grid.blocks import arranged
 
-    written = work.laid
+    written = work.assignment
     launched, decisions = arranged(work.kernel, written, work.target, work.options)
-    laid = written if launched is work.kernel else layouts_of(launched, work)
-    if laid.form != written.form:
+    assignment = written if launched is work.kernel else layouts_of(launched, work)
+    if assignment.form != written.form:
         launched, decisions = arranged(work.kernel, written, work.target, work.options, walks=False)
-        laid = layouts_of(launched, work)
-    return _decided(replace(work, kernel=launched, layouts=laid), *decisions)
+        assignment = layouts_of(launched, work)
+    return _decided(replace(work, kernel=launched, layouts=assignment), *decisions)
 
 
 def register_stages(work: Work, explore: Explore) -> Work:
     """Whether products load their fragments an iteration ahead."""
     from tilec.passes.choices.register_stages import as_pays
 
-    laid, decisions = as_pays(work.kernel, work.laid, lambda k: layouts_of(k, work), work.target, work.options)
-    return _decided(replace(work, layouts=laid), *decisions)
+    assignment, decisions = as_pays(
+        work.kernel, work.assignment, lambda k: layouts_of(k, work), work.target, work.options
+    )
+    return _decided(replace(work, layouts=assignment), *decisions)
 
 
 def cta_pairs(work: Work, explore: Explore) -> Work:
@@ -120,23 +122,23 @@ def cta_pairs(work: Work, explore: Explore) -> Work:
     from tilec.passes.loop.decisions import about_multicast
     from tilec.passes.memory.multicast import with_multicast
 
-    paired, decisions = with_pairs(work.laid, work.target, work.options)
-    laid = paired or with_multicast(work.laid, enabled=work.options.multicast)
-    shared = () if paired else about_multicast(laid, work.options)
-    return _decided(replace(work, layouts=laid), *shared, *decisions)
+    paired, decisions = with_pairs(work.assignment, work.target, work.options)
+    assignment = paired or with_multicast(work.assignment, enabled=work.options.multicast)
+    shared = () if paired else about_multicast(assignment, work.options)
+    return _decided(replace(work, layouts=assignment), *shared, *decisions)
 
 
 def explain_warps(work: Work, observer: Observer) -> Work:
     """What was decided about the warps of the kernel, while mechanisms and layouts were chosen."""
-    from tilec.passes.loop.decisions import about_dependent_launch, about_loads, about_products, about_roles
+    from tilec.passes.loop.decisions import about_loads, about_products, about_programmatic_launch, about_roles
 
-    laid, options = work.laid, work.options
+    assignment, options = work.assignment, work.options
     return _decided(
         work,
-        *about_roles(laid, options),
-        *about_loads(laid, options),
-        *about_products(laid, work.target),
-        about_dependent_launch(laid, work.target, options),
+        *about_roles(assignment, options),
+        *about_loads(assignment, options),
+        *about_products(assignment, work.target),
+        about_programmatic_launch(assignment, work.target, options),
     )
 
 
@@ -145,27 +147,27 @@ def subtile(work: Work, explore: Explore) -> Work:
     from tilec.passes.loop.assign_roles import products
     from tilec.passes.loop.choose_subtile import as_pays, candidates
 
-    assert work.unlaid is not None
-    whole, unlaid = work, work.unlaid
-    is_asked = any(decision.what == "subtile" for decision in unlaid.decisions)
-    ways = () if is_asked else candidates(unlaid.kernel, whole.laid, whole.options)
+    assert work.unassigned is not None
+    whole, unassigned = work, work.unassigned
+    is_asked = any(decision.what == "subtile" for decision in unassigned.decisions)
+    ways = () if is_asked else candidates(unassigned.kernel, whole.assignment, whole.options)
     if not ways:
         return whole
-    explored = {id(unlaid.kernel): _explored(whole)}
+    explored = {id(unassigned.kernel): _explored(whole)}
 
-    def price(cut: Kernel, scheduler: Scheduler) -> Solution | None:
+    def price(subtiled: Kernel, scheduler: Scheduler) -> Solution | None:
         try:
-            tried = explore(replace(unlaid, kernel=cut), "explain-warps")
-            if len(products(tried.laid.kernel.body)) < len(products(whole.laid.kernel.body)):
+            tried = explore(replace(unassigned, kernel=subtiled), "explain-warps")
+            if len(products(tried.assignment.kernel.body)) < len(products(whole.assignment.kernel.body)):
                 return None
             tried = _explored(replace(tried, options=replace(whole.options, scheduler=scheduler)))
         except CompileError:
             return None
-        explored[id(cut)] = replace(tried, options=whole.options)
+        explored[id(subtiled)] = replace(tried, options=whole.options)
         return tried.explored[0].solution if tried.explored is not None and len(tried.explored) == 1 else None
 
-    (loop,) = explored[id(unlaid.kernel)].explored or ()
-    best, decision = as_pays(unlaid.kernel, loop.solution, whole.options, ways, price)
+    (loop,) = explored[id(unassigned.kernel)].explored or ()
+    best, decision = as_pays(unassigned.kernel, loop.solution, whole.options, ways, price)
     return _decided(explored[id(best)], decision)
 
 
@@ -174,11 +176,11 @@ def occupancy(work: Work, explore: Explore) -> Work:
     from tilec.passes.choices.occupancy import fewer_stages
     from tilec.passes.loop.build_problem import Scheduled
 
-    if work.laid.form != "unspecialised" or work.explored is not None:
+    if work.assignment.form != "unspecialised" or work.explored is not None:
         return work
     work = _explored(work)
     planned = work.explored or ()
-    found = fewer_stages(work.laid, [Scheduled(p.loop, p.solution.schedule) for p in planned], work.target)
+    found = fewer_stages(work.assignment, [Scheduled(p.loop, p.solution.schedule) for p in planned], work.target)
     if found is None:
         return work
     fewer, decision = found
@@ -186,7 +188,7 @@ def occupancy(work: Work, explore: Explore) -> Work:
 
 
 def _explored(work: Work) -> Work:
-    return replace(work, explored=schedule_loops(work.laid, work.target, work.options, work.budget))
+    return replace(work, explored=schedule_loops(work.assignment, work.target, work.options, work.budget))
 
 
 def _decided(work: Work, *decisions: Decision) -> Work:

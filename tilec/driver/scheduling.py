@@ -14,7 +14,7 @@ from tilec.support.options import CompileOptions
 
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
-    from tilec.passes.layout.assign_layouts import Laid
+    from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.passes.loop.build_problem import LoopProblem
     from tilec.sched.budget import Budget
     from tilec.sched.decision import Decision
@@ -23,30 +23,32 @@ if TYPE_CHECKING:
     from tilec.target.table import Target
 
 
-def schedule_loops(laid: Laid, target: Target, options: CompileOptions, budget: Budget) -> tuple[Planned, ...]:
+def schedule_loops(
+    assignment: LayoutAssignment, target: Target, options: CompileOptions, budget: Budget
+) -> tuple[Planned, ...]:
     """A schedule for each loop, in program order."""
-    problems, decided = problems_of(laid, target, options, budget)
-    return solved(laid, problems, decided, options, budget)
+    problems, decided = problems_of(assignment, target, options, budget)
+    return solved(assignment, problems, decided, options, budget)
 
 
 def problems_of(
-    laid: Laid, target: Target, options: CompileOptions, budget: Budget
+    assignment: LayoutAssignment, target: Target, options: CompileOptions, budget: Budget
 ) -> tuple[tuple[LoopProblem, ...], tuple[Planned, ...]]:
     """The scheduling problem of each loop, in program order. A loop's problem is known when those in it are scheduled:
     these are the second result."""
     from tilec.driver.legality import check_ceilings
     from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule, problems
 
-    if laid.parts:
-        return _of_roles(laid, target, options), ()
-    loops = loops_to_schedule(laid)
+    if assignment.roles:
+        return _of_roles(assignment, target, options), ()
+    loops = loops_to_schedule(assignment)
     place = {id(loop): k for k, loop in enumerate(loops)}
     read = None if options.schedule is None else _read_schedules(options.schedule, len(loops))
     found: list[LoopProblem] = []
     decided: list[Planned] = []
     while True:
         ready = problems(
-            laid,
+            assignment,
             target,
             [Scheduled(p.loop, p.solution.schedule) for p in decided],
             unlimited_smem=options.switches.unlimited_smem,
@@ -64,17 +66,17 @@ def problems_of(
             decided.append(_decided(loop, None if read is None else read[place[id(loop.loop)]], options, budget))
 
 
-def _of_roles(laid: Laid, target: Target, options: CompileOptions) -> tuple[LoopProblem, ...]:
+def _of_roles(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> tuple[LoopProblem, ...]:
     """The problem of each loop in which a role of the kernel's own acquires stages of pipelines."""
-    if strategy_of(laid.kernel, options) == "none":
+    if strategy_of(assignment.kernel, options) == "none":
         return ()
     from tilec.passes.loop.role_loops import problems
 
-    return problems(laid, target)
+    return problems(assignment, target)
 
 
 def solved(
-    laid: Laid,
+    assignment: LayoutAssignment,
     problems: tuple[LoopProblem, ...],
     decided: tuple[Planned, ...],
     options: CompileOptions,
@@ -89,7 +91,7 @@ def solved(
         known.get(id(loop)) or _decided(loop, given, options, budget)
         for loop, given in zip(problems, read, strict=True)
     ]
-    if options.schedule is None and len(planned) == 1 and laid.form == "warp_specialised":
+    if options.schedule is None and len(planned) == 1 and assignment.form == "warp_specialised":
         planned = [_deepened(planned[0])]
     return tuple(planned)
 
@@ -114,8 +116,8 @@ def _decided(loop: LoopProblem, read: Schedule | None, options: CompileOptions, 
     from tilec.passes.loop.annotate import given_schedule
     from tilec.sched.solve import given
 
-    by_hand = given_schedule(loop)
-    return Planned(loop, _solve(loop, options, budget) if by_hand is None else given(loop.problem, by_hand))
+    manual = given_schedule(loop)
+    return Planned(loop, _solve(loop, options, budget) if manual is None else given(loop.problem, manual))
 
 
 def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Solution:
@@ -193,11 +195,11 @@ def build_problems(work: Work, observer: Observer) -> Work:
     if work.is_checked_only:
         from tilec.driver.legality import check_loops
 
-        check_loops(work.laid, work.target, work.options.switches, work.mistakes)
+        check_loops(work.assignment, work.target, work.options.switches, work.mistakes)
         return work
     if work.explored is not None:
         return replace(work, problems=tuple(p.loop for p in work.explored), loops=work.explored)
-    problems, decided = problems_of(work.laid, work.target, work.options, work.budget)
+    problems, decided = problems_of(work.assignment, work.target, work.options, work.budget)
     return replace(work, problems=problems, loops=decided)
 
 
@@ -205,16 +207,16 @@ def solve(work: Work, observer: Observer) -> Work:
     """The schedule of each pipelined loop."""
     if work.explored is not None:
         return work
-    return replace(work, loops=solved(work.laid, work.problems, work.loops, work.options, work.budget))
+    return replace(work, loops=solved(work.assignment, work.problems, work.loops, work.options, work.budget))
 
 
 def order_roles(work: Work, observer: Observer) -> Work:
     """The roles that a kernel makes itself, with their statements in the order of the schedules."""
-    if not work.laid.parts or not work.loops:
+    if not work.assignment.roles or not work.loops:
         return work
     from tilec.passes.loop.role_loops import in_order
 
-    ordered = in_order(work.laid, {id(p.loop.loop): p.solution.schedule for p in work.loops})
+    ordered = in_order(work.assignment, {id(p.loop.loop): p.solution.schedule for p in work.loops})
     return replace(work, layouts=ordered)
 
 
@@ -227,9 +229,9 @@ def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...
         return ()
     from tilec.sched.decision import Decision
 
-    is_usual = options.search_budget == CompileOptions().search_budget
+    is_default = options.search_budget == CompileOptions().search_budget
     why = f"the search took all of its {options.search_budget} units: a larger --search-budget may find more"
-    return (Decision("search", "budget spent", "the compiler" if is_usual else "the command line", why),)
+    return (Decision("search", "budget spent", "the compiler" if is_default else "the command line", why),)
 
 
 def problem_text(loops: tuple[LoopProblem, ...]) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilec.frontend.syntax import ast as syntax
     from tilec.ir.tile import Kernel
     from tilec.ir.warp import Program
-    from tilec.passes.layout.assign_layouts import Laid
+    from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.passes.loop.build_problem import LoopProblem
     from tilec.ptx.assemble import Assembled
     from tilec.ptx.module import Module
@@ -38,10 +38,10 @@ class Planned:
 @dataclass(frozen=True, slots=True)
 class Work:
     """One kernel. `source_kernel` is what its text says, with constants folded, and `kernel` the same as passes have
-    rewritten it. `laid` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and after they
-    are scheduled. `explored` are the loops of `laid` that a choice has scheduled already. `mistakes` collects what is
-    wrong, where all of it is wanted; `is_checked_only` says that nothing else is. `verified` is what has been
-    verified last: the form, whether it was complete, and the value."""
+    rewritten it. `assignment` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and
+    after they are scheduled. `explored` are the loops of `assignment` that a choice has scheduled already. `mistakes`
+    collects what is wrong, where all of it is wanted; `is_checked_only` says that nothing else is. `verified` is what
+    has been verified last: the form, whether it was complete, and the value."""
 
     source: SourceFile
     options: CompileOptions
@@ -52,8 +52,8 @@ class Work:
     mistakes: Mistakes = AT_ONCE
     is_checked_only: bool = False
     decisions: tuple[Decision, ...] = ()
-    layouts: Laid | None = None
-    unlaid: Work | None = None
+    layouts: LayoutAssignment | None = None
+    unassigned: Work | None = None
     explored: tuple[Planned, ...] | None = None
     problems: tuple[LoopProblem, ...] = ()
     loops: tuple[Planned, ...] = ()
@@ -62,7 +62,7 @@ class Work:
     verified: tuple[Stage, bool, object] | None = None
 
     @property
-    def laid(self) -> Laid:
+    def assignment(self) -> LayoutAssignment:
         return _made(self.layouts, "layouts")
 
     @property

@@ -15,7 +15,7 @@ from tilec.tune.space import Point, Space, Value
 DASHES = "--"
 """What the name of an option begins with in a point; that of a constant does not."""
 
-_USUAL = CompileOptions()
+_DEFAULTS = CompileOptions()
 
 
 KNOBS: dict[str, str] = {stated.name: field for field, stated in OPTIONS.items() if stated.tuned}
@@ -30,7 +30,7 @@ def current(name: str) -> str:
 def value_of(name: str, value: Value) -> Any:
     """What a knob makes of a value. Raises `ValueError` or `CompileError` where it cannot take it."""
     field = KNOBS[name]
-    return option_fields.value_of(OPTIONS[field], getattr(_USUAL, field), value)
+    return option_fields.value_of(OPTIONS[field], getattr(_DEFAULTS, field), value)
 
 
 def check(name: str, values: Iterable[Value], path: str) -> None:

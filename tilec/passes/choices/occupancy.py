@@ -14,7 +14,7 @@ from tilec.ir.tile import For, Stmt, with_bodies
 from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.cost.estimate import Refused, Room, by_stages
 from tilec.passes.cost.report import versions
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.sched.decision import Alternative, Decision
 from tilec.target.table import Target
@@ -24,13 +24,15 @@ LEAST_GAIN = 0.1
 LEAST_STAGES = 2
 
 
-def fewer_stages(laid: Laid, planned: Sequence[Scheduled], target: Target) -> tuple[Laid, Decision] | None:
+def fewer_stages(
+    assignment: LayoutAssignment, planned: Sequence[Scheduled], target: Target
+) -> tuple[LayoutAssignment, Decision] | None:
     """The kernel with loops that may have fewer versions than these schedules take, and why; None where that does not
-    pay, or somebody said which trip's tiles are loaded when."""
-    if laid.form != "unspecialised" or not planned or any(one.loop.loop.stage is not None for one in planned):
+    pay, or somebody said which iteration's tiles are loaded when."""
+    if assignment.form != "unspecialised" or not planned or any(one.loop.loop.stage is not None for one in planned):
         return None
     try:
-        rooms = {room.stages: room for room in by_stages(laid, target)}
+        rooms = {room.stages: room for room in by_stages(assignment, target)}
     except Refused:
         return None
     taken = max(map(versions, planned))
@@ -45,8 +47,8 @@ def fewer_stages(laid: Laid, planned: Sequence[Scheduled], target: Target) -> tu
         for room in rooms.values()
         if LEAST_STAGES <= room.stages <= now.stages
     )
-    body = tuple(_at_most(stmt, best.stages) for stmt in laid.kernel.body)
-    return replace(laid, kernel=replace(laid.kernel, body=body)), _decision(best, now, weighed)
+    body = tuple(_at_most(stmt, best.stages) for stmt in assignment.kernel.body)
+    return replace(assignment, kernel=replace(assignment.kernel, body=body)), _decision(best, now, weighed)
 
 
 def expected(rooms: Sequence[Room]) -> Room:

@@ -1,8 +1,9 @@
-"""Whether products of shared tiles load their fragments ahead, across the trips of their loops.
+"""Whether products of shared tiles load their fragments ahead, across the iterations of their loops.
 
-Without that the warps of a block wait, behind the barrier of each trip, for what the first step of the product reads.
-Blocks that share a multiprocessor hide that for one another; and fragments that live from trip to trip take registers,
-of which fewer blocks may then have enough. The model of `cost.estimate` weighs that, before anything is solved.
+Without that the warps of a block wait, behind the barrier of each iteration, for what the first step of the product
+reads. Blocks that share a multiprocessor hide that for one another; and fragments that live from iteration to iteration
+take registers, of which fewer blocks may then have enough. The model of `cost.estimate` weighs that, before anything is
+solved.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from tilec.ir.tile import Kernel, walk
-from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
+from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.choices.occupancy import expected
 from tilec.passes.cost.estimate import Refused, Room, by_stages, registers_of
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.product_loops import STAGES, Candidate, candidates, with_register_level
 from tilec.passes.loop.product_steps import product_steps
 from tilec.passes.loop.statement_price import demands
@@ -29,67 +30,75 @@ Said = tuple[Decider, str]
 
 
 def as_pays(
-    kernel: Kernel, laid: Laid, layouts: Callable[[Kernel], Laid], target: Target, options: CompileOptions
-) -> tuple[Laid, tuple[Decision, ...]]:
-    """`laid`, the kernel with its layouts, or the same with fragments loaded ahead; and what is to be said of each
+    kernel: Kernel,
+    assignment: LayoutAssignment,
+    layouts: Callable[[Kernel], LayoutAssignment],
+    target: Target,
+    options: CompileOptions,
+) -> tuple[LayoutAssignment, tuple[Decision, ...]]:
+    """`assignment`, the kernel with its layouts, or the same with fragments prefetched; and what is to be said of each
     product that could be meant."""
     asked = options.register_stages
-    found = candidates(kernel, laid, is_asked=asked is not None)
-    able = tuple(one for one in found if one.steps)
+    found = candidates(kernel, assignment, is_asked=asked is not None)
+    eligible = tuple(one for one in found if one.steps)
     if not found:
-        return laid, ()
+        return assignment, ()
     forbidden: Said | None = None
     if asked == 1:
         forbidden = "the command line", "--register-stages 1"
     elif asked is None and options.opt_level < MAY_DECIDE:
         forbidden = "the compiler", f"not at -O{options.opt_level}"
-    if forbidden is not None or not able:
-        return laid, tuple(_decisions(found, 1, forbidden or ("the compiler", "")))
-    ahead = _by_ldmatrix(kernel, able, layouts, target)
-    if isinstance(ahead, str):
-        return laid, tuple(_decisions(found, 1, ("the compiler", ahead)))
+    if forbidden is not None or not eligible:
+        return assignment, tuple(_decisions(found, 1, forbidden or ("the compiler", "")))
+    prefetching = _by_ldmatrix(kernel, eligible, layouts, target)
+    if isinstance(prefetching, str):
+        return assignment, tuple(_decisions(found, 1, ("the compiler", prefetching)))
     if asked is not None:
-        return ahead, tuple(_decisions(found, STAGES, ("the command line", f"--register-stages {asked}")))
-    pays, why, weighed = _weighed(laid, ahead, able, target)
+        return prefetching, tuple(_decisions(found, STAGES, ("the command line", f"--register-stages {asked}")))
+    pays, why, weighed = _weighed(assignment, prefetching, eligible, target)
     decisions = _decisions(found, STAGES if pays else 1, ("the compiler", why), weighed)
-    return ahead if pays else laid, tuple(decisions)
+    return prefetching if pays else assignment, tuple(decisions)
 
 
 def _by_ldmatrix(
-    kernel: Kernel, able: tuple[Candidate, ...], layouts: Callable[[Kernel], Laid], target: Target
-) -> Laid | str:
-    """The kernel with fragments loaded ahead and its layouts, or why ldmatrix does not load them."""
+    kernel: Kernel, eligible: tuple[Candidate, ...], layouts: Callable[[Kernel], LayoutAssignment], target: Target
+) -> LayoutAssignment | str:
+    """The kernel with fragments prefetched and its layouts, or why ldmatrix does not load them."""
     try:
-        ahead = layouts(with_register_level(kernel, able))
+        prefetching = layouts(with_register_level(kernel, eligible))
     except CompileError as error:
         title = error.diagnostics[0].title if error.diagnostics else "there is no such kernel"
-        are_there = all(one.inner is not None for one in able)
+        are_there = all(one.inner is not None for one in eligible)
         return f"with {STAGES} stages, {title}" if are_there else f"with its operands in registers, {title}"
-    loads = [s for s in walk(ahead.kernel.body) if is_loaded_ahead(s)]
+    loads = [s for s in walk(prefetching.kernel.body) if is_fragment_prefetch(s)]
     if not loads:
         return "it is not a product that the kernel's text has"
-    plain = [s for s in loads if any(d.kind != "ldmatrix" for d in demands(s, ahead))]
-    return f"ldmatrix cannot load its fragments as {plain[0].span.place} needs them" if plain else ahead
+    plain = [s for s in loads if any(d.kind != "ldmatrix" for d in demands(s, prefetching))]
+    return f"ldmatrix cannot load its fragments as {plain[0].span.place} needs them" if plain else prefetching
 
 
 def _weighed(
-    laid: Laid, ahead: Laid, able: tuple[Candidate, ...], target: Target
+    assignment: LayoutAssignment, prefetching: LayoutAssignment, eligible: tuple[Candidate, ...], target: Target
 ) -> tuple[bool, str, tuple[Alternative, ...]]:
     """Whether it pays by the model, what that says, and what both ways cost."""
     try:
-        rooms, others = by_stages(laid, target), by_stages(ahead, target)
+        rooms, others = by_stages(assignment, target), by_stages(prefetching, target)
     except Refused as refused:
-        return False, f"with fragments loaded ahead it {refused}", ()
-    before, now = _built(rooms, laid), _built(others, ahead)
+        return False, f"with fragments prefetched it {refused}", ()
+    before, now = _built(rooms, assignment), _built(others, prefetching)
     weighed = tuple(
         Alternative(str(stages), room.predicted.cycles, "cycles") for stages, room in ((1, before), (STAGES, now))
     )
     gain = 1 - now.predicted.cycles / before.predicted.cycles
-    more = f"for about {registers_of(ahead, target) - registers_of(laid, target)} registers more"
+    more = f"for about {registers_of(prefetching, target) - registers_of(assignment, target)} registers more"
     if gain >= LEAST_GAIN:
-        steps = [product_steps(one.product, demands(one.product, laid), target) for one in able if one.inner is None]
+        steps = [
+            product_steps(one.product, demands(one.product, assignment), target)
+            for one in eligible
+            if one.inner is None
+        ]
         exposed = [s.exposed for s in steps if s is not None]
-        waits = f"{max(exposed)} cycles in which each trip" if exposed else "each step of the loop in it"
+        waits = f"{max(exposed)} cycles in which each iteration" if exposed else "each step of the loop in it"
         first = "its first fragments" if exposed else "its fragments"
         return True, f"{waits} would wait for {first} by ldmatrix: {gain:.0%} less time by the model, {more}", weighed
     share = next((room.together for room in others if room.stages == before.stages), 0)
@@ -102,9 +111,9 @@ def _weighed(
     return False, said, weighed
 
 
-def _built(rooms: Sequence[Room], laid: Laid) -> Room:
+def _built(rooms: Sequence[Room], assignment: LayoutAssignment) -> Room:
     """What the kernel is expected to be built with: fewer stages are taken only where all warps are alike."""
-    return expected(rooms) if laid.form == "unspecialised" else max(rooms, key=lambda room: room.stages)
+    return expected(rooms) if assignment.form == "unspecialised" else max(rooms, key=lambda room: room.stages)
 
 
 def _decisions(

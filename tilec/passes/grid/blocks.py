@@ -14,30 +14,30 @@ from tilec.passes.analysis.cluster_launch_control import asks_for_blocks
 from tilec.passes.grid.cta_pairs import best_pairs
 from tilec.passes.grid.persistent import (
     blocks_at_once,
-    handed_out,
+    dynamically_scheduled,
     persistent,
-    why_not_handed_out,
+    why_not_dynamically_scheduled,
     why_not_persistent,
 )
-from tilec.passes.grid.rasterisation_order import best_raster, fits_cache, in_blocks, is_ordered_by_hand, walk_of
+from tilec.passes.grid.rasterisation_order import best_raster, fits_cache, has_own_order, in_blocks, walk_of
 from tilec.passes.grid.rasterise import AS_NUMBERED, in_clusters, ordered
-from tilec.passes.layout.assign_layouts import Laid
-from tilec.passes.memory.load_footprints import Strip, strips
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.memory.load_footprints import Footprint, footprints
 from tilec.sched.decision import Alternative, Decision
 from tilec.support.options import MAY_DECIDE, CompileOptions
 from tilec.target.table import Target
 
 
 def arranged(
-    kernel: tile.Kernel, laid: Laid, target: Target, options: CompileOptions, *, walks: bool = True
+    kernel: tile.Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions, *, walks: bool = True
 ) -> tuple[tile.Kernel, tuple[Decision, ...]]:
-    """The kernel with the grid that is to be launched, and what was decided about it. `laid` is the kernel as it is
-    written, with its layouts; `walks=False` rules a persistent grid out."""
-    against = _against_walking(kernel, laid, target, options) if walks else _LOSES_ROLES
-    cluster, about_cluster = _cluster(laid, target, options, against)
+    """The kernel with the grid that is to be launched, and what was decided about it. `assignment` is the kernel as it
+    is written, with its layouts; `walks=False` rules a persistent grid out."""
+    against = _against_walking(kernel, assignment, target, options) if walks else _LOSES_ROLES
+    cluster, about_cluster = _cluster(assignment, target, options, against)
     kernel = kernel if cluster == kernel.cluster else replace(kernel, cluster=cluster)
     at_once = blocks_at_once(target, cluster.blocks)
-    raster, about_raster = _raster(kernel, laid, target, options, at_once)
+    raster, about_raster = _raster(kernel, assignment, target, options, at_once)
     kernel = replace(kernel, raster=raster) if raster != kernel.raster else kernel
     if against is not None:
         return ordered(kernel), (about_cluster, against, about_raster)
@@ -56,7 +56,7 @@ def _walk(
     if asked == "static":
         chosen = Decision("tile scheduler", "static", "the command line", "--tile-scheduler static")
         return persistent(kernel, at_once), (chosen,)
-    if reason := why_not_handed_out(kernel, target):
+    if reason := why_not_dynamically_scheduled(kernel, target):
         has_choice = asked != "auto" or target.has("cluster.launch_control")
         chosen = Decision("tile scheduler", "static", "the compiler", reason)
         return persistent(kernel, at_once), (chosen,) if has_choice else ()
@@ -64,7 +64,7 @@ def _walk(
     chosen = Decision("tile scheduler", "launch control", "the compiler", why)
     if asked != "auto":
         chosen = replace(chosen, by="the command line", why=f"--tile-scheduler {asked}")
-    return handed_out(kernel), (chosen,)
+    return dynamically_scheduled(kernel), (chosen,)
 
 
 _LOSES_ROLES = Decision(
@@ -72,12 +72,14 @@ _LOSES_ROLES = Decision(
 )
 
 
-def _against_walking(kernel: tile.Kernel, laid: Laid, target: Target, options: CompileOptions) -> Decision | None:
+def _against_walking(
+    kernel: tile.Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions
+) -> Decision | None:
     """Why the grid stays as it is, or None."""
     if not options.persistent:
         return Decision("persistent grid", "no", "the command line", "--no-persistent")
     reason: str | None = "no warp only loads, and so could begin with the next block's tiles"
-    if laid.form == "warp_specialised":
+    if assignment.form == "warp_specialised":
         reason = why_not_persistent(kernel, blocks_at_once(target, kernel.cluster.blocks))
     return None if reason is None else Decision("persistent grid", "no", "the compiler", reason)
 
@@ -86,9 +88,9 @@ def _against_walking(kernel: tile.Kernel, laid: Laid, target: Target, options: C
 
 
 def _cluster(
-    laid: Laid, target: Target, options: CompileOptions, against: Decision | None
+    assignment: LayoutAssignment, target: Target, options: CompileOptions, against: Decision | None
 ) -> tuple[tile.Cluster, Decision]:
-    kernel = laid.kernel
+    kernel = assignment.kernel
 
     def none(why: str) -> tuple[tile.Cluster, Decision]:
         return tile.ALONE, Decision("cluster", "none", "the compiler", why)
@@ -106,7 +108,7 @@ def _cluster(
         return none("only blocks of a persistent grid run in pairs, so that they meet once for many tiles")
     if not all(isinstance(extent, int) for extent in kernel.grid):
         return none("how many blocks there are is known only at launch")
-    cluster, why, weighed = best_pairs(laid, target, options)
+    cluster, why, weighed = best_pairs(assignment, target, options)
     alternatives = tuple(Alternative(show_cluster(each), price, "cycles an iteration") for each, price in weighed)
     return cluster, Decision("cluster", show_cluster(cluster), "the compiler", why, alternatives)
 
@@ -123,7 +125,7 @@ def show_cluster(cluster: tile.Cluster) -> str:
 
 
 def _raster(
-    kernel: tile.Kernel, laid: Laid, target: Target, options: CompileOptions, at_once: int
+    kernel: tile.Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions, at_once: int
 ) -> tuple[tile.Raster | None, Decision]:
     def plain(why: str) -> tuple[tile.Raster | None, Decision]:
         return kernel.raster, Decision("rasterisation", "x first", "the compiler", why)
@@ -136,25 +138,25 @@ def _raster(
         return None, Decision("rasterisation", "x first", "the command line", "--rasterisation none")
     if len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
         return plain("the grid is a line of blocks")
-    of = strips(laid.kernel)
+    of = footprints(assignment.kernel)
     if options.rasterisation is not None:
         raster = _given(kernel, of, at_once, options.rasterisation)
         why = f"--rasterisation {options.rasterisation}"
         return raster, Decision("rasterisation", _show(raster), "the command line", why)
     if options.opt_level < MAY_DECIDE:
         return plain(f"decided from -O{MAY_DECIDE} on")
-    if laid.parts:
-        return plain("the kernel shares its work out by hand")
-    if is_ordered_by_hand(kernel):
+    if assignment.roles:
+        return plain("the kernel has explicit roles")
+    if has_own_order(kernel):
         return plain("blocks may wait for others that were begun before them")
-    if any(strip.by_data for strip in of):
+    if any(footprint.by_data for footprint in of):
         return plain("which tiles a block loads depends on elements of a tensor")
     if fits_cache(kernel, target):
         return plain("all tensors together fit into the L2 cache")
     return _chosen(kernel, of, at_once)
 
 
-def _given(kernel: tile.Kernel, of: tuple[Strip, ...], at_once: int, panel: int) -> tile.Raster:
+def _given(kernel: tile.Kernel, of: tuple[Footprint, ...], at_once: int, panel: int) -> tile.Raster:
     """Panels of so many rows, or of as many columns if waves then touch less."""
     walk = walk_of(kernel, of, at_once)
     rows, columns = tile.Raster(panel), tile.Raster(panel, by_rows=False)
@@ -162,7 +164,7 @@ def _given(kernel: tile.Kernel, of: tuple[Strip, ...], at_once: int, panel: int)
     return columns if cost[1] < cost[0] else rows
 
 
-def _chosen(kernel: tile.Kernel, of: tuple[Strip, ...], at_once: int) -> tuple[tile.Raster | None, Decision]:
+def _chosen(kernel: tile.Kernel, of: tuple[Footprint, ...], at_once: int) -> tuple[tile.Raster | None, Decision]:
     walk = walk_of(kernel, of, at_once)
     best = best_raster(walk)
     waves = -(-walk.tiles // walk.at_once)

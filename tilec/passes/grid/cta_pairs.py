@@ -28,9 +28,9 @@ from tilec.ops.gemm import Gemm
 from tilec.ops.transpose import Transpose
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.grid.cta_pair_products import with_pairs
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import problems
-from tilec.passes.memory.load_footprints import strips
+from tilec.passes.memory.load_footprints import footprints
 from tilec.passes.memory.multicast import with_multicast
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.support.options import CompileOptions
@@ -45,18 +45,18 @@ Best = tuple[tile.Cluster, str, tuple[tuple[tile.Cluster, int], ...]]
 """A cluster, why this one, and the intervals of those that were weighed, in cycles."""
 
 
-def best_pairs(laid: Laid, target: Target, options: CompileOptions) -> Best:
+def best_pairs(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> Best:
     """The cluster for a kernel with a persistent grid that asks for none."""
     if target.has("tcgen05"):
-        return _that_multiply(laid, target, options)
+        return _that_multiply(assignment, target, options)
     if not options.multicast:
         return tile.ALONE, "with --no-multicast blocks gain nothing by it", ()
-    loops = pipelined_loops(laid.kernel.body)
+    loops = pipelined_loops(assignment.kernel.body)
     if not (target.has("cluster") and target.has("wgmma")):
         return tile.ALONE, f"{target.name} has no clusters whose blocks multiply by wgmma", ()
     if not loops or not all(map(_only_multiplies, loops)):
         return tile.ALONE, "blocks keep one pace only in loops that do nothing but load tiles and multiply them", ()
-    shared = {axis: _shared(laid, axis) for axis in PAIRS if _is_even(laid, axis)}
+    shared = {axis: _shared(assignment, axis) for axis in PAIRS if _is_even(assignment, axis)}
     axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
     if not size:
         return tile.ALONE, "no two neighbours in a grid of even extent load the same tile", ()
@@ -74,44 +74,46 @@ def _only_multiplies(loop: tile.For) -> bool:
     return all(isinstance(stmt, Gemm | Transpose) for stmt in others) and any(isinstance(s, Gemm) for s in others)
 
 
-def _shared(laid: Laid, axis: str) -> tuple[int, str]:
+def _shared(assignment: LayoutAssignment, axis: str) -> tuple[int, str]:
     """The bytes of the tiles that pairs along the axis load together, and the names of those."""
-    paired = with_multicast(_in_pairs(laid, axis))
-    found = [strip for strip in strips(paired.kernel) if strip.shared]
-    return sum(strip.bytes for strip in found), ", ".join(dict.fromkeys(strip.tile for strip in found))
+    paired = with_multicast(_in_pairs(assignment, axis))
+    found = [footprint for footprint in footprints(paired.kernel) if footprint.shared]
+    return sum(footprint.bytes for footprint in found), ", ".join(dict.fromkeys(footprint.tile for footprint in found))
 
 
-def _is_even(laid: Laid, axis: str) -> bool:
+def _is_even(assignment: LayoutAssignment, axis: str) -> bool:
     at = "xyz".index(axis)
-    extent = laid.kernel.grid[at] if at < len(laid.kernel.grid) else 1
+    extent = assignment.kernel.grid[at] if at < len(assignment.kernel.grid) else 1
     return isinstance(extent, int) and extent % 2 == 0
 
 
-def _in_pairs(laid: Laid, axis: str) -> Laid:
-    return replace(laid, kernel=replace(laid.kernel, cluster=PAIRS[axis]))
+def _in_pairs(assignment: LayoutAssignment, axis: str) -> LayoutAssignment:
+    return replace(assignment, kernel=replace(assignment.kernel, cluster=PAIRS[axis]))
 
 
 # ---- pairs whose tensor cores multiply together ----------------------------------------------------------------------
 
 
-def _that_multiply(laid: Laid, target: Target, options: CompileOptions) -> Best:
+def _that_multiply(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> Best:
     if not options.cta_pairs:
         return tile.ALONE, "with --no-cta-pairs blocks gain nothing by it", ()
     reasons: list[str] = []
     for axis in PAIRS:
-        if not _is_even(laid, axis):
+        if not _is_even(assignment, axis):
             reasons.append(f"the grid has no even extent along {axis}")
             continue
-        paired, about = with_pairs(_in_pairs(laid, axis), target, options)
+        paired, about = with_pairs(_in_pairs(assignment, axis), target, options)
         if paired is not None:
-            return _if_it_pays(laid, paired, axis, target, options)
+            return _if_it_pays(assignment, paired, axis, target, options)
         reasons += (decision.why for decision in about)
     return tile.ALONE, "; ".join(dict.fromkeys(reasons)), ()
 
 
-def _if_it_pays(laid: Laid, paired: Laid, axis: str, target: Target, options: CompileOptions) -> Best:
+def _if_it_pays(
+    assignment: LayoutAssignment, paired: LayoutAssignment, axis: str, target: Target, options: CompileOptions
+) -> Best:
     try:
-        alone, together = (_interval(each, target, options) for each in (laid, paired))
+        alone, together = (_interval(each, target, options) for each in (assignment, paired))
     except Unschedulable:
         return tile.ALONE, "its loops have no schedule", ()
     weighed = ((tile.ALONE, alone), (PAIRS[axis], together))
@@ -121,7 +123,7 @@ def _if_it_pays(laid: Laid, paired: Laid, axis: str, target: Target, options: Co
             f"by pairs along {axis} an interval takes at least {together} cycles, and {alone} without",
             weighed,
         )
-    tiles = [(b, half) for b, half in zip(laid.kernel.buffers, paired.kernel.buffers, strict=True) if b != half]
+    tiles = [(b, half) for b, half in zip(assignment.kernel.buffers, paired.kernel.buffers, strict=True) if b != half]
     names = ", ".join(buffer.name for buffer, _ in tiles)
     whole, halves = (sum(each[at].bytes for each in tiles) / 2**10 for at in (0, 1))
     why = (
@@ -131,10 +133,10 @@ def _if_it_pays(laid: Laid, paired: Laid, axis: str, target: Target, options: Co
     return PAIRS[axis], why, weighed
 
 
-def _interval(laid: Laid, target: Target, options: CompileOptions) -> int:
+def _interval(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> int:
     """The cycles that an iteration of the innermost loops takes at least, of all of them together."""
     given = problems(
-        laid,
+        assignment,
         target,
         unlimited_smem=options.switches.unlimited_smem,
         ping_pong=options.ping_pong,

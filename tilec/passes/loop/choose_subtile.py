@@ -18,7 +18,7 @@ from tilec.ir import tile
 from tilec.ops.fill import Fill
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.analysis.usage import reads, writes
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import products
 from tilec.passes.loop.subtile import Indivisible, divided, related
 from tilec.sched.decision import Alternative, Decider, Decision
@@ -38,9 +38,9 @@ Price = Callable[[tile.Kernel, Scheduler], Solution | None]
 """The solved loop of a kernel, None if it has no schedule or not the same products."""
 
 
-def show(cut: tile.Subtile) -> str:
+def show(subtiled: tile.Subtile) -> str:
     """As in the trace: `scores (1, 2)`."""
-    return f"{cut.buffer.name} ({', '.join(map(str, cut.parts))})"
+    return f"{subtiled.buffer.name} ({', '.join(map(str, subtiled.parts))})"
 
 
 def as_asked(kernel: tile.Kernel, options: CompileOptions) -> tuple[tile.Kernel, tuple[Decision, ...]]:
@@ -51,9 +51,9 @@ def as_asked(kernel: tile.Kernel, options: CompileOptions) -> tuple[tile.Kernel,
     if not asked and options.schedule is not None:
         by, asked, why = "the command line", tuple(_in_trace(kernel, options.schedule)), "--schedule"
     whole = replace(kernel, subtiles=()) if kernel.subtiles else kernel
-    for cut in asked:
-        whole = _carried_out(whole, cut)
-    chosen = ", ".join(show(cut) for cut in asked if max(cut.parts) > 1) or "none"
+    for subtiled in asked:
+        whole = _carried_out(whole, subtiled)
+    chosen = ", ".join(show(subtiled) for subtiled in asked if max(subtiled.parts) > 1) or "none"
     return whole, (Decision("subtile", chosen, by, why),) if asked else ()
 
 
@@ -66,33 +66,33 @@ def _in_trace(kernel: tile.Kernel, trace: str) -> Iterator[tile.Subtile]:
             yield tile.Subtile(buffer, tuple(map(int, parts.split(", "))), kernel.span)
 
 
-def _carried_out(kernel: tile.Kernel, cut: tile.Subtile) -> tile.Kernel:
-    parts = max(cut.parts)
+def _carried_out(kernel: tile.Kernel, subtiled: tile.Subtile) -> tile.Kernel:
+    parts = max(subtiled.parts)
     if parts == 1:
         return kernel
     try:
-        if cut.buffer not in kernel.buffers:
+        if subtiled.buffer not in kernel.buffers:
             raise Indivisible("it is in parts already, with another tile")
-        return divided(kernel, cut.buffer, cut.parts.index(parts), parts)
+        return divided(kernel, subtiled.buffer, subtiled.parts.index(parts), parts)
     except Indivisible as reason:
         fail(
             "bad-subtile",
-            f"{cut.buffer.name} cannot be cut into {parts} parts",
-            cut.span,
+            f"{subtiled.buffer.name} cannot be cut into {parts} parts",
+            subtiled.span,
             str(reason),
             help="leave T.annotate_subtile out: the compiler cuts tiles where it can and where that pays",
         )
 
 
-def candidates(kernel: tile.Kernel, laid: Laid, options: CompileOptions) -> tuple[tile.Subtile, ...]:
-    """The ways to cut the tiles of a kernel's only pipelined loop that hold a product of one trip, with which something
-    is computed; none where there is nothing to decide."""
+def candidates(kernel: tile.Kernel, assignment: LayoutAssignment, options: CompileOptions) -> tuple[tile.Subtile, ...]:
+    """The ways to cut the tiles of a kernel's only pipelined loop that hold a product of one iteration, with which
+    something is computed; none where there is nothing to decide."""
     if options.schedule is not None or options.max_scheduled_ii is not None:
         return ()
     if options.subtile is None and options.opt_level < MAY_DECIDE:
         return ()
-    loops = pipelined_loops(laid.kernel.body)
-    if len(loops) != 1 or laid.form == "serial" or loops[0].stage is not None:
+    loops = pipelined_loops(assignment.kernel.body)
+    if len(loops) != 1 or assignment.form == "serial" or loops[0].stage is not None:
         return ()
     multiplied = products(loops[0].body)
     leaves = [s for s in tile.walk(loops[0].body) if isinstance(s, tile.TileOp | tile.Parallel)]
@@ -106,11 +106,11 @@ def candidates(kernel: tile.Kernel, laid: Laid, options: CompileOptions) -> tupl
     for buffer in (b for b in kernel.buffers if b.scope == "fragment" and b.name in sums & computed_with):
         for dim in range(len(buffer.shape)):
             try:
-                cut = related(kernel, (buffer, dim))
+                subtiled = related(kernel, (buffer, dim))
             except Indivisible:
                 continue
-            if cut not in seen:
-                seen.append(cut)
+            if subtiled not in seen:
+                seen.append(subtiled)
                 found.append(tile.Subtile(buffer, tuple(parts if d == dim else 1 for d in range(len(buffer.shape)))))
     return tuple(found)
 
@@ -131,25 +131,25 @@ def as_pays(
     found: list[tuple[int, tile.Kernel, tile.Subtile]] = []
     for way in ways:
         try:
-            cut = divided(kernel, way.buffer, way.parts.index(max(way.parts)), max(way.parts))
+            subtiled = divided(kernel, way.buffer, way.parts.index(max(way.parts)), max(way.parts))
         except Indivisible:
             continue
-        if (solution := _solved(cut, limit, options.scheduler, price)) is not None:
-            found.append((solution.schedule.ii, cut, way))
+        if (solution := _solved(subtiled, limit, options.scheduler, price)) is not None:
+            found.append((solution.schedule.ii, subtiled, way))
     weighed = (Alternative("none", ii, _UNIT), *(Alternative(show(way), each, _UNIT) for each, _, way in found))
     if not found:
         missing = "is faster" if options.subtile is None else f"into {options.subtile} parts leaves products for wgmma"
         why = f"no way to cut its tiles {missing}"
         return kernel, Decision("subtile", "none", "the compiler", why, weighed)
-    best, cut, way = min(found, key=lambda one: one[0])
+    best, subtiled, way = min(found, key=lambda one: one[0])
     if options.subtile is not None:
         why = f"--subtile {options.subtile}; an interval of {best} cycles, and {ii} with whole tiles"
-        return cut, Decision("subtile", show(way), "the command line", why, weighed)
+        return subtiled, Decision("subtile", show(way), "the command line", why, weighed)
     if _gains_little(ii, best):
         why = f"an interval of {best} cycles with {show(way)}, and {ii} with whole tiles"
         return kernel, Decision("subtile", "none", "the compiler", why, weighed)
     why = f"an interval of {best} cycles, and {ii} with whole tiles: one part computes while another one multiplies"
-    return cut, Decision("subtile", show(way), "the compiler", why, weighed)
+    return subtiled, Decision("subtile", show(way), "the compiler", why, weighed)
 
 
 def _gains_little(ii: int, least: int) -> bool:

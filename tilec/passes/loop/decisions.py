@@ -9,70 +9,74 @@ from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import Kernel, TileOp, walk
 from tilec.ops.barriers import AllocBarrier
 from tilec.ops.gemm import Gemm
-from tilec.ops.meet import Meet
+from tilec.ops.rendezvous import Rendezvous
 from tilec.passes.analysis.rings import pipelined_loops
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.tensor_products import left_to_threads
 from tilec.passes.layout.warp_partition import wgmma_groups
 from tilec.passes.loop.assign_roles import is_bulk_load
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.detect_pipelines import detected
 from tilec.passes.loop.pools import product_pieces
-from tilec.passes.memory.load_footprints import strips
+from tilec.passes.memory.load_footprints import footprints
 from tilec.passes.memory.privatise import own_tiles
 from tilec.sched.decision import Alternative, Decider, Decision
 from tilec.support.options import CompileOptions, Strategy
 from tilec.target.table import Target
 
 
-def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+def about_roles(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
     """Which warps do what."""
-    if laid.parts:
-        names = ", ".join(part.name for part in laid.parts)
+    if assignment.roles:
+        names = ", ".join(part.name for part in assignment.roles)
         yield Decision("roles", names, "the kernel", "it says which threads run which statements")
         return
-    if laid.form == "warp_specialised":
-        groups = max(laid.kernel.threads // WARPGROUP_THREADS, 1)
+    if assignment.form == "warp_specialised":
+        groups = max(assignment.kernel.threads // WARPGROUP_THREADS, 1)
         yield Decision("roles", "producer, consumer", "the compiler", "a warp of its own loads ahead by TMA")
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
         given = Decision(
-            "consumers", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
+            "consumer warpgroups", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
         )
-        said = Decision("consumers", chosen, "the kernel", f"threads={laid.kernel.threads}")
+        said = Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
         yield said if options.consumer_warpgroups is None else given
         return
-    loops = pipelined_loops(laid.kernel.body)
-    chosen = "all warps alike, loops one trip after the other" if loops and laid.form == "serial" else "all warps alike"
+    loops = pipelined_loops(assignment.kernel.body)
+    chosen = (
+        "all warps alike, loops one iteration after the other"
+        if loops and assignment.form == "serial"
+        else "all warps alike"
+    )
     if options.pipeline_strategy in ("none", "unspecialize"):
         yield Decision("roles", chosen, "the command line", f"--pipeline-strategy {options.pipeline_strategy}")
-    elif "unspecialised" in laid.kernel.asks:
+    elif "unspecialised" in assignment.kernel.asks:
         yield Decision("roles", chosen, "the kernel", "its pass configuration")
     else:
         why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
         yield Decision("roles", chosen, "the compiler", why if loops else "it has no pipelined loop")
 
 
-def about_loads(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+def about_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
     """Who begins the copies of pipelined loops where that is no role of its own, and who says that a tile is free."""
-    by_tma = any(is_bulk_load(s) for s in walk(laid.kernel.body)) and not laid.parts
-    if laid.form != "warp_specialised" and by_tma:
+    by_tma = any(is_bulk_load(s) for s in walk(assignment.kernel.body)) and not assignment.roles
+    if assignment.form != "warp_specialised" and by_tma:
         yield Decision("loads", "by TMA", "the compiler", "one of the threads begins all that wgmma takes")
-    elif laid.form != "warp_specialised" and not options.tma_loads:
+    elif assignment.form != "warp_specialised" and not options.tma_loads:
         yield Decision("loads", "by all threads", "the command line", "--no-tma-loads")
     if by_tma and options.arrivals == "thread":
         yield Decision("arrivals", "each thread", "the command line", "--arrivals thread")
 
 
-def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
+def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Decision]:
     """Where one wgmma cannot have all columns that a warpgroup has of a product, and which products the tensor cores do
     not do by themselves, where they could."""
-    for left in left_to_threads(laid, target):
+    for left in left_to_threads(assignment, target):
         why = f"not tcgen05.mma: {left.why}; {left.help}"
         yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)
-    threads = laid.kernel.threads + (WARPGROUP_THREADS if laid.form == "warp_specialised" else 0)
+    threads = assignment.kernel.threads + (WARPGROUP_THREADS if assignment.form == "warp_specialised" else 0)
     start = target.limit("registers_per_sm") // threads
     shared: dict[int, int] = {}  # columns among instructions
-    for role in laid.kernels:
+    for role in assignment.kernels:
         for op in walk(role.kernel.body):
             if isinstance(op, Gemm) and op.via == "wgmma":
                 sums = op.regions[2].buffer
@@ -120,10 +124,14 @@ def about_stores(loop: LoopProblem, chosen: tuple[str, ...], by_rule: int | None
         yield Decision("epilogue warp", "no", "the compiler", why, weighed)
 
 
-def about_turned(laid: Laid, loops: Sequence[LoopProblem], options: CompileOptions) -> Iterator[Decision]:
+def about_operand_transposes(
+    assignment: LayoutAssignment, loops: Sequence[LoopProblem], options: CompileOptions
+) -> Iterator[Decision]:
     """Whether each warpgroup has a copy of the tiles that are turned for products."""
-    for loop in loops if laid.form == "warp_specialised" and laid.kernel.threads > WARPGROUP_THREADS else ():
-        names = ", ".join(sorted(own_tiles(laid.kernel, loop.loop)))
+    for loop in (
+        loops if assignment.form == "warp_specialised" and assignment.kernel.threads > WARPGROUP_THREADS else ()
+    ):
+        names = ", ".join(sorted(own_tiles(assignment.kernel, loop.loop)))
         if not names:
             continue
         if loop.groups > 1:
@@ -159,11 +167,11 @@ def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decid
     return ("the command line", "--pipeline-strategy none") if strategy == "none" else None
 
 
-def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+def about_multicast(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
     """What the blocks of a cluster load together."""
-    if laid.kernel.cluster.blocks == 1:
+    if assignment.kernel.cluster.blocks == 1:
         return
-    found = dict.fromkeys((strip.tile, strip.shared) for strip in strips(laid.kernel) if strip.shared)
+    found = dict.fromkeys((strip.tile, strip.shared) for strip in footprints(assignment.kernel) if strip.shared)
     if not options.multicast:
         yield Decision("multicast", "none", "the command line", "--no-multicast")
     elif found:
@@ -175,19 +183,19 @@ def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
         )
 
 
-def about_dependent_launch(laid: Laid, target: Target, options: CompileOptions) -> Decision:
+def about_programmatic_launch(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> Decision:
     """Whether the kernel may begin while the one before it still runs (`lower.programmatic_launch`)."""
-    operations = [s for one in laid.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
-    meetings = {s.what for s in operations if isinstance(s, Meet)}
+    operations = [s for one in assignment.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
+    rendezvous = {s.what for s in operations if isinstance(s, Rendezvous)}
     has_barriers = any(isinstance(s, AllocBarrier) or is_bulk_load(s) for s in operations)
-    decided = partial(Decision, "dependent launch")
-    if meetings & {"pdl_sync", "pdl_trigger"}:
+    decided = partial(Decision, "programmatic dependent launch")
+    if rendezvous & {"pdl_sync", "pdl_trigger"}:
         return decided("yes", "the kernel", "T.pdl_sync, T.pdl_trigger")
     if not options.pdl:
         return decided("no", "the command line", "--no-pdl")
     if not target.has("cluster"):
         return decided("no", "the compiler", f"{target.name} has no dependent launch")
-    if "sync_grid" in meetings:
+    if "sync_grid" in rendezvous:
         return decided("no", "the compiler", "all blocks of its grid must run at the same time")
     if not has_barriers:
         return decided("no", "the compiler", "it begins with its loads, and has nothing to do before them")
