@@ -115,6 +115,7 @@ FULL_COLUMN = "T.gemm(s, s, x, policy=T.GemmWarpPolicy.FullCol)"
         ("T.gemm(s, s, x)\nfor i, j in T.Parallel(64, 64):\n    x[i, j] = x[j, i]", "x", 1),
         ("T.clear(x)\nfor i, j in T.Parallel(64, 64):\n    y[i, j] = x[i, 63 - j]", "x", 1),
         ("T.clear(x)\nfor i, j in T.Parallel(32, 64):\n    x[i, j] = 1.0", "x", 2),
+        ("w = T.alloc_fragment((32, 64), 'float32')\nT.clear(w)\nT.clear(x)\nT.copy(w, x[32:64, 0:64])", "x", 2),
         (f"{FULL_ROW}\n{FULL_COLUMN}", "x", 2),
         (f"{FULL_ROW}\n{FULL_COLUMN.replace('x', 'y')}\nT.copy(x, y)", "x", 1),
     ],
