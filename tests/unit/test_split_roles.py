@@ -14,7 +14,7 @@ from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.verify import verify_tile
 from tilec.ops.barriers import AllocBarrier
-from tilec.passes.explicit_roles.split_roles import has_explicit_roles, roles_apart, split
+from tilec.passes.explicit_roles.split_roles import has_explicit_roles, split, split_roles_of
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
 
@@ -33,13 +33,13 @@ def test_blocks_partition_the_warpgroups(file: str) -> None:
         apart = split(kernel)
         blocks = [groups for stmt in apart.body if (groups := groups_of(stmt)) is not None]
         if not blocks:  # one role alone
-            assert apart is kernel and [role.name for role in roles_apart(apart)] == ["all"]
+            assert apart is kernel and [role.name for role in split_roles_of(apart)] == ["all"]
             continue
         ends = [0, *(groups.stop for groups in blocks)]
         assert [groups.start for groups in blocks] == ends[:-1]
         assert ends[-1] * WARPGROUP_THREADS == kernel.threads
         assert all(before < after for before, after in pairwise(ends))
-        named = [role.name for role in roles_apart(apart) if not role.is_common]
+        named = [role.name for role in split_roles_of(apart) if not role.is_common]
         assert named == [f"warpgroup_{groups.start}" for groups in blocks]
 
 
@@ -54,4 +54,4 @@ def test_they_are_tile_ir(file: str) -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_nobody_makes_barriers_but_the_kernel(file: str) -> None:
     for kernel in kernels(file):
-        assert not any(isinstance(s, AllocBarrier) for role in roles_apart(split(kernel)) for s in role.kernel.body)
+        assert not any(isinstance(s, AllocBarrier) for role in split_roles_of(split(kernel)) for s in role.kernel.body)

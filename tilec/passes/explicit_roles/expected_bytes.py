@@ -32,8 +32,8 @@ def announced(kernel: tile.Kernel, target: Target) -> tile.Kernel:
         tuple(_announced(body, filled[number], filled[:number] + filled[number + 1 :], target))
         for number, body in enumerate(roles)
     ]
-    apart = (replace(block, then=body) for block, body in zip(blocks, made[1:], strict=True))
-    return replace(kernel, body=(*made[0], *apart))
+    split = (replace(block, then=body) for block, body in zip(blocks, made[1:], strict=True))
+    return replace(kernel, body=(*made[0], *split))
 
 
 def _filled(body: tuple[tile.Stmt, ...]) -> Filled:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.passes.analysis.substitution import renamed
-from tilec.passes.explicit_roles.split_roles import ExplicitRole, roles_apart
+from tilec.passes.explicit_roles.split_roles import ExplicitRole, split_roles_of
 from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment, assign, in_registers, shared_layouts
 from tilec.passes.layout.select_mechanisms import select
 from tilec.passes.memory.prefetch import prefetched
@@ -31,7 +31,7 @@ def with_layouts(
 ) -> LayoutAssignment:
     """The kernel with mechanisms and layouts. `tma_loads` as in `layout.select_mechanisms`; `versions`: how many there
     are of tiles of which the kernel itself names them."""
-    found = roles_apart(kernel)
+    found = split_roles_of(kernel)
     if not found:
         selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
         return chunked(prefetched(assign(selected, mistakes), target), target)

@@ -73,11 +73,11 @@ def split(kernel: tile.Kernel) -> tile.Kernel:
     barriers = tuple(s for s in tile.walk(kernel.body) if isinstance(s, AllocBarrier))
     common = _working(before) if begins else ()
     made = with_unique_names(replace(kernel, body=(*barriers, *common, *blocks)))
-    _check_fragments(roles_apart(made))
+    _check_fragments(split_roles_of(made))
     return made
 
 
-def roles_apart(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
+def split_roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
     """The roles of a kernel that has been split, in the order of their warps, behind what they do in common, each as a
     kernel whose threads are counted from its first one; none where nothing is shared out by hand."""
     if not has_explicit_roles(kernel):
@@ -99,7 +99,7 @@ def roles_apart(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
 
 def roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
     """The roles of a kernel as it is written. Errors: as for `split`."""
-    return roles_apart(split(kernel))
+    return split_roles_of(split(kernel))
 
 
 def _working(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
