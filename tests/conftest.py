@@ -15,14 +15,14 @@ import pytest
 from hypothesis import settings
 from tiers import selected
 
-from tilec.frontend.sema.elaborate import Define, elaborate
-from tilec.frontend.syntax.parse import parse
+from tilec.driver.build import Observer, check
+from tilec.frontend.sema.elaborate import Define
 from tilec.ir.tile import Kernel
-from tilec.passes.analysis.fold_constants import fold
 from tilec.ptx import assemble as assembler
 from tilec.sched import cache
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
+from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 TESTS = Path(__file__).parent
@@ -134,8 +134,8 @@ def kernel() -> Callable[..., Kernel]:
     """`kernel(text, M=64)` is the folded tile IR of a kernel file, with constants overridden."""
 
     def build(text: str, entry: str | None = None, **defines: Define) -> Kernel:
-        source = SourceFile("kernel.tl", text)
-        return fold(elaborate(parse(source), source, defines, entry))
+        options = CompileOptions(defines=tuple(defines.items()), entry=entry)
+        return check(SourceFile("kernel.tl", text), options, Observer())
 
     return build
 

@@ -39,7 +39,8 @@ class Planned:
 class Work:
     """One kernel. `source_kernel` is what its text says, with constants folded, and `kernel` the same as passes have
     rewritten it. `assignment` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and
-    after they are scheduled. `explored` are the loops of `assignment` that a choice has scheduled already. `mistakes`
+    after they are scheduled. `versions` says how many there are of the tiles of which the kernel itself names versions;
+    `kernel` is then on one. `explored` are the loops of `assignment` that a choice has scheduled already. `mistakes`
     collects what is wrong, where all of it is wanted; `is_checked_only` says that nothing else is. `verified` is what
     has been verified last: the form, whether it was complete, and the value."""
 
@@ -52,6 +53,7 @@ class Work:
     mistakes: Mistakes = AT_ONCE
     is_checked_only: bool = False
     decisions: tuple[Decision, ...] = ()
+    versions: tuple[tuple[str, int], ...] = ()
     layouts: LayoutAssignment | None = None
     unassigned: Work | None = None
     explored: tuple[Planned, ...] | None = None

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tilec.ir.tile import For, Stmt, with_bodies
+from tilec.ir.rewrite import rewrite
+from tilec.ir.tile import For, Stmt
 from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.cost.estimate import Refused, Room, by_stages
 from tilec.passes.cost.report import versions
@@ -47,7 +48,7 @@ def fewer_stages(
         for room in rooms.values()
         if LEAST_STAGES <= room.stages <= now.stages
     )
-    body = tuple(_at_most(stmt, best.stages) for stmt in assignment.kernel.body)
+    body = rewrite(assignment.kernel.body, lambda stmt: _at_most(stmt, best.stages))
     return replace(assignment, kernel=replace(assignment.kernel, body=body)), _decision(best, now, weighed)
 
 
@@ -72,7 +73,6 @@ def _decision(best: Room, now: Room, weighed: tuple[Alternative, ...]) -> Decisi
 
 
 def _at_most(stmt: Stmt, stages: int) -> Stmt:
-    made = with_bodies(stmt, lambda inner: _at_most(inner, stages))
-    if not isinstance(made, For) or not is_pipelined(made):
-        return made
-    return replace(made, num_stages=min(made.num_stages or stages, stages))
+    if not isinstance(stmt, For) or not is_pipelined(stmt):
+        return stmt
+    return replace(stmt, num_stages=min(stmt.num_stages or stages, stages))

@@ -147,14 +147,14 @@ def problems(
     where that allows a smaller interval; but a loop whose interval must be larger than `most` gets roles by rule.
     Without `overlap` a role computes one iteration after the other; loads still run ahead. `store_role` leaves it open
     who begins the copies to global memory."""
-    known = {id(s.loop.loop): s for s in decided}
+    known = {s.loop.loop.var: s for s in decided}
     sharing = tuple(all_sharing(assignment.kernel).values())
     return tuple(
         _problem(assignment, target, loop, known, unlimited_smem, ping_pong, overlap, store_role, most, mistakes)
         for loop in loops_to_schedule(assignment)
-        if id(loop) not in known
-        and all(id(inner) in known for inner in pipelined_loops(loop.body))
-        and all(id(before) in known for before in _sharing_before(sharing, loop))
+        if loop.var not in known
+        and all(inner.var in known for inner in pipelined_loops(loop.body))
+        and all(before.var in known for before in _sharing_before(sharing, loop))
     )
 
 
@@ -169,7 +169,7 @@ def _problem(
     assignment: LayoutAssignment,
     target: Target,
     loop: tile.For,
-    decided: dict[int, Scheduled],
+    decided: dict[tile.Var, Scheduled],
     unlimited_smem: bool,
     ping_pong: bool,
     overlap: bool,
@@ -211,7 +211,7 @@ class _Builder:
         assignment: LayoutAssignment,
         target: Target,
         loop: tile.For,
-        decided: dict[int, Scheduled],
+        decided: dict[tile.Var, Scheduled],
         unlimited_smem: bool,
         overlap: bool,
         groups: int = 1,
@@ -348,13 +348,13 @@ class _Builder:
         versions = versions_of(self.assignment.kernel)
         passed = len(rings) + sum(len(links("", ring, self.roles, self.statements)) for ring in rings)
         barriers = (self.loop.num_stages or MOST_VERSIONS) * max(passed, 1) + sum(versions.values())
-        manual_loops = {id(loop) for loop in self.manual_loops}
+        manual_loops = {loop.var for loop in self.manual_loops}
         for loop in loops_to_schedule(self.assignment):
             made: list[tuple[RingPlan, int]] = []
-            if id(loop) in self.decided:
-                known = self.decided[id(loop)]
+            if loop.var in self.decided:
+                known = self.decided[loop.var]
                 made = list(zip(known.loop.rings, known.schedule.depth, strict=True))
-            elif id(loop) in manual_loops:
+            elif loop.var in manual_loops:
                 made = [(plan, requested_versions(loop, plan)) for plan in ring_plans(self.assignment.kernel, loop)]
             elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
                 around = ring_plans(self.assignment.kernel, loop)

@@ -47,13 +47,12 @@ def about_roles(assignment: LayoutAssignment, options: CompileOptions) -> Iterat
         if loops and assignment.form == "serial"
         else "all warps alike"
     )
-    if options.pipeline_strategy in ("none", "unspecialize"):
-        yield Decision("roles", chosen, "the command line", f"--pipeline-strategy {options.pipeline_strategy}")
-    elif "unspecialised" in assignment.kernel.asks:
+    if assignment.why_alike is not None:
+        yield Decision("roles", chosen, "the compiler", assignment.why_alike)
+    elif options.pipeline_strategy == "auto":
         yield Decision("roles", chosen, "the kernel", "its pass configuration")
     else:
-        why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
-        yield Decision("roles", chosen, "the compiler", why if loops else "it has no pipelined loop")
+        yield Decision("roles", chosen, "the command line", f"--pipeline-strategy {options.pipeline_strategy}")
 
 
 def about_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
