@@ -73,13 +73,14 @@ def check_scopes(op: TileOp) -> None:
 
 def check_attributes(op: TileOp) -> None:
     """Raises `SchemaError` where an attribute is not what the type of its field allows."""
-    hints = _types_of(type(op))
+    operation: type = type(op)
+    hints = _types_of(operation)
     for key, _ in shape_of(type(op)).attributes:
         schema.read(hints[key], getattr(op, key), f"{op.name}.{key}")
 
 
 @cache
-def _types_of(operation: type[TileOp]) -> dict[str, Any]:
+def _types_of(operation: type) -> dict[str, Any]:
     """Of the fields, which Python would work out anew each time."""
     return get_type_hints(operation, include_extras=True)
 
