@@ -10,7 +10,7 @@ from tilec.driver.front import apart
 from tilec.driver.observer import Observer
 from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
 from tilec.driver.stages import SUFFIX, text_of, value_of, violations
-from tilec.driver.work import File, Work
+from tilec.driver.work import File, Withdrawn, Work
 from tilec.support.diagnostics import CompileError, InternalError, Mistakes, fail
 from tilec.support.options import LAST_STAGE, CompileOptions, Stage, verification
 from tilec.support.source import SourceFile
@@ -45,14 +45,24 @@ def advance(work: Work, observer: Observer, *, behind: str | None = None, last: 
     """One kernel through its passes, from the one behind `behind` to `last`: all of them, if neither is given."""
     first = 0 if behind is None else _PLACE[behind]
     end = len(PIPELINE) if last is None else _PLACE[last]
-    for number, row, form in _kernel_passes():
-        if first < number <= end:
+    rows = [each for each in _kernel_passes() if first < each[0] <= end]
+    before: dict[str, tuple[int, Work]] = {}
+    at = 0
+    while at < len(rows):
+        number, row, form = rows[at]
+        before[row.name] = at, work
+        at += 1
+        try:
             work = _stepped(work, observer, number, row, form)
-            if row.gives is not None and row.gives == LAST_STAGE.get(work.options.opt_level):
-                if work.is_checked_only:
-                    return work
-                if number < end:
-                    _no_code(work.options.opt_level)
+        except Withdrawn as found:
+            at, work = before[found.row]
+            work = replace(work, withdrawn=(*work.withdrawn, (found.row, found.why)))
+            continue
+        if row.gives is not None and row.gives == LAST_STAGE.get(work.options.opt_level):
+            if work.is_checked_only:
+                return work
+            if number < end:
+                _no_code(work.options.opt_level)
     return work
 
 
@@ -103,13 +113,21 @@ def _stepped(work: Work, observer: Observer, number: int, row: KernelPass, form:
     is_on = not is_unwanted and _why_off(row, work) is None
     if is_on:
         observer.begins(row.name)
-        work = row.run(work, explored) if isinstance(row, Choice) else row.run(work, observer)
+        work = _chosen(row, work) if isinstance(row, Choice) else row.run(work, observer)
     is_given = row.gives is not None and not is_unwanted and not work.is_checked_only
     if is_on or is_given:
         stage = row.gives or form
         work, broken = _verified(work, stage, row.gives is not None)
         observer.saw(number, row.name, row.gives, SUFFIX[stage], partial(text_of, stage, work), broken)
     return work
+
+
+def _chosen(row: Choice, work: Work) -> Work:
+    """The kernel with what the choice makes of it, and the record."""
+    from tilec.passes.choices.question import answered
+
+    work, decisions = answered(row.asks(work, explored))
+    return replace(work, decisions=(*work.decisions, *decisions)) if decisions else work
 
 
 def _verified(work: Work, stage: Stage, is_complete: bool) -> tuple[Work, Iterable[str]]:

@@ -1,8 +1,8 @@
 """The pipeline: every pass from kernel text to cubin, in order. Whatever builds, checks, tunes or shows a kernel runs a
 part of this table, and nothing else calls a pass (`driver.engine` runs it).
 
-A pass takes what is known of a file, or of one of its kernels, and gives it rewritten. A choice is a pass that decides:
-it says so in decisions, which the schedule trace keeps, and may run a part of the table on what it considers.
+A pass takes what is known of a file, or of one of its kernels, and gives it rewritten. A choice is a row that decides:
+the answers are decisions, which the schedule trace keeps, and what is considered may run through a part of the table.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilec.driver import explaining, front, lints, lowering, planning, scheduling
+from tilec.driver import choices, explaining, front, lints, lowering, planning, scheduling
 from tilec.driver.conditions import Condition, always, at_level, only_with
 from tilec.driver.work import File, Work
-from tilec.support.options import Stage
+from tilec.support.options import MAY_DECIDE, Stage
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
+    from tilec.passes.choices.question import Asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,12 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the compiler decides by itself: `decides` are the decisions that it may record, and `switches` the options
-    that leave it nothing to decide."""
+    """What the compiler decides by itself. It `asks` questions about a kernel, each with its candidates
+    (`passes.choices.question`); the engine prices these and takes the cheapest. `decides` are the decisions that it may
+    record, and `switches` the options that leave it nothing to decide."""
 
     name: str
-    run: Callable[[Work, planning.Explore], Work]
+    asks: Callable[[Work, choices.Explore], Asking[Work]]
     decides: tuple[str, ...]
     switches: tuple[str, ...]
     when: Condition = always
@@ -62,6 +64,7 @@ EXPLAINED = ("roles", "consumers", "loads", "arrivals", "product", "dependent la
 
 _CONSUMERS = only_with("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = only_with("--cluster none", lambda options: options.cluster == (1, 1, 1))
+_MAY_DECIDE = at_level(MAY_DECIDE, "")
 _FAST_MATH = only_with("--fast-math", lambda options: options.fast_math)
 
 PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
@@ -76,25 +79,25 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("fold-constants", front.fold_constants, gives="tile", checks=True),
     Pass("fast-math", front.fast_math, when=_FAST_MATH),
     Pass("alias-analysis", front.analyse_aliases, gives="alias", is_only_shown=True),
-    Choice("eliminate-masks", planning.eliminate_masks, ("mask",), ("--no-split-loops",)),
+    Choice("eliminate-masks", choices.eliminate_masks, ("mask",), ("--no-split-loops",), when=_MAY_DECIDE),
     Pass("sums-in-fragments", planning.sums_in_fragments, checks=True),
     Pass("subtile-as-asked", planning.subtile_as_asked, decides=("subtile",), checks=True),
     Pass("assign-layouts", planning.assign_layouts, shows="layout", checks=True),
-    Choice("detect-pipelines", planning.detect_pipelines, ("loop",), ("--no-auto-pipeline",)),
-    Choice(
-        "launch-grid",
-        planning.launch_grid,
-        ("cluster", "persistent grid", "tile scheduler", "rasterisation"),
-        ("--cluster", "--no-persistent", "--tile-scheduler", "--rasterisation"),
-    ),
-    Choice("register-stages", planning.register_stages, ("register stages",), ("--register-stages",)),
-    Choice("cta-pairs", planning.cta_pairs, ("pairs", "multicast"), ("--no-cta-pairs", "--no-multicast")),
+    Choice("detect-pipelines", choices.detect_pipelines, ("loop",), ("--no-auto-pipeline",)),
+    Choice("persistent-grid", choices.persistent_grid, ("persistent grid",), ("--no-persistent",)),
+    Choice("cluster", choices.cluster, ("cluster",), ("--cluster",)),
+    Choice("rasterisation", choices.rasterisation, ("rasterisation",), ("--rasterisation",)),
+    Choice("tile-scheduler", choices.tile_scheduler, ("tile scheduler",), ("--tile-scheduler",)),
+    Pass("launch-grid", planning.launch_grid),
+    Choice("register-stages", choices.register_stages, ("register stages",), ("--register-stages",)),
+    Choice("cta-pairs", choices.cta_pairs, ("pairs",), ("--no-cta-pairs",)),
+    Choice("multicast", choices.multicast, ("multicast",), ("--no-multicast",)),
     Pass("explain-warps", planning.explain_warps, decides=EXPLAINED),
     Pass("check-registers", planning.check_registers, checks=True),
-    Choice("subtile", planning.subtile, ("subtile",), ("--subtile",)),
+    Choice("subtile", choices.subtile, ("subtile",), ("--subtile",)),
     Choice(
         "occupancy",
-        planning.occupancy,
+        choices.occupancy,
         ("stages",),
         ("--no-stages-by-occupancy",),
         when=at_level(3, "--no-stages-by-occupancy", stages_by_occupancy=True, schedule=None),

@@ -3,33 +3,17 @@ kernel before its loops are scheduled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.driver.front import strategy_of
-from tilec.driver.scheduling import schedule_loops
-from tilec.driver.work import Work
-from tilec.support.diagnostics import CompileError
-from tilec.support.options import Scheduler
+from tilec.driver.work import Withdrawn, Work
 
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
     from tilec.ir.tile import Kernel
     from tilec.passes.layout.assign_layouts import Laid
     from tilec.sched.decision import Decision
-    from tilec.sched.solution import Solution
-
-Explore = Callable[[Work, str], Work]
-"""Runs the passes of the table on a kernel without layouts, up to the one of that name, unobserved."""
-
-
-def eliminate_masks(work: Work, explore: Explore) -> Work:
-    """Conditions that hold in most iterations are tested only in the others."""
-    from tilec.passes.loop.eliminate_masks import unmasked
-
-    kernel, decisions = unmasked(work.kernel, work.target, work.options)
-    return _decided(replace(work, kernel=kernel), *decisions)
 
 
 def sums_in_fragments(work: Work, observer: Observer) -> Work:
@@ -44,13 +28,13 @@ def sums_in_fragments(work: Work, observer: Observer) -> Work:
 
 def subtile_as_asked(work: Work, observer: Observer) -> Work:
     """Tiles in the parts that the kernel asks for."""
-    from tilec.passes.loop.choose_subtile import as_asked
+    from tilec.passes.choices.subtile import as_asked
 
     kernel = work.kernel
     decisions: tuple[Decision, ...] = ()
     with work.mistakes.caught():
         kernel, decisions = as_asked(kernel, work.options)
-    return _decided(replace(work, kernel=kernel), *decisions)
+    return with_decisions(replace(work, kernel=kernel), *decisions)
 
 
 def layouts_of(kernel: Kernel, work: Work) -> Laid:
@@ -76,54 +60,16 @@ def check_registers(work: Work, observer: Observer) -> Work:
     return work
 
 
-# ---- choices ---------------------------------------------------------------------------------------------------------
+def launch_grid(work: Work, observer: Observer) -> Work:
+    """The kernel with the grid, the clusters and the order that were decided, and layouts again where it changed."""
+    from tilec.passes.choices.launch_grid import LOSES_ROLES
+    from tilec.passes.grid.rasterise import ordered
 
-
-def detect_pipelines(work: Work, explore: Explore) -> Work:
-    """Loops that load tiles for products are pipelined, if asynchronous copies can load them."""
-    from tilec.passes.loop.decisions import about_detection, why_not_detected
-    from tilec.passes.loop.detect_pipelines import detected, loads_ahead, with_detected
-
-    written, found = work.kernel, with_detected(work.kernel, work.target)
-    strategy = strategy_of(written, work.options)
-    if found is not written and why_not_detected(strategy, work.options) is None:
-        ahead = layouts_of(found, work)
-        if loads_ahead(ahead, detected(written, found)):
-            work = replace(work, kernel=found, layouts=ahead)
-    return _decided(work, *about_detection(written, found, work.kernel, strategy, work.options))
-
-
-def launch_grid(work: Work, explore: Explore) -> Work:
-    """Which blocks run, in which clusters and in which order."""
-    from tilec.passes.grid.blocks import arranged
-
-    written = work.laid
-    launched, decisions = arranged(work.kernel, written, work.target, work.options)
-    laid = written if launched is work.kernel else layouts_of(launched, work)
-    if laid.form != written.form:
-        launched, decisions = arranged(work.kernel, written, work.target, work.options, walks=False)
-        laid = layouts_of(launched, work)
-    return _decided(replace(work, kernel=launched, layouts=laid), *decisions)
-
-
-def register_stages(work: Work, explore: Explore) -> Work:
-    """Whether products load their fragments an iteration ahead."""
-    from tilec.passes.choices.register_stages import as_pays
-
-    laid, decisions = as_pays(work.kernel, work.laid, lambda k: layouts_of(k, work), work.target, work.options)
-    return _decided(replace(work, layouts=laid), *decisions)
-
-
-def cta_pairs(work: Work, explore: Explore) -> Work:
-    """Products that the tensor cores of two blocks do together, or else loads that the blocks of a cluster share."""
-    from tilec.passes.grid.cta_pair_products import with_pairs
-    from tilec.passes.loop.decisions import about_multicast
-    from tilec.passes.memory.multicast import with_multicast
-
-    paired, decisions = with_pairs(work.laid, work.target, work.options)
-    laid = paired or with_multicast(work.laid, enabled=work.options.multicast)
-    shared = () if paired else about_multicast(laid, work.options)
-    return _decided(replace(work, layouts=laid), *shared, *decisions)
+    launched = work.kernel if work.walks else ordered(work.kernel)
+    laid = work.laid if launched is work.ungrouped else layouts_of(launched, work)
+    if work.walks and laid.form != work.laid.form:
+        raise Withdrawn("persistent-grid", LOSES_ROLES)
+    return replace(work, kernel=launched, layouts=laid)
 
 
 def explain_warps(work: Work, observer: Observer) -> Work:
@@ -131,7 +77,7 @@ def explain_warps(work: Work, observer: Observer) -> Work:
     from tilec.passes.loop.decisions import about_dependent_launch, about_loads, about_products, about_roles
 
     laid, options = work.laid, work.options
-    return _decided(
+    return with_decisions(
         work,
         *about_roles(laid, options),
         *about_loads(laid, options),
@@ -140,54 +86,5 @@ def explain_warps(work: Work, observer: Observer) -> Work:
     )
 
 
-def subtile(work: Work, explore: Explore) -> Work:
-    """The tiles of the only pipelined loop whole, or in parts, whichever has the smaller interval."""
-    from tilec.passes.loop.assign_roles import products
-    from tilec.passes.loop.choose_subtile import as_pays, candidates
-
-    assert work.unlaid is not None
-    whole, unlaid = work, work.unlaid
-    is_asked = any(decision.what == "subtile" for decision in unlaid.decisions)
-    ways = () if is_asked else candidates(unlaid.kernel, whole.laid, whole.options)
-    if not ways:
-        return whole
-    explored = {id(unlaid.kernel): _explored(whole)}
-
-    def price(cut: Kernel, scheduler: Scheduler) -> Solution | None:
-        try:
-            tried = explore(replace(unlaid, kernel=cut), "explain-warps")
-            if len(products(tried.laid.kernel.body)) < len(products(whole.laid.kernel.body)):
-                return None
-            tried = _explored(replace(tried, options=replace(whole.options, scheduler=scheduler)))
-        except CompileError:
-            return None
-        explored[id(cut)] = replace(tried, options=whole.options)
-        return tried.explored[0].solution if tried.explored is not None and len(tried.explored) == 1 else None
-
-    (loop,) = explored[id(unlaid.kernel)].explored or ()
-    best, decision = as_pays(unlaid.kernel, loop.solution, whole.options, ways, price)
-    return _decided(explored[id(best)], decision)
-
-
-def occupancy(work: Work, explore: Explore) -> Work:
-    """Fewer versions of what loops load, where that lets more blocks share a multiprocessor, and pays."""
-    from tilec.passes.choices.occupancy import fewer_stages
-    from tilec.passes.loop.build_problem import Scheduled
-
-    if work.laid.form != "unspecialised" or work.explored is not None:
-        return work
-    work = _explored(work)
-    planned = work.explored or ()
-    found = fewer_stages(work.laid, [Scheduled(p.loop, p.solution.schedule) for p in planned], work.target)
-    if found is None:
-        return work
-    fewer, decision = found
-    return _decided(_explored(replace(work, layouts=fewer)), decision)
-
-
-def _explored(work: Work) -> Work:
-    return replace(work, explored=schedule_loops(work.laid, work.target, work.options, work.budget))
-
-
-def _decided(work: Work, *decisions: Decision) -> Work:
+def with_decisions(work: Work, *decisions: Decision) -> Work:
     return replace(work, decisions=(*work.decisions, *decisions)) if decisions else work

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.ir.tile import TileOp, walk
 from tilec.ops.barriers import AllocBarrier
 from tilec.ops.gemm import Gemm
 from tilec.ops.meet import Meet
@@ -16,12 +16,10 @@ from tilec.passes.layout.tensor_products import left_to_threads
 from tilec.passes.layout.warp_partition import wgmma_groups
 from tilec.passes.loop.assign_roles import is_bulk_load
 from tilec.passes.loop.build_problem import LoopProblem
-from tilec.passes.loop.detect_pipelines import detected
 from tilec.passes.loop.pools import product_pieces
-from tilec.passes.memory.load_footprints import strips
 from tilec.passes.memory.privatise import own_tiles
-from tilec.sched.decision import Alternative, Decider, Decision
-from tilec.support.options import CompileOptions, Strategy
+from tilec.sched.decision import Alternative, Decision
+from tilec.support.options import CompileOptions
 from tilec.target.table import Target
 
 
@@ -134,45 +132,6 @@ def about_turned(laid: Laid, loops: Sequence[LoopProblem], options: CompileOptio
         else:
             why = loop.together or "other statements of the loop keep the warpgroups together"
             yield Decision(f"copies of {names}", "one for all warpgroups", "the compiler", why)
-
-
-def about_detection(
-    written: Kernel, found: Kernel, taken: Kernel, strategy: Strategy, options: CompileOptions
-) -> Iterator[Decision]:
-    """Which loops are pipelined without being said to be: those in `found`, if it was `taken`."""
-    for loop in detected(written, found):
-        decided = partial(Decision, f"loop at line {loop.span.line}")
-        if taken is found:
-            yield decided("pipelined", "the compiler", "it loads tiles for a product, and nothing speaks against it")
-        else:
-            said = why_not_detected(strategy, options)
-            by, why = said or ("the compiler", "no asynchronous copy can load its tiles")
-            yield decided("as it is written", by, why)
-
-
-def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decider, str] | None:
-    """Who says that loops are pipelined only where the text says so, and how; None if nobody does."""
-    if not options.auto_pipeline:
-        return "the command line", "--no-auto-pipeline"
-    if options.opt_level < 3:
-        return "the compiler", f"not at -O{options.opt_level}"
-    return ("the command line", "--pipeline-strategy none") if strategy == "none" else None
-
-
-def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
-    """What the blocks of a cluster load together."""
-    if laid.kernel.cluster.blocks == 1:
-        return
-    found = dict.fromkeys((strip.tile, strip.shared) for strip in strips(laid.kernel) if strip.shared)
-    if not options.multicast:
-        yield Decision("multicast", "none", "the command line", "--no-multicast")
-    elif found:
-        chosen = ", ".join(f"{tile} along {' and '.join(axes)}" for tile, axes in found)
-        yield Decision("multicast", chosen, "the compiler", "each block loads a slice, for all that need the tile")
-    else:
-        yield Decision(
-            "multicast", "none", "the compiler", "no blocks of a cluster load the same tile at the same time"
-        )
 
 
 def about_dependent_launch(laid: Laid, target: Target, options: CompileOptions) -> Decision:

@@ -12,30 +12,43 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final
+from fractions import Fraction
+from functools import cache, partial
+from typing import Generic, TypeVar
 
 from tilec.ir import tile
 from tilec.ops.fill import Fill
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.loop.assign_roles import products
 from tilec.passes.loop.subtile import Indivisible, divided, related
-from tilec.sched.decision import Alternative, Decider, Decision
+from tilec.sched.decision import Decider, Decision
 from tilec.sched.solution import Solution
 from tilec.support.diagnostics import fail
-from tilec.support.options import MAY_DECIDE, CompileOptions, Scheduler
+from tilec.support.options import MAY_DECIDE, CompileOptions
+from tilec.support.records import dataclass
 
 PARTS = 2
-LEAST_GAIN = 20
-"""A twentieth of the interval is what parts have to save."""
-ABOVE = 10
-"""By a tenth the heuristics' interval may be above the one to beat: a solver may still find a smaller one."""
+LEAST_GAIN = Fraction(1, 20)
+"""Of the interval is what parts have to save."""
+SOLVED_FASTER = Fraction(3, 22)
+"""By no more of the heuristics' interval, it is taken, may that of a solver be smaller: so one of which it is a tenth
+above what is to be beaten is solved."""
 
-_UNIT: Final = "cycles an iteration"
+T = TypeVar("T")
 
-Price = Callable[[tile.Kernel, Scheduler], Solution | None]
-"""The solved loop of a kernel, None if it has no schedule or not the same products."""
+
+@dataclass(frozen=True, slots=True)
+class Plan(Generic[T]):
+    """How a kernel with its tiles cut is planned: `quickly` gives the heuristics' solution of its only loop and `made`
+    all there is with the solver's, of which `interval` is what the loop takes. None is for a kernel that has no
+    schedule, or not the same products."""
+
+    quickly: Callable[[tile.Kernel], Solution | None]
+    made: Callable[[tile.Kernel], T | None]
+    interval: Callable[[T], int | None]
 
 
 def show(cut: tile.Subtile) -> str:
@@ -115,52 +128,72 @@ def candidates(kernel: tile.Kernel, laid: Laid, options: CompileOptions) -> tupl
     return tuple(found)
 
 
-def as_pays(
-    kernel: tile.Kernel, whole: Solution, options: CompileOptions, ways: tuple[tile.Subtile, ...], price: Price
-) -> tuple[tile.Kernel, Decision]:
-    """The kernel with its tiles in parts, or as it is, whichever has the smaller interval; and why. `whole` is the
-    solved loop of the kernel as it is."""
-    if options.subtile == 1:
-        return kernel, Decision("subtile", "none", "the command line", "--subtile none")
-    ii = whole.schedule.ii
+def question(
+    kernel: tile.Kernel, options: CompileOptions, ways: tuple[tile.Subtile, ...], whole: Solution, plan: Plan[T]
+) -> Question[T]:
+    """Whether the tiles of the kernel are whole or in parts. `whole` is the solved loop of the kernel as it is."""
+    ii, asked = whole.schedule.ii, options.subtile
     busy = max((b for b in whole.bounds.each if b.kind == "slot"), key=lambda bound: bound.ii)
-    if options.subtile is None and _gains_little(ii, busy.ii):
-        why = f"{busy.name} is held in {busy.ii} of the interval's {ii} cycles: parts would wait for it too"
-        return kernel, Decision("subtile", "none", "the compiler", why)
-    limit = ii if options.subtile is None else None
-    found: list[tuple[int, tile.Kernel, tile.Subtile]] = []
-    for way in ways:
+    as_it_is = Candidate("none", partial(plan.made, kernel), "--subtile none")
+    cuts = tuple(_candidate(kernel, way, busy.ii, plan) for way in ways)
+    if asked == 1:
+        return ruled("subtile", "the command line", "--subtile none", as_it_is)
+
+    def explain(outcome: Outcome) -> str:
+        best = outcome.prices.get(outcome.chosen, ii)
+        if asked is not None:
+            given = f"--subtile {asked}; an interval of {best} cycles, and {ii} with whole tiles"
+            missing = f"no way to cut its tiles into {asked} parts leaves products for wgmma"
+            return missing if outcome.chosen == "none" else given
+        if outcome.chosen != "none":
+            gained = "one part computes while another one multiplies"
+            return f"an interval of {best} cycles, and {ii} with whole tiles: {gained}"
+        others = {answer: price for answer, price in outcome.prices.items() if answer != "none"}
+        if others:
+            way = min(others, key=others.__getitem__)
+            return f"an interval of {others[way]} cycles with {way}, and {ii} with whole tiles"
+        if busy.ii * LEAST_GAIN.denominator > ii * (LEAST_GAIN.denominator - LEAST_GAIN.numerator):
+            return f"{busy.name} is held in {busy.ii} of the interval's {ii} cycles: parts would wait for it too"
+        return "no way to cut its tiles is faster"
+
+    return Question(
+        "subtile",
+        (as_it_is, *cuts),
+        price=plan.interval,
+        unit="cycles an iteration",
+        explain=explain,
+        least_gain=LEAST_GAIN,
+        last_resort=asked is not None,
+        by="the compiler" if asked is None else "the command line",
+    )
+
+
+def _candidate(kernel: tile.Kernel, way: tile.Subtile, busy: int, plan: Plan[T]) -> Candidate[T]:
+    """The tiles cut in one way. What holds a unit for the whole interval holds it in parts too; and after that the
+    heuristics' schedule says what there is to hope for."""
+
+    @cache
+    def cut() -> tile.Kernel | None:
         try:
-            cut = divided(kernel, way.buffer, way.parts.index(max(way.parts)), max(way.parts))
+            return divided(kernel, way.buffer, way.parts.index(max(way.parts)), max(way.parts))
         except Indivisible:
-            continue
-        if (solution := _solved(cut, limit, options.scheduler, price)) is not None:
-            found.append((solution.schedule.ii, cut, way))
-    weighed = (Alternative("none", ii, _UNIT), *(Alternative(show(way), each, _UNIT) for each, _, way in found))
-    if not found:
-        missing = "is faster" if options.subtile is None else f"into {options.subtile} parts leaves products for wgmma"
-        why = f"no way to cut its tiles {missing}"
-        return kernel, Decision("subtile", "none", "the compiler", why, weighed)
-    best, cut, way = min(found, key=lambda one: one[0])
-    if options.subtile is not None:
-        why = f"--subtile {options.subtile}; an interval of {best} cycles, and {ii} with whole tiles"
-        return cut, Decision("subtile", show(way), "the command line", why, weighed)
-    if _gains_little(ii, best):
-        why = f"an interval of {best} cycles with {show(way)}, and {ii} with whole tiles"
-        return kernel, Decision("subtile", "none", "the compiler", why, weighed)
-    why = f"an interval of {best} cycles, and {ii} with whole tiles: one part computes while another one multiplies"
-    return cut, Decision("subtile", show(way), "the compiler", why, weighed)
+            return None
 
+    @cache
+    def quick() -> Solution | None:
+        made = cut()
+        return None if made is None else plan.quickly(made)
 
-def _gains_little(ii: int, least: int) -> bool:
-    return least * LEAST_GAIN > ii * (LEAST_GAIN - 1)
+    def least() -> int | None:
+        found = quick()
+        return None if found is None else found.bounds.mii
 
+    def likely() -> int | None:
+        found = quick()
+        return None if found is None else -int(-found.schedule.ii * (1 - SOLVED_FASTER) // 1)
 
-def _solved(kernel: tile.Kernel, limit: int | None, scheduler: Scheduler, price: Price) -> Solution | None:
-    """What the solver makes of it, if the bounds and the heuristics leave room below the limit."""
-    if limit is None:
-        return price(kernel, scheduler)
-    quick = price(kernel, "heuristic")
-    if quick is None or _gains_little(limit, quick.bounds.mii):
-        return None
-    return price(kernel, scheduler) if quick.schedule.ii * ABOVE <= limit * (ABOVE + 1) else None
+    def made() -> T | None:
+        parts = cut()
+        return None if parts is None else plan.made(parts)
+
+    return Candidate(show(way), made, f"--subtile {max(way.parts)}", (lambda: busy, least, likely))
