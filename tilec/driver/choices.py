@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilec.driver.front import strategy_of
 from tilec.driver.planning import layouts_of
-from tilec.driver.scheduling import schedule_loops
+from tilec.driver.scheduling import has_open_roles, solved
 from tilec.driver.work import Work
 from tilec.support.diagnostics import CompileError
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tilec.sched.solution import Solution
 
 Explore = Callable[[Work, str], Work]
-"""Runs the passes of the table on a kernel without layouts, up to the one of that name, unobserved."""
+"""Runs the passes of the table up to the one of that name, unobserved: on a kernel without layouts from these on, on
+one with layouts from its problems on."""
 
 
 def eliminate_masks(work: Work, explore: Explore) -> Asking[Work]:
@@ -175,7 +176,7 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
     ways = () if is_asked else candidates(unlaid.kernel, whole.laid, whole.options)
     if not ways:
         return whole
-    planned = _planned(whole)
+    planned = _planned(whole, explore)
 
     @cache
     def laid_out(cut: Kernel) -> Work | None:
@@ -190,7 +191,7 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
         if tried is None:
             return None
         try:
-            tried = _planned(replace(tried, options=replace(whole.options, scheduler="heuristic")))
+            tried = _planned(replace(tried, options=replace(whole.options, scheduler="heuristic")), explore)
         except CompileError:
             return None
         return _only(tried)
@@ -200,7 +201,7 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
             return planned
         tried = laid_out(cut)
         try:
-            return None if tried is None else _planned(tried)
+            return None if tried is None else _planned(tried, explore)
         except CompileError:
             return None
 
@@ -221,17 +222,55 @@ def occupancy(work: Work, explore: Explore) -> Asking[Work]:
 
     if work.laid.form != "unspecialised" or work.explored is not None:
         return work
-    work = _planned(work)
+    unplanned, work = work, _planned(work, explore)
     schedules = [Scheduled(p.loop, p.solution.schedule) for p in work.explored or ()]
     asked = question(work.laid, schedules, work.target)
     if asked is None:
         return work
     laid = (yield from ask(asked)).value
-    return work if laid is work.laid else _planned(replace(work, layouts=laid))
+    return work if laid is work.laid else _planned(replace(unplanned, layouts=laid), explore)
 
 
-def _planned(work: Work) -> Work:
-    return replace(work, explored=schedule_loops(work.laid, work.target, work.options, work.budget))
+def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
+    """Whether warpgroups run apart in a loop and take turns at the tensor cores."""
+    from tilec.passes.choices.ping_pong import question
+    from tilec.passes.choices.question import Candidate, ask, ruled
+    from tilec.passes.loop.build_problem import divisions, loops_to_schedule
+    from tilec.passes.loop.decisions import ping_pong
+
+    if work.explored is not None or work.laid.parts:
+        return work
+    options, loops, made = work.options, loops_to_schedule(work.laid), []
+    given = {"overlap": options.overlap, "store_role": options.epilogue_warp}
+    for loop, _, divided in divisions(work.laid, work.target, unlimited_smem=options.switches.unlimited_smem, **given):
+        what = ping_pong(loop, loops)
+        if not options.ping_pong:
+            yield from ask(ruled(what, "the command line", "--no-ping-pong", Candidate("no", lambda: work)))
+        elif (asked := question(what, divided(), options.max_scheduled_ii)) is not None:
+            made.append((yield from ask(asked)).value)
+    return replace(work, divided=tuple(made))
+
+
+def epilogue_warp(work: Work, explore: Explore) -> Asking[Work]:
+    """Whether a warp of its own begins copies to global memory: the schedule of each loop in which it could."""
+    from tilec.passes.choices.epilogue_warp import question
+    from tilec.passes.choices.question import ask
+    from tilec.passes.loop.build_problem import Scheduled
+
+    if work.explored is not None:
+        return work
+    work = replace(work, loops=solved(work, where=has_open_roles))
+    for planned in work.loops:
+        asked = question(Scheduled(planned.loop, planned.solution.schedule), planned.solution)
+        if asked is not None:
+            yield from ask(asked)
+    return work
+
+
+def _planned(work: Work, explore: Explore) -> Work:
+    """The kernel with its loops scheduled, which no row further down does again."""
+    made = explore(work, "solve")
+    return replace(made, explored=made.loops)
 
 
 def _only(work: Work) -> Solution | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ from tilec.driver.observer import Observer
 from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
 from tilec.driver.stages import SUFFIX, text_of, value_of, violations
 from tilec.driver.work import File, Withdrawn, Work
-from tilec.support.diagnostics import CompileError, InternalError, Mistakes, fail
+from tilec.support.diagnostics import CompileError, Mistakes, fail
 from tilec.support.options import LAST_STAGE, CompileOptions, Stage, verification
 from tilec.support.source import SourceFile
 
@@ -19,6 +20,7 @@ KernelPass = Pass | Choice
 
 _PLACE = {row.name: number for number, row in enumerate(PIPELINE, 1)}
 _LAYOUTS = _PLACE["assign-layouts"]
+_PROBLEMS = _PLACE["ping-pong"]
 
 
 def read(source: SourceFile, options: CompileOptions, observer: Observer, *, is_single: bool = False) -> File:
@@ -79,10 +81,10 @@ def each(file: File, observer: Observer, *, behind: str | None = None, last: str
 
 
 def explored(work: Work, last: str) -> Work:
-    """A kernel without layouts, through the passes from there to `last`; nobody sees it."""
-    if work.layouts is not None:
-        raise InternalError("what is explored has no layouts yet")
-    return advance(work, Observer(), behind=PIPELINE[_LAYOUTS - 2].name, last=last)
+    """A kernel without layouts through the passes from there to `last`, one that has them through those from its
+    problems on; nobody sees it."""
+    first = _LAYOUTS if work.layouts is None else _PROBLEMS
+    return advance(work, Observer(), behind=PIPELINE[first - 2].name, last=last)
 
 
 def names() -> tuple[str, ...]:
@@ -113,7 +115,7 @@ def _stepped(work: Work, observer: Observer, number: int, row: KernelPass, form:
     is_on = not is_unwanted and _why_off(row, work) is None
     if is_on:
         observer.begins(row.name)
-        work = _chosen(row, work) if isinstance(row, Choice) else row.run(work, observer)
+        work = _chosen(row, work, observer) if isinstance(row, Choice) else row.run(work, observer)
     is_given = row.gives is not None and not is_unwanted and not work.is_checked_only
     if is_on or is_given:
         stage = row.gives or form
@@ -122,11 +124,18 @@ def _stepped(work: Work, observer: Observer, number: int, row: KernelPass, form:
     return work
 
 
-def _chosen(row: Choice, work: Work) -> Work:
+def _chosen(row: Choice, work: Work, observer: Observer) -> Work:
     """The kernel with what the choice makes of it, and the record."""
     from tilec.passes.choices.question import answered
 
-    work, decisions = answered(row.asks(work, explored))
+    def explore(considered: Work, last: str) -> Work:
+        began = time.perf_counter()
+        try:
+            return explored(considered, last)
+        finally:
+            observer.explored(time.perf_counter() - began)
+
+    work, decisions = answered(row.asks(work, explore))
     return replace(work, decisions=(*work.decisions, *decisions)) if decisions else work
 
 

@@ -50,7 +50,8 @@ class Work:
     rewritten it. `laid` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and after they
     are scheduled. `walks` says that its grid is persistent; `ungrouped` is the kernel before anything was decided about
     its grid. `withdrawn` are the choices whose answer could not be had after all, and why. `explored` are the loops of
-    `laid` that a choice has scheduled already. `mistakes` collects what is wrong, where all of it is wanted;
+    `laid` that a choice has scheduled already, and `divided` the problems of those of which it is decided how many
+    warpgroups run apart. `mistakes` collects what is wrong, where all of it is wanted;
     `is_checked_only` says that nothing else is. `verified` is what has been verified last: the form, whether it was
     complete, and the value."""
 
@@ -69,6 +70,7 @@ class Work:
     ungrouped: Kernel | None = None
     withdrawn: tuple[tuple[str, str], ...] = ()
     explored: tuple[Planned, ...] | None = None
+    divided: tuple[LoopProblem, ...] = ()
     problems: tuple[LoopProblem, ...] = ()
     loops: tuple[Planned, ...] = ()
     trace: str = ""

@@ -173,9 +173,7 @@ def _interval(laid: Laid, target: Target, options: CompileOptions) -> int:
         laid,
         target,
         unlimited_smem=options.switches.unlimited_smem,
-        ping_pong=options.ping_pong,
         overlap=options.overlap,
         store_role=options.epilogue_warp,
-        most=options.max_scheduled_ii,
     )
     return sum(bounds(loop.problem).mii for loop in given)

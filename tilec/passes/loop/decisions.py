@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import TileOp, walk
 from tilec.ops.barriers import AllocBarrier
@@ -18,7 +19,7 @@ from tilec.passes.loop.assign_roles import is_bulk_load
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.pools import product_pieces
 from tilec.passes.memory.privatise import own_tiles
-from tilec.sched.decision import Alternative, Decision
+from tilec.sched.decision import Decision
 from tilec.support.options import CompileOptions
 from tilec.target.table import Target
 
@@ -88,38 +89,12 @@ def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
         )
 
 
-def about_warpgroups(loops: Sequence[LoopProblem], options: CompileOptions) -> Iterator[Decision]:
-    """Whether the consumers' warpgroups of a loop run apart and take turns at the tensor cores (ping-pong)."""
-    for loop in loops:
-        place = "" if len(loops) == 1 else f" at line {loop.loop.span.line}"
-        weighed = tuple(
-            Alternative("no" if groups == 1 else f"{groups} warpgroups", least, "cycles an iteration")
-            for groups, least in loop.weighed
-        )
-        named = partial(Decision, f"ping-pong{place}", alternatives=weighed)
-        if loop.groups > 1:
-            yield named(f"{loop.groups} warpgroups", "the compiler", "one computes while another one multiplies")
-        elif loop.together is not None:
-            yield named("no", "the compiler", loop.together)
-
-
-def about_stores(loop: LoopProblem, chosen: tuple[str, ...], by_rule: int | None, ii: int) -> Iterator[Decision]:
-    """Whether a role of its own begins the copies to global memory, where that was left to the schedule."""
-    if by_rule is None:
-        return
-    moved = sorted({role for role, rule in zip(chosen, loop.roles, strict=True) if role != rule})
-    weighed: tuple[Alternative, ...] = (Alternative("by rule", by_rule, "cycles an iteration"),)
-    if moved:
-        weighed = (*weighed, Alternative(", ".join(moved), ii, "cycles an iteration"))
-        why = f"an interval of {ii} cycles, and {by_rule} with the roles by rule"
-        yield Decision("epilogue warp", ", ".join(moved), "the compiler", why, weighed)
-    else:
-        why = f"no other roles have an interval below {by_rule} cycles"
-        yield Decision("epilogue warp", "no", "the compiler", why, weighed)
-
-
-def about_turned(laid: Laid, loops: Sequence[LoopProblem], options: CompileOptions) -> Iterator[Decision]:
-    """Whether each warpgroup has a copy of the tiles that are turned for products."""
+def about_turned(
+    laid: Laid, loops: Sequence[LoopProblem], options: CompileOptions, decided: Sequence[Decision]
+) -> Iterator[Decision]:
+    """Whether each warpgroup has a copy of the tiles that are turned for products; `decided` says what was decided
+    about the warpgroups."""
+    reasons = {decision.what: decision.why for decision in decided}
     for loop in loops if laid.form == "warp_specialised" and laid.kernel.threads > WARPGROUP_THREADS else ():
         names = ", ".join(sorted(own_tiles(laid.kernel, loop.loop)))
         if not names:
@@ -130,8 +105,16 @@ def about_turned(laid: Laid, loops: Sequence[LoopProblem], options: CompileOptio
         elif not options.ping_pong:
             yield Decision(f"copies of {names}", "one for all warpgroups", "the command line", "--no-ping-pong")
         else:
-            why = loop.together or "other statements of the loop keep the warpgroups together"
+            why = (
+                reasons.get(ping_pong(loop.loop, [each.loop for each in loops]))
+                or "other statements of the loop keep the warpgroups together"
+            )
             yield Decision(f"copies of {names}", "one for all warpgroups", "the compiler", why)
+
+
+def ping_pong(loop: tile.For, loops: Sequence[tile.For]) -> str:
+    """What is asked about the warpgroups of a loop, of so many."""
+    return "ping-pong" if len(loops) == 1 else f"ping-pong at line {loop.span.line}"
 
 
 def about_dependent_launch(laid: Laid, target: Target, options: CompileOptions) -> Decision:
