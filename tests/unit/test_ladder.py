@@ -13,7 +13,7 @@ from tilec.support.source import SourceFile
 
 ADDS = {
     "pipelined, one role": {"roles", "stages"},  # weighed where no role takes the multiprocessor whole
-    "a producer warp": {"roles", "stages", "consumers", "loads"},
+    "a producer warp": {"roles", "overlap", "stages", "consumers", "loads"},
     "tile 128×256, two consumers": {"consumers"},
     "persistent": {"persistent grid"},
     "one arrival a warp": {"arrivals"},

@@ -164,6 +164,31 @@ def multicast(work: Work, explore: Explore) -> Asking[Work]:
     return (yield from ask(ruled("multicast", "the compiler", why, slices, each))).value
 
 
+def roles(work: Work, explore: Explore) -> Asking[Work]:
+    """Which warps load, and which compute: as layouts and mechanisms let them."""
+    from tilec.passes.choices.question import ask
+    from tilec.passes.choices.roles import roles
+
+    return (yield from ask(roles(work.laid, work.options, work))).value
+
+
+def overlap(work: Work, explore: Explore) -> Asking[Work]:
+    """Whether the statements of a role of two iterations may mix."""
+    from tilec.passes.choices.question import ask
+    from tilec.passes.choices.roles import overlap
+
+    asked = overlap(work.laid, work.options, work)
+    return work if asked is None else (yield from ask(asked)).value
+
+
+def dependent_launch(work: Work, explore: Explore) -> Asking[Work]:
+    """Whether the kernel begins while the one before it ends."""
+    from tilec.passes.choices.dependent_launch import question
+    from tilec.passes.choices.question import ask
+
+    return (yield from ask(question(work.laid, work.target, work.options, work))).value
+
+
 def subtile(work: Work, explore: Explore) -> Asking[Work]:
     """The tiles of the only pipelined loop whole, or in parts, whichever has the smaller interval."""
     from tilec.passes.choices.question import ask

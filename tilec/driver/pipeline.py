@@ -60,7 +60,7 @@ class Choice:
     gives: Stage | None = None
 
 
-EXPLAINED = ("roles", "consumers", "loads", "arrivals", "product", "dependent launch")
+EXPLAINED = ("consumers", "loads", "arrivals", "product")
 
 _CONSUMERS = only_with("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = only_with("--cluster none", lambda options: options.cluster == (1, 1, 1))
@@ -92,6 +92,9 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Choice("register-stages", choices.register_stages, ("register stages",), ("--register-stages",)),
     Choice("cta-pairs", choices.cta_pairs, ("pairs",), ("--no-cta-pairs",)),
     Choice("multicast", choices.multicast, ("multicast",), ("--no-multicast",)),
+    Choice("roles", choices.roles, ("roles",), ("--pipeline-strategy",)),
+    Choice("overlap", choices.overlap, ("overlap",), ("--no-overlap",)),
+    Choice("dependent-launch", choices.dependent_launch, ("dependent launch",), ("--no-pdl",)),
     Pass("explain-warps", planning.explain_warps, decides=EXPLAINED),
     Pass("check-registers", planning.check_registers, checks=True),
     Choice("subtile", choices.subtile, ("subtile",), ("--subtile",)),

@@ -74,15 +74,14 @@ def launch_grid(work: Work, observer: Observer) -> Work:
 
 def explain_warps(work: Work, observer: Observer) -> Work:
     """What was decided about the warps of the kernel, while mechanisms and layouts were chosen."""
-    from tilec.passes.loop.decisions import about_dependent_launch, about_loads, about_products, about_roles
+    from tilec.passes.loop.decisions import about_consumers, about_loads, about_products
 
     laid, options = work.laid, work.options
     return with_decisions(
         work,
-        *about_roles(laid, options),
+        *about_consumers(laid, options),
         *about_loads(laid, options),
         *about_products(laid, work.target),
-        about_dependent_launch(laid, work.target, options),
     )
 
 

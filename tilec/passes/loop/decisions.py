@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import TileOp, walk
-from tilec.ops.barriers import AllocBarrier
+from tilec.ir.tile import walk
 from tilec.ops.gemm import Gemm
-from tilec.ops.meet import Meet
-from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.layout.assign_layouts import Laid
 from tilec.passes.layout.tensor_products import left_to_threads
 from tilec.passes.layout.warp_partition import wgmma_groups
@@ -24,31 +20,16 @@ from tilec.support.options import CompileOptions
 from tilec.target.table import Target
 
 
-def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
-    """Which warps do what."""
-    if laid.parts:
-        names = ", ".join(part.name for part in laid.parts)
-        yield Decision("roles", names, "the kernel", "it says which threads run which statements")
-        return
-    if laid.form == "warp_specialised":
+def about_consumers(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+    """How many warpgroups compute, where a warp of its own loads."""
+    if laid.form == "warp_specialised" and not laid.parts:
         groups = max(laid.kernel.threads // WARPGROUP_THREADS, 1)
-        yield Decision("roles", "producer, consumer", "the compiler", "a warp of its own loads ahead by TMA")
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
         given = Decision(
             "consumers", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
         )
         said = Decision("consumers", chosen, "the kernel", f"threads={laid.kernel.threads}")
         yield said if options.consumer_warpgroups is None else given
-        return
-    loops = pipelined_loops(laid.kernel.body)
-    chosen = "all warps alike, loops one trip after the other" if loops and laid.form == "serial" else "all warps alike"
-    if options.pipeline_strategy in ("none", "unspecialize"):
-        yield Decision("roles", chosen, "the command line", f"--pipeline-strategy {options.pipeline_strategy}")
-    elif "unspecialised" in laid.kernel.asks:
-        yield Decision("roles", chosen, "the kernel", "its pass configuration")
-    else:
-        why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
-        yield Decision("roles", chosen, "the compiler", why if loops else "it has no pipelined loop")
 
 
 def about_loads(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
@@ -115,24 +96,3 @@ def about_turned(
 def ping_pong(loop: tile.For, loops: Sequence[tile.For]) -> str:
     """What is asked about the warpgroups of a loop, of so many."""
     return "ping-pong" if len(loops) == 1 else f"ping-pong at line {loop.span.line}"
-
-
-def about_dependent_launch(laid: Laid, target: Target, options: CompileOptions) -> Decision:
-    """Whether the kernel may begin while the one before it still runs (`lower.programmatic_launch`)."""
-    operations = [s for one in laid.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
-    meetings = {s.what for s in operations if isinstance(s, Meet)}
-    has_barriers = any(isinstance(s, AllocBarrier) or is_bulk_load(s) for s in operations)
-    decided = partial(Decision, "dependent launch")
-    if meetings & {"pdl_sync", "pdl_trigger"}:
-        return decided("yes", "the kernel", "T.pdl_sync, T.pdl_trigger")
-    if not options.pdl:
-        return decided("no", "the command line", "--no-pdl")
-    if not target.has("cluster"):
-        return decided("no", "the compiler", f"{target.name} has no dependent launch")
-    if "sync_grid" in meetings:
-        return decided("no", "the compiler", "all blocks of its grid must run at the same time")
-    if not has_barriers:
-        return decided("no", "the compiler", "it begins with its loads, and has nothing to do before them")
-    if options.opt_level < 3:
-        return decided("no", "the compiler", f"not at -O{options.opt_level}")
-    return decided("yes", "the compiler", "its barriers and tensor maps are made ready while the kernel before it ends")
