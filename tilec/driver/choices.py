@@ -206,7 +206,7 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
     @cache
     def laid_out(cut: Kernel) -> Work | None:
         try:
-            tried = explore(replace(unlaid, kernel=cut), "explain-warps")
+            tried = explore(replace(unlaid, kernel=cut), "dependent-launch")
         except CompileError:
             return None
         return tried if len(products(tried.laid.kernel.body)) >= len(products(whole.laid.kernel.body)) else None

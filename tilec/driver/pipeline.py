@@ -93,9 +93,9 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Choice("cta-pairs", choices.cta_pairs, ("pairs",), ("--no-cta-pairs",)),
     Choice("multicast", choices.multicast, ("multicast",), ("--no-multicast",)),
     Choice("roles", choices.roles, ("roles",), ("--pipeline-strategy",)),
+    Pass("explain-warps", planning.explain_warps, decides=EXPLAINED),
     Choice("overlap", choices.overlap, ("overlap",), ("--no-overlap",)),
     Choice("dependent-launch", choices.dependent_launch, ("dependent launch",), ("--no-pdl",)),
-    Pass("explain-warps", planning.explain_warps, decides=EXPLAINED),
     Pass("check-registers", planning.check_registers, checks=True),
     Choice("subtile", choices.subtile, ("subtile",), ("--subtile",)),
     Choice(
