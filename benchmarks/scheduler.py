@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tilec.driver import build as driver
 from tilec.sched.bounds import Unschedulable
+from tilec.sched.explain import explained
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve
@@ -52,7 +53,7 @@ def report(problem: Problem, known: int | None) -> bool:
         print(f"{title} unschedulable: {error.reason}")
         return False
     ii, status = solution.schedule.ii, solution.schedule.status
-    by_heuristics = solve(problem, scheduler="heuristic")
+    by_heuristics = explained(problem, solve(problem, scheduler="heuristic"))
     modulo = next((trial.ii for trial in by_heuristics.trials if trial.arm == "modulo"), None)
     best = by_heuristics.schedule.ii
     broken = [*violations(problem, solution.schedule), *violations(problem, by_heuristics.schedule)]

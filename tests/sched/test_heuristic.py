@@ -9,6 +9,7 @@ from graphs import graph
 from loops import KNOWN, gemm, random_problem
 
 from tilec.sched.bounds import Unschedulable
+from tilec.sched.explain import explained
 from tilec.sched.heuristic import ARMS, heuristic, is_serial, place
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.sched.solve import solve
@@ -23,7 +24,7 @@ def test_what_an_arm_finds_holds_and_is_no_better_than_the_proof(arm: str) -> No
     for seed in range(40):
         problem = random_problem(seed)
         try:
-            proven = solve(problem)
+            proven = explained(problem, solve(problem))
         except Unschedulable:
             continue
         (trial,) = (trial for trial in proven.trials if trial.arm == arm)
@@ -56,7 +57,7 @@ def test_the_heuristic_scheduler_answers_and_says_what_it_knows(seed: int) -> No
 def test_the_same_answer_each_time() -> None:
     problem = from_neutral(graph(3, 30))
     assert heuristic(problem) == heuristic(problem)
-    assert len(heuristic(problem).trials) == len(ARMS) == 5
+    assert len(explained(problem, heuristic(problem)).trials) == len(ARMS) == 5
 
 
 def test_small_bodies_and_those_without_anything_asynchronous_are_serial() -> None:

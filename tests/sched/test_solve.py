@@ -24,6 +24,7 @@ from loops import (
 
 from tilec.sched import solve as solving
 from tilec.sched.bounds import Unschedulable
+from tilec.sched.explain import explained
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.solve import Scheduler, Solution, evaluate, given, justify, solve
 from tilec.sched.verify import violations
@@ -118,7 +119,8 @@ def test_latency_is_hidden_by_stages_not_by_waiting() -> None:
 
 
 def test_the_refuting_constraints_are_named() -> None:
-    refuted = [attempt for attempt in solve(random_problem(115)).attempts if attempt.outcome == "refuted"]
+    problem = random_problem(115)
+    refuted = [attempt for attempt in explained(problem, solve(problem)).attempts if attempt.outcome == "refuted"]
     assert [(attempt.ii, attempt.how) for attempt in refuted] == [(4, "bound"), (5, "solver")]
     assert refuted[1].why == "the dependences and slot s0 and slot s1 leave no room"
     assert refuted[0].effort == 0 < refuted[1].effort

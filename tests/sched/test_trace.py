@@ -110,7 +110,7 @@ def test_each_refuted_interval_names_the_families_that_are_enough() -> None:
 def test_families_are_enough_and_none_is_too_many(seed: int) -> None:
     """Without the others there is still no schedule; without any one of them there is, or its proof is elsewhere."""
     problem = random_problem(seed)
-    attempt = next(a for a in reversed(solve(problem).attempts) if a.outcome == "refuted")
+    attempt = next(a for a in reversed(explain.explained(problem, solve(problem)).attempts) if a.outcome == "refuted")
     others = frozenset(families(problem)) - {*attempt.families}
     assert Model(problem, attempt.ii, None, others).feasible(1.0).outcome == "refuted"
     if attempt.how == "solver":
@@ -130,7 +130,9 @@ def test_a_dear_proof_names_all_families(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(explain, "Model", Counted)
     monkeypatch.setattr(explain, "_CHEAP_PROOF", -1.0)
     problem = random_problem(231)
-    attempts = [a for a in solve(problem).attempts if a.how == "solver" and a.outcome == "refuted"]
+    attempts = [
+        a for a in explain.explained(problem, solve(problem)).attempts if a.how == "solver" and a.outcome == "refuted"
+    ]
     every = ("dependences", *families(problem))
     assert attempts and asked == [True]
     assert all(attempt.families == every for attempt in attempts)

@@ -111,7 +111,7 @@ def schedule(
             files.check_outputs([html], input_files([file], given))
     observer = Observer()
     with reported(source):
-        plan = driver.plan(source, asked, observer)
+        plan = driver.plan(source, asked, observer).explained()
         show(observer.warnings, source)
         if html is not None:
             import json

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.driver import engine
+from tilec.driver.explaining import trace_of
 from tilec.driver.lints import judged
 from tilec.driver.observer import Observer as Observer, Stopped as Stopped
 from tilec.driver.work import File, Planned as Planned, Work
@@ -26,21 +28,33 @@ if TYPE_CHECKING:
     from tilec.sched.schedule import Schedule
     from tilec.target.table import Target
 
-READ, LAID, PLANNED = "fold-constants", "check-registers", "write-trace"
+READ, LAID, PLANNED = "fold-constants", "check-registers", "lint-schedule"
 """The passes behind which a kernel is read, has layouts, is planned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A kernel with its layouts chosen and its loops scheduled, in program order. `decisions` are about its warps and
-    blocks; `trace` explains them and the schedules."""
+    blocks."""
 
     kernel: Kernel
     laid: Laid
     target: Target
     loops: tuple[Planned, ...]
     decisions: tuple[Decision, ...]
-    trace: str
+    work: Work
+
+    @property
+    def trace(self) -> str:
+        """The schedule trace, which explains decisions and schedules."""
+        return trace_of(self.work)
+
+    def explained(self) -> Plan:
+        """The same, with why no loop has a better schedule: that takes a while, and a trace looks for it otherwise."""
+        from tilec.sched.explain import explained
+
+        told = (replace(p, solution=explained(p.loop.problem, p.solution)) for p in self.loops)
+        return _plan(replace(self.work, loops=tuple(told)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +67,14 @@ class Build:
     ptx: str
     cubin: bytes
     manifest: Manifest
-    trace: str
     entries: tuple[EntryReport, ...]
     warnings: tuple[Diagnostic, ...]
+    work: Work
+
+    @property
+    def trace(self) -> str:
+        """The schedule trace, as a plan's."""
+        return trace_of(self.work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +102,9 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
         ptx=made.ptx,
         cubin=made.cubin,
         manifest=made.manifests[0],
-        trace=work.trace,
         entries=made.entries,
         warnings=tuple(observer.warnings),
+        work=work,
     )
 
 
@@ -137,7 +156,7 @@ def laid(source: SourceFile, options: CompileOptions) -> tuple[Laid, Target]:
 
 
 def _plan(work: Work) -> Plan:
-    return Plan(work.source_kernel, work.laid, work.target, work.loops, work.decisions, work.trace)
+    return Plan(work.source_kernel, work.laid, work.target, work.loops, work.decisions, work)
 
 
 def _library(file: File) -> Library:

@@ -25,8 +25,9 @@ def explain_loops(work: Work, observer: Observer) -> Work:
     return replace(work, decisions=(*work.decisions, *decided))
 
 
-def write_trace(work: Work, observer: Observer) -> Work:
-    """The schedule trace: why each loop is scheduled as it is, and what was decided beside."""
+def trace_of(work: Work) -> str:
+    """The schedule trace: why each loop is scheduled as it is, and what was decided beside. Why there is no better
+    schedule is looked for here: nobody else waits for that."""
     from tilec.passes.explicit_roles.role_listing import listing
     from tilec.passes.memory.staged_stores import stagings
     from tilec.sched.trace import dump, trace
@@ -35,8 +36,7 @@ def write_trace(work: Work, observer: Observer) -> Work:
     stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
     solved = [(p.loop.problem, p.solution) for p in work.loops]
     also = {**_asked(kernel, work.options), **listing(kernel, laid)}
-    made = trace(solved, kernel.name, target.name, target.calibration, work.decisions, stores, also)
-    return replace(work, trace=dump(made))
+    return dump(trace(solved, kernel.name, target.name, target.calibration, work.decisions, stores, also))
 
 
 def _asked(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:

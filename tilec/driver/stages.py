@@ -43,7 +43,9 @@ def text_of(stage: Stage, value: File | Work) -> str | bytes:
 
             return problem_text(value.problems)
         case "schedule":
-            return value.trace
+            from tilec.driver.explaining import trace_of
+
+            return trace_of(value)
         case "expand" | "warp":
             from tilec.ir.warp_text import show_program
 

@@ -73,7 +73,6 @@ class Work:
     divided: tuple[LoopProblem, ...] = ()
     problems: tuple[LoopProblem, ...] = ()
     loops: tuple[Planned, ...] = ()
-    trace: str = ""
     warp_program: Program | None = None
     ptx_module: Module | None = None
     verified: tuple[Stage, bool, object] | None = None

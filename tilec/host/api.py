@@ -74,7 +74,7 @@ def compile(
         raise
     for found in build.warnings:
         warnings.warn(_rendered(found, file), stacklevel=2)
-    return Kernel(build.manifest, build.cubin, build if device == "emulator" else None, build.ptx, build.trace)
+    return Kernel(build.manifest, build.cubin, build, is_emulated=device == "emulator")
 
 
 def load(cubin: str | os.PathLike[str] | bytes, entry: str | None = None) -> Kernel:
@@ -166,16 +166,27 @@ class Kernel:
         self,
         manifest: Manifest,
         cubin: bytes,
-        emulated: driver.Build | None = None,
-        ptx: str | None = None,
-        trace: str | None = None,
+        build: driver.Build | None = None,
+        *,
+        is_emulated: bool = False,
     ) -> None:
-        self.manifest, self.cubin, self.ptx, self.trace = manifest, cubin, ptx, trace
-        self._emulated = emulated
+        self.manifest, self.cubin = manifest, cubin
+        self._build = build
+        self._emulated = build if is_emulated else None
         self._loaded: dict[int, Any] = {}
 
     def __repr__(self) -> str:
         return f"<tilec kernel {self.signature()} for {self.manifest.target}>"
+
+    @property
+    def ptx(self) -> str | None:
+        """Its text, where it was compiled here."""
+        return None if self._build is None else self._build.ptx
+
+    @property
+    def trace(self) -> str | None:
+        """Its schedule trace, where it was compiled here. Made when it is asked for."""
+        return None if self._build is None else self._build.trace
 
     def signature(self) -> str:
         """How it is called; what is in brackets is known from the arrays' shapes."""

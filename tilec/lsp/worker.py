@@ -128,10 +128,11 @@ def _schedule(question: Question) -> Answer:
 
 
 def _schedules(plan: Plan) -> Iterator[tuple[Span, str]]:
-    import json
+    from tilec.sched.trace import loop_record
 
     of = f" on {plan.target.name}"
-    for planned, loop in zip(plan.loops, json.loads(plan.trace)["tilec"]["loops"], strict=True):
+    for planned in plan.loops:
+        loop = loop_record(planned.loop.problem, planned.solution)
         span = planned.loop.loop.span
         rings = "".join(f"\n- {ring['name']}: {ring['depth']} versions" for ring in loop["rings"])
         yield (

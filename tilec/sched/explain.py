@@ -1,4 +1,5 @@
-"""Says what refuted the intervals below the answer: which families of constraints, with the dependences, leave no room.
+"""Says why there is no better schedule, for who looks: which families of constraints, with the dependences, leave no
+room at the intervals below the answer, and what heuristics would have found.
 
 The families are left out of the model one after the other, to see whether there is a proof without them. What a proof
 costs says how long to look for one with a family less; where it is dear, with all of them, none is looked for.
@@ -6,14 +7,19 @@ costs says how long to look for one with a family less; where it is dear, with a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.sched.budget import Budget
 from tilec.sched.families import families, separable
+from tilec.sched.heuristic import is_serial, trials
+from tilec.sched.implied import without_implied
+from tilec.sched.lags import observed
 from tilec.sched.least import least
 from tilec.sched.model import Model
 from tilec.sched.problem import Problem
-from tilec.sched.solution import Attempt
+from tilec.sched.roles import by_rule, resolve
+from tilec.sched.solution import Attempt, Solution
 
 # Deterministic time, of which one unit is one to five seconds here.
 _EFFORT_PER_PROOF = 0.1
@@ -22,31 +28,51 @@ _CHEAP_PROOF = 0.01
 _MOST_EFFORT_PER_FAMILY = 0.02
 _LEAST_EFFORT_PER_FAMILY = 0.004
 _TIMES_THE_DEAREST = 4
+_WORK = 4_000_000
+"""Of a budget, for all that is told of a problem."""
 
 
-def explain(problem: Problem, attempts: list[Attempt], effort: float, budget: Budget) -> None:
-    """Writes into the last attempt, if the solver refuted it, the families that did, none of which is known to be one
-    too many; and into those of the smaller intervals next to it for which they, or they and the rings, are enough."""
+def explained(problem: Problem, solution: Solution, budget: Budget | None = None) -> Solution:
+    """The solution of the problem with what refuted the smaller intervals, and with what heuristics reach. What is
+    given, or explained, has nothing to explain. The time is that of the budget, which says
+    nothing of the answer: it was found before."""
+    if solution.trials or not solution.attempts:
+        return solution
+    budget = budget or Budget(_WORK)
+    role = solution.schedule.role
+    asked = resolve(problem, role) if role == by_rule(problem) else problem
+    *smaller, found = solution.attempts
+    attempts = (*_told_why(without_implied(asked), smaller, budget), found)
+    plain = observed(resolve(problem, role), solution.schedule.start)
+    is_compared = not budget.is_over and not (found.how == "serial" and is_serial(plain))
+    return replace(solution, attempts=attempts, trials=trials(plain, solution.schedule.ii) if is_compared else ())
+
+
+def _told_why(problem: Problem, smaller: Sequence[Attempt], budget: Budget) -> Sequence[Attempt]:
+    """The attempts; with the families that refuted the last one, if the solver did, none of which is known to be one
+    too many, and those of the smaller intervals next to it for which they, or they and the rings, are enough."""
+    attempts = [*smaller]
     first = len(attempts)
     while first and (attempts[first - 1].how, attempts[first - 1].outcome) == ("solver", "refuted"):
         first -= 1
     if first == len(attempts) or budget.is_over:
-        return
-    reasons = _Reasons(problem, effort, budget)
+        return attempts
+    reasons = _Reasons(problem, budget)
     low, high = attempts[first].ii, attempts[-1].ii
     unneeded = reasons.unneeded(high)
     attempts[-1] = _named(attempts[-1], problem, unneeded)
     if not unneeded:
         attempts[first:-1] = (_named(attempt, problem, unneeded) for attempt in attempts[first:-1])
-        return
+        return attempts
     for others in dict.fromkeys((unneeded, unneeded & {*separable(problem)})):
-        if least(problem, low, high - 1, _EFFORT_PER_RANGE * effort, others, budget).ii >= high:
+        if least(problem, low, high - 1, _EFFORT_PER_RANGE, others, budget).ii >= high:
             attempts[first:-1] = (_named(attempt, problem, others) for attempt in attempts[first:-1])
-            return
+            return attempts
     for at in reversed(range(first, len(attempts) - 1)):
         if reasons.refute(attempts[at].ii, unneeded, _MOST_EFFORT_PER_FAMILY) is None:
             break
         attempts[at] = _named(attempts[at], problem, unneeded)
+    return attempts
 
 
 def _named(attempt: Attempt, problem: Problem, unneeded: frozenset[str]) -> Attempt:
@@ -55,8 +81,8 @@ def _named(attempt: Attempt, problem: Problem, unneeded: frozenset[str]) -> Atte
 
 
 class _Reasons:
-    def __init__(self, problem: Problem, effort: float, budget: Budget) -> None:
-        self.problem, self.effort, self.budget = problem, effort, budget
+    def __init__(self, problem: Problem, budget: Budget) -> None:
+        self.problem, self.budget = problem, budget
 
     def unneeded(self, ii: int) -> frozenset[str]:
         """Families without which the II is refuted all the same."""
@@ -76,5 +102,5 @@ class _Reasons:
         """The effort that a refutation takes; None if there is none, or it is not found soon."""
         if self.budget.is_over:
             return None
-        answer = Model(self.problem, ii, None, without, self.budget).feasible(effort * self.effort, hard=True)
+        answer = Model(self.problem, ii, None, without, self.budget).feasible(effort, hard=True)
         return answer.effort if answer.outcome == "refuted" else None

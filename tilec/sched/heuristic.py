@@ -52,25 +52,16 @@ def work_of_placing(problem: Problem) -> int:
 
 
 def heuristic(problem: Problem, budget: Budget | None = None) -> Solution:
-    """The best schedule of all arms, or the serial one where `is_serial` says so or nothing else works. Its II is
-    optimal only if it equals the bound. The budget pays for each interval that is tried, and none is once it is
-    spent."""
+    """The best schedule of all arms at the first interval that any of them reaches, or the serial one where `is_serial`
+    says so or nothing else works. Its II is optimal only if it equals the bound. The budget pays for each interval that
+    an arm tries, and none is tried once it is spent."""
     proven = bounds(problem)
-    trials: list[Trial] = []
-    best: tuple[int, tuple[int, ...], Starts, str] | None = None
-    for arm in () if is_serial(problem) else ARMS:
-        found = sweep(problem, arm, proven.mii, proven.mii + _MOST_STEPS * max(1, proven.mii // 64), budget)
-        trials.append(Trial(arm, None if found is None else found[0]))
-        if found is not None:
-            ii, start = found
-            levels = evaluate(problem, make(problem, ii, start, "feasible"))
-            candidate = ii, tuple(level.value for level in levels), start, arm
-            best = candidate if best is None or candidate < best else best
+    best = None if is_serial(problem) else _first_of_all(problem, proven.mii, budget)
     if best is None:
         ii, start, how, why = *serial(problem, proven.mii), "serial", "one op after the other"
     else:
-        ii, _, start, why = best
-        how, why = "heuristic", f"found by {why}"
+        ii, start, arm = best
+        how, why = "heuristic", f"found by {arm}"
     # Nobody is told that there may be a better one who forbade to look for it.
     unproven: Status = "serial" if problem.force_serial else "feasible"
     schedule = make(problem, ii, start, "optimal" if ii == proven.mii else unproven)
@@ -79,8 +70,21 @@ def heuristic(problem: Problem, budget: Budget | None = None) -> Solution:
         proven,
         (Attempt(ii, "found", "serial" if how == "serial" else "heuristic", why),),
         given(problem, schedule).objectives,
-        tuple(trials),
     )
+
+
+def _first_of_all(problem: Problem, mii: int, budget: Budget | None) -> tuple[int, Starts, str] | None:
+    """The first II from this one on at which some arm finds a schedule, the best one by the levels of the objective,
+    and the arm."""
+    for ii in _intervals(mii, mii + _MOST_STEPS * max(1, mii // 64)):
+        found = [(start, arm) for arm in ARMS if (start := _tried(problem, ii, arm, budget)) is not None]
+        if found:
+            return ii, *min(found, key=lambda one: (_levels(problem, ii, one[0]), *one))
+    return None
+
+
+def _levels(problem: Problem, ii: int, start: Starts) -> tuple[int, ...]:
+    return tuple(level.value for level in evaluate(problem, make(problem, ii, start, "feasible")))
 
 
 def is_serial(problem: Problem) -> bool:
@@ -106,17 +110,23 @@ def trials(problem: Problem, ii: int) -> tuple[Trial, ...]:
     return tuple(Trial(arm, None if reached is None else reached[0]) for arm, reached in found)
 
 
-def sweep(problem: Problem, arm: str, low: int, high: int, budget: Budget | None = None) -> tuple[int, Starts] | None:
-    """The first II at which an arm finds a schedule; the II is raised in steps of one in sixty-four."""
-    for ii in range(low, high + 1, max(1, low // 64)):
-        if budget is not None:
-            if budget.is_spent:
-                return None
-            budget.spend(work_of_placing(problem))
-        start = place(problem, ii, arm)
-        if start is not None:
-            return ii, start
-    return None
+def sweep(problem: Problem, arm: str, low: int, high: int) -> tuple[int, Starts] | None:
+    """The first II at which an arm finds a schedule."""
+    found = ((ii, start) for ii in _intervals(low, high) if (start := place(problem, ii, arm)) is not None)
+    return next(found, None)
+
+
+def _intervals(low: int, high: int) -> range:
+    """In steps of one in sixty-four."""
+    return range(low, high + 1, max(1, low // 64))
+
+
+def _tried(problem: Problem, ii: int, arm: str, budget: Budget | None) -> Starts | None:
+    if budget is not None:
+        if budget.is_spent:
+            return None
+        budget.spend(work_of_placing(problem))
+    return place(problem, ii, arm)
 
 
 def place(problem: Problem, ii: int, arm: str = "modulo") -> Starts | None:

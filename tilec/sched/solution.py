@@ -60,7 +60,8 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Solution:
     """`attempts` in the order of rising II; `objectives` in the order in which they were settled. `trials` say what
-    heuristics would have found, to compare. `ii_by_rule`: where other roles were weighed against those by
+    heuristics would have found, to compare; like the families of attempts they are only told to who asks (see
+    `sched.explain`). `ii_by_rule`: where other roles were weighed against those by
     rule, these allow no smaller interval. `work` is what the search spent of its budget, and `is_cut` says that the
     budget ended it (see `sched.budget`)."""
 

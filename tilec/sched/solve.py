@@ -19,8 +19,7 @@ from typing import Literal
 from tilec.sched.anchor import begin
 from tilec.sched.bounds import Bounds, Unschedulable, bounds, depth_limits, serial_ii
 from tilec.sched.budget import Budget
-from tilec.sched.explain import explain
-from tilec.sched.heuristic import heuristic, overlaps, place, serial, trials, work_of_placing
+from tilec.sched.heuristic import heuristic, overlaps, place, serial, work_of_placing
 from tilec.sched.implied import without_implied
 from tilec.sched.lags import evenly, most_even, observed
 from tilec.sched.least import least
@@ -91,10 +90,7 @@ def _exact(problem: Problem, effort: float, budget: Budget) -> Solution:
     schedule = replace(schedule, role=answer.role)
     broken = list(violations(problem, schedule))
     assert not broken, f"the solver's schedule does not hold: {broken[0]}"
-    is_large = _ARMS_AND_STEPS * found.work_of_placing > _WORK_FOR_ANSWER
-    is_late = budget.seconds_left() <= 0 or (budget.is_spent and is_large)
-    compared = () if is_late else trials(plain, answer.ii)
-    return Solution(schedule, proven, tuple(found.attempts), objectives, compared)
+    return Solution(schedule, proven, tuple(found.attempts), objectives)
 
 
 def _by_heuristic(problem: Problem, budget: Budget) -> Solution:
@@ -194,7 +190,6 @@ class _Sweep:
             answer = self.attempt(ii, _EFFORT_IN_HURRY if is_hurried else _EFFORT_PER_II, known)
             spent = round((self.spent - before) * 1_000_000)
             if answer.outcome == "found":
-                explain(self.problem, self.attempts, self.effort, self.budget.third())
                 self.attempts.append(
                     Attempt(ii, "found", "solver" if known is None else "heuristic", "a schedule exists", spent)
                 )

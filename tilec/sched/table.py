@@ -33,6 +33,7 @@ class Table:
         self._full = [0] * len(problem.slots)
         # Of each slot, the cycles in which every unit is held; None where that is to be looked at again.
         self._taken: list[int | None] = [0] * len(problem.slots)
+        self._simple: list[bool | None] = [None] * len(problem.ops)
 
     def is_free(self, op: int, start: int) -> bool:
         """Whether the op can be placed there beside all others."""
@@ -89,10 +90,20 @@ class Table:
         return next((at for at in candidates if at <= high and self.is_free(op, at)), None)
 
     def _is_simple(self, op: int) -> bool:
-        """Whether none of its uses can be in another's way, and each is a piece of a row."""
-        uses = [use for use in self.problem.ops[op].uses if use.cycles]
-        is_once = len({use.slot for use in uses}) == len(uses)
-        return is_once and self.ii <= _MOST_BITS and all(use.cycles < self.ii for use in uses)
+        """Whether none of its uses is in another's way, and each is a piece of a row."""
+        known = self._simple[op]
+        if known is None:
+            known = self._simple[op] = self.ii <= _MOST_BITS and self._is_disjoint(self.problem.ops[op].uses)
+        return known
+
+    def _is_disjoint(self, uses: tuple[Use, ...]) -> bool:
+        rows = [0] * len(self.problem.slots)
+        for use in uses:
+            bits = self._bits(Held(0, use.offset % self.ii, use.cycles)) if use.cycles < self.ii else -1
+            if rows[use.slot] & bits or bits < 0:
+                return False
+            rows[use.slot] |= bits
+        return True
 
     def _is_clear(self, use: Use, start: int) -> bool:
         bits = self._bits(Held(0, (start + use.offset) % self.ii, use.cycles))

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 
 from tilec.sched import text
 from tilec.sched.decision import Decision
+from tilec.sched.explain import explained
 from tilec.sched.lags import observed
 from tilec.sched.objective import held_across, held_at_once
 from tilec.sched.problem import UNLIMITED, Op, Problem
@@ -43,13 +44,13 @@ def trace(
     stores: Sequence[Mapping[str, str | int]] = (),
     also: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The whole trace of a kernel; loops in program order. `stores` are those that go through shared memory, with what
-    they leave to the rings; `also` are members about what was asked for, and what the kernel itself has decided."""
-    # Whatever was to be decided about roles is part of the ops from here on.
-    plain = [(resolve(problem, solution.schedule.role), solution) for problem, solution in loops]
+    """The whole trace of a kernel; loops in program order, each explained. `stores` are those that go through shared
+    memory, with what they leave to the rings; `also` are members about what was asked for, and what the kernel itself
+    has decided."""
+    told = [(problem, explained(problem, solution)) for problem, solution in loops]
     return {
         # The first key must be this one: viewers look at the beginning of a file to tell its format.
-        "traceEvents": [event for index, loop in enumerate(plain) for event in _events(index + 1, *loop)],
+        "traceEvents": [event for index, loop in enumerate(told) for event in _events(index + 1, *loop)],
         "displayTimeUnit": "ns",
         "tilec": {
             "schema": SCHEMA,
@@ -57,7 +58,7 @@ def trace(
             "target": target,
             "calibration": calibration,
             "decisions": [text.encode(decision) for decision in decisions],
-            "loops": [_loop(problem, solution) for problem, solution in plain],
+            "loops": [loop_record(problem, solution) for problem, solution in told],
             "stores": [dict(store) for store in stores],
             **also,
         },
@@ -74,7 +75,10 @@ def dump(value: dict[str, Any]) -> str:
 # --- the record ---
 
 
-def _loop(problem: Problem, solution: Solution) -> dict[str, Any]:
+def loop_record(problem: Problem, solution: Solution) -> dict[str, Any]:
+    """What a trace says of a loop, with as much of an explanation as the solution has."""
+    # Whatever was to be decided about roles is part of the ops from here on.
+    problem = resolve(problem, solution.schedule.role)
     schedule, ii = solution.schedule, solution.schedule.ii
     return {
         "name": problem.name,
@@ -228,7 +232,7 @@ def _slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:
 def _events(process: int, problem: Problem, solution: Solution) -> list[dict[str, Any]]:
     """One process a loop; tracks for the intervals, then one a slot, then one an op. A track gets a second lane where
     iterations overlap on it, because slices of one track must nest."""
-    schedule, ii = solution.schedule, solution.schedule.ii
+    problem, schedule, ii = resolve(problem, solution.schedule.role), solution.schedule, solution.schedule.ii
     stages = max(schedule.stage, default=0) + 1
     iterations = stages + 2
     tracks = _Tracks(process)
