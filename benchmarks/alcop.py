@@ -4,10 +4,10 @@
 
 Each kernel of samples/alcop/kernels.toml, for each tile of a small space and each way to pipeline it, is given the
 cycles that the levels of its loop take (`tilec.tune`); the best tile of each way counts. Ways: no pipelining; double
-buffering, two stages of shared memory; as many as fit and pay; and those with fragments read ahead across trips, too.
-Without that, fragments are read ahead within a trip, as an assembler does where its steps are written out. `solved` is
-what tilec makes of the last way's best tile: with the stages that its scheduler chooses, and fragments read ahead
-across trips where it decides so. Nothing here is measured.
+buffering, two stages of shared memory; as many as fit and pay; and those with fragments read ahead across iterations,
+too. Without that, fragments are read ahead within an iteration, as an assembler does where its steps are written out.
+`solved` is what tilec makes of the last way's best tile: with the stages that its scheduler chooses, and fragments read
+ahead across iterations where it decides so. Nothing here is measured.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tilec.driver import build as driver
 from tilec.ir.tile import Buffer, TileOp, walk
-from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
-from tilec.passes.cost.estimate import OTHER_REGISTERS, REGISTERS_AHEAD, step_registers
-from tilec.passes.cost.kernel import Nest, Walk, innermost, machine, nest, residence, tensor_bytes
+from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
+from tilec.passes.cost.estimate import OTHER_REGISTERS, REGISTERS_FOR_PREFETCH, step_registers
+from tilec.passes.cost.kernel import Nest, Walk, innermost, machine, nest, occupancy_limits, tensor_bytes
 from tilec.passes.cost.model import Launch, ctas_per_sm, pipeline_times, predict_blocks
 from tilec.passes.cost.report import versions
-from tilec.passes.explicit_roles.role_layouts import laid_out
-from tilec.passes.layout.assign_layouts import Laid
-from tilec.passes.layout.legalise_types import widened
+from tilec.passes.explicit_roles.role_layouts import with_layouts
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.legalise_types import legalised
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Shape:
-    """A kernel with one tile: what a trip of its loop takes, and what surrounds that."""
+    """A kernel with one tile: what an iteration of its loop takes, and what surrounds that."""
 
     nest: Nest
     around: int
@@ -88,17 +88,17 @@ class Shape:
 
 def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Shape:
     """Before anything is solved: layouts are enough."""
-    laid = laid_of(row, tile, target)
-    kernel, blocks = laid.kernel, Walk(laid, target, innermost(laid))
+    assignment = assignment_of(row, tile, target)
+    kernel, blocks = assignment.kernel, Walk(assignment, target, innermost(assignment))
     block = blocks.block((0, 0, 0))
-    ((loop, trips, _),) = block.loops
+    ((loop, trip_count, _),) = block.loops
     ctas = math.prod(int(extent) for extent in kernel.grid if isinstance(extent, int))
-    levels = nest(blocks, loop, trips, 1, min(target.limit("sms"), ctas))
+    levels = nest(blocks, loop, trip_count, 1, min(target.limit("sms"), ctas))
     loaded = {s.regions[1].buffer.name for s in loop.body if getattr(s, "name", "") in ("copy", "im2col")
               and s.regions[0].buffer.scope == "global"}  # fmt: skip
-    sizes = {name: layout.bytes for name, layout in laid.shared.items()}
+    sizes = {name: layout.bytes for name, layout in assignment.shared.items()}
     sums = sum(b.bytes for b in kernel.buffers if b.scope == "fragment") // 4 // kernel.threads
-    fragments = max(step_registers(s, laid, target) for s in walk(kernel.body) if isinstance(s, TileOp))
+    fragments = max(step_registers(s, assignment, target) for s in walk(kernel.body) if isinstance(s, TileOp))
     return Shape(
         levels,
         block.around,
@@ -113,10 +113,10 @@ def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Sh
     )
 
 
-def laid_of(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Laid:
+def assignment_of(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> LayoutAssignment:
     source, options = asked(row, tile, target)
     kernel = driver.check(source, options, driver.Observer())
-    return laid_out(widened(kernel), target, "auto")
+    return with_layouts(legalised(kernel), target, "auto")
 
 
 def asked(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> tuple[SourceFile, CompileOptions]:
@@ -129,15 +129,15 @@ def asked(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> tu
 
 
 def cycles(one: Shape, stages: int, carried: bool, target: Target) -> int | None:
-    """With so many stages of shared memory, and fragments read ahead across trips or not; None where that does not
+    """With so many stages of shared memory, and fragments read ahead across iterations or not; None where that does not
     fit a multiprocessor."""
-    registers = one.sums + 2 * one.fragments + OTHER_REGISTERS + (REGISTERS_AHEAD if carried else 0)
+    registers = one.sums + 2 * one.fragments + OTHER_REGISTERS + (REGISTERS_FOR_PREFETCH if carried else 0)
     if registers > target.limit("registers_per_thread"):
         return None
     smem = one.tile_bytes * stages + one.other_bytes
     if smem > target.limit("smem_bytes_per_cta"):
         return None
-    together = ctas_per_sm(smem, registers, one.threads, residence(target))
+    together = ctas_per_sm(smem, registers, one.threads, occupancy_limits(target))
     if not together:
         return None
     outer, *inner = one.nest.levels
@@ -182,7 +182,7 @@ def predicted(name: str, row: Mapping[str, Any], target: Target) -> Row:
     plan = driver.plan(source, options, driver.Observer())
     (planned,) = plan.loops
     depth = versions(Scheduled(planned.loop, planned.solution.schedule))
-    ahead = any(map(is_loaded_ahead, walk(plan.laid.kernel.body)))
+    ahead = any(map(is_fragment_prefetch, walk(plan.assignment.kernel.body)))
     solved = cycles(one, depth, ahead, target)
     assert solved is not None, "what the scheduler chooses fits"
     return Row(name, {**best, "solved": solved}, chosen, depth, 2 if ahead else 1)

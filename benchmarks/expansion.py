@@ -49,7 +49,7 @@ def loop(
         T.clear(y)
         T.clear(m)
         for k in T.Pipelined(
-            {trips}, stage=[0, 0, 0, 3, 3, 3, 3, 3, 3, 3, 3, 3], order=[9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8]
+            {trip_count}, stage=[0, 0, 0, 3, 3, 3, 3, 3, 3, 3, 3, 3], order=[9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8]
         ):
             T.copy(A[k * 64, 0], a)
             T.copy(B[k * 64, 0], b)
@@ -72,7 +72,7 @@ def loop(
 class Row:
     target: str
     strategy: Strategy
-    trips: str
+    trip_count: str
     depths: tuple[int, ...]
     expand: float
     synchronise: float
@@ -82,25 +82,25 @@ class Row:
         return self.expand + self.synchronise
 
 
-def measure(target: str, strategy: Strategy, trips: str, repeat: int) -> Row:
+def measure(target: str, strategy: Strategy, trip_count: str, repeat: int) -> Row:
     machine = targets.load(target)
     options = CompileOptions(target=target, pipeline_strategy=strategy)
-    kernel = check(SourceFile("loop.tl", KERNEL.format(trips=trips)), options, Observer())
-    laid = assign(select(kernel, machine, strategy))
+    kernel = check(SourceFile("loop.tl", KERNEL.format(trip_count=trip_count)), options, Observer())
+    assignment = assign(select(kernel, machine, strategy))
     scheduled = []
-    for loop in problems(laid, machine):
+    for loop in problems(assignment, machine):
         schedule = given_schedule(loop)
         assert schedule is not None, "the loop has a schedule of its own"
         scheduled.append(Scheduled(loop, schedule))
     times: list[tuple[float, float]] = []
     for _ in range(repeat):
         start = time.process_time()
-        program = place(expand(laid, scheduled, machine), machine)
+        program = place(expand(assignment, scheduled, machine), machine)
         between = time.process_time()
         synchronise(program)
         times.append((between - start, time.process_time() - between))
     expanding, waiting = (1000 * statistics.median(column) for column in zip(*times, strict=True))
-    return Row(target, strategy, trips, scheduled[0].schedule.depth, expanding, waiting)
+    return Row(target, strategy, trip_count, scheduled[0].schedule.depth, expanding, waiting)
 
 
 def main() -> int:
@@ -109,11 +109,13 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="also write the rows as JSON")
     given = parser.parse_args()
     forms: list[tuple[str, Strategy]] = [("sm_80", "auto"), ("sm_90a", "auto"), ("sm_90a", "unspecialize")]
-    rows = [measure(*form, trips, given.repeat) for form in forms for trips in ("16", "n")]
-    print(f"{'target':8}{'strategy':14}{'trips':>6}{'depths':>12}{'expand':>9}{'sync':>9}{'ms':>9}")
+    rows = [measure(*form, trip_count, given.repeat) for form in forms for trip_count in ("16", "n")]
+    print(f"{'target':8}{'strategy':14}{'iterations':>11}{'depths':>12}{'expand':>9}{'sync':>9}{'ms':>9}")
     for r in rows:
         depths = " ".join(map(str, r.depths))
-        print(f"{r.target:8}{r.strategy:14}{r.trips:>6}{depths:>12}{r.expand:9.1f}{r.synchronise:9.1f}{r.total:9.1f}")
+        print(
+            f"{r.target:8}{r.strategy:14}{r.trip_count:>11}{depths:>12}{r.expand:9.1f}{r.synchronise:9.1f}{r.total:9.1f}"
+        )
     if given.json:
         Path(given.json).write_text(json.dumps([asdict(r) for r in rows], indent=1) + "\n", encoding="utf-8")
     return 0 if all(r.total < LIMIT for r in rows) else 1

@@ -133,10 +133,10 @@ class Contest:
                 print(f"{name} does not take part: {type(error).__name__}: {error}", file=sys.stderr)
                 del contenders[name]
         taken: dict[str, list[float]] = {name: [] for name in contenders}
-        for turn in range(-WARM_UPS, repeat):
+        for round_number in range(-WARM_UPS, repeat):
             for name, run in contenders.items():
-                milliseconds = self.timed(run, turn % len(self.sets))
-                if turn >= 0:
+                milliseconds = self.timed(run, round_number % len(self.sets))
+                if round_number >= 0:
                     taken[name].append(milliseconds)
         return {name: summary(all_of) for name, all_of in taken.items()}
 

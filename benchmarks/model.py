@@ -2,10 +2,10 @@
 
     python benchmarks/model.py [--only PATTERN] [--results FILE] [--json FILE]
 
-A block takes, for each pipelined loop, the cycles of one iteration and an interval for each further trip, and what the
-statements around it take one after the other. Blocks run in waves; those that share a multiprocessor share its slots.
-What the loops load over the L2's rate, and every tensor once over the memory's, put a roof over the kernel. Several
-kernels of one case run one after the other.
+A block takes, for each pipelined loop, the cycles of one iteration and an interval for each further iteration, and what
+the statements around it take one after the other. Blocks run in waves; those that share a multiprocessor share its
+slots. What the loops load over the L2's rate, and every tensor once over the memory's, put a roof over the kernel.
+Several kernels of one case run one after the other.
 
 FILE is of `gpu.py`: measured milliseconds become cycles at the clock that was read beside them, or else at the target
 file's. Left out: launches, L2 hits, and what else the target file does not say.
@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tilec.driver import build as driver
 from tilec.ir.tile import Buffer
-from tilec.passes.cost.kernel import Block, Walk, machine, places, residence, schedule_cost, tensor_bytes
+from tilec.passes.cost.kernel import Block, Walk, machine, occupancy_limits, places, schedule_cost, tensor_bytes
 from tilec.passes.cost.model import Launch, cta_cycles, ctas_per_sm, predict_blocks
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.support.options import CompileOptions
@@ -60,10 +60,10 @@ def of_kernel(kernel: gpu_cases.Kernel) -> tuple[int, int]:
     built, planned = driver.build(source, options, driver.Observer()), driver.plan(source, options, driver.Observer())
     manifest, target = built.manifest, planned.target
     decided = {id(p.loop.loop): Scheduled(p.loop, p.solution.schedule) for p in planned.loops}
-    walk = Walk(planned.laid, target, (p.loop.loop for p in planned.loops))
+    walk = Walk(planned.assignment, target, (p.loop.loop for p in planned.loops))
     grid = manifest.blocks({})
     (entry,) = built.entries
-    together = ctas_per_sm(manifest.dynamic_smem, entry.registers, math.prod(manifest.block), residence(target))
+    together = ctas_per_sm(manifest.dynamic_smem, entry.registers, math.prod(manifest.block), occupancy_limits(target))
     blocks = [walk.block(place) for place in places(grid)]
     launch = Launch(
         math.prod(grid),
@@ -73,7 +73,11 @@ def of_kernel(kernel: gpu_cases.Kernel) -> tuple[int, int]:
     )
 
     def cycles(block: Block, neighbours: int) -> int:
-        loops = [schedule_cost(decided[id(loop)], trips) for loop, trips, times in block.loops for _ in range(times)]
+        loops = [
+            schedule_cost(decided[id(loop)], trip_count)
+            for loop, trip_count, times in block.loops
+            for _ in range(times)
+        ]
         return cta_cycles(loops, neighbours) + block.around
 
     predicted = predict_blocks([partial(cycles, block) for block in blocks], launch, machine(target))

@@ -205,7 +205,7 @@ GROUPS = {
         "products": ("gemm", "tcgen05", "block_scaled"),
         "reductions": ("reduce", "reducer", "scan"),
         "atomics": ("atomic",),
-        "synchronisation": ("barriers", "sync", "meet", "warpgroups", "cluster_launch"),
+        "synchronisation": ("barriers", "sync", "rendezvous", "warpgroups", "cluster_launch"),
     }.items()
     for file in files
 }

@@ -22,39 +22,43 @@ def options() -> str:
 
 
 def _entry(field: str, stated: Option) -> str:
-    usual = getattr(CompileOptions(), field)
-    lines = [f"## {stated.switch}", "", _spelled(stated, usual), ""]
+    default = getattr(CompileOptions(), field)
+    lines = [f"## {stated.switch}", "", _spelled(stated, default), ""]
     lines += [stated.help.format(decides="; ".join(of.decides for of in DECIDED.values())), ""]
-    lines += ["| | |", "| --- | --- |", f"| field | `{field}` |", f"| default | {_default(stated, usual)} |"]
+    lines += ["| | |", "| --- | --- |", f"| field | `{field}` |", f"| default | {_default(stated, default)} |"]
     if stated.decides:
         lines.append(f"| from -O{MAY_DECIDE} on | {stated.decides}; not with `{without(stated)}` |")
     if stated.tuned:
-        lines.append(f"| a search may turn it | {_tuned(stated, usual)} |")
+        lines.append(f"| a search may turn it | {_tuned(stated, default)} |")
     if stated.former:
         lines.append(f"| once spelled | {', '.join(f'`{old}`' for old in stated.former)} |")
     return "\n".join(lines) + "\n"
 
 
-def _spelled(stated: Option, usual: object) -> str:
-    if isinstance(usual, bool):
-        return f"`{stated.switch}`" + (f", `{stated.off}`" if usual else "")
+def _spelled(stated: Option, default: object) -> str:
+    if isinstance(default, bool):
+        return f"`{stated.switch}`" + (f", `{stated.off}`" if default else "")
     value = f"[{'|'.join(stated.words)}]" if stated.is_closed else (stated.metavar or "N")
     return ", ".join(f"`{one} {value}`" for one in (stated.switch, *stated.short))
 
 
-def _default(stated: Option, usual: object) -> str:
-    if stated.usual:
-        return stated.usual
-    if isinstance(usual, bool):
-        return "yes" if usual else "no"
-    return "none" if usual in (None, ()) and word_for(stated, usual) is None else word_for(stated, usual) or said(usual)
+def _default(stated: Option, default: object) -> str:
+    if stated.default_text:
+        return stated.default_text
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return (
+        "none"
+        if default in (None, ()) and word_for(stated, default) is None
+        else word_for(stated, default) or said(default)
+    )
 
 
-def _tuned(stated: Option, usual: object) -> str:
-    words = ["true", "false"] if isinstance(usual, bool) else list(stated.words)
+def _tuned(stated: Option, default: object) -> str:
+    words = ["true", "false"] if isinstance(default, bool) else list(stated.words)
     if stated.bounds is not None:
         least, most = stated.bounds
         words.append(f"{least} to {most}")
-    elif not stated.is_closed and not isinstance(usual, bool):
+    elif not stated.is_closed and not isinstance(default, bool):
         words.append(f"any {stated.metavar}")
     return ", ".join(words)

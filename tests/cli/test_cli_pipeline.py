@@ -26,9 +26,9 @@ def test_fragments_that_are_loaded_ahead(capfd: pytest.CaptureFixture[str]) -> N
     shown = " ".join(capfd.readouterr().out.split())
     assert (
         "A_shared.registers A_shared shared → registers 25 2 loaded a step before its use, "
-        "of the next trip's first steps in this trip's last" in shown
+        "of the next iteration's first steps in this one's last" in shown
     )
-    assert "register stages: 2, by the compiler: 224 cycles in which each trip would wait" in shown
+    assert "register stages: 2, by the compiler: 224 cycles in which each iteration would wait" in shown
     assert tilec("explain", "pipeline", GEMM, "--target", "sm_80", "--register-stages", "1") == 0
     assert "register stages: 1, by the command line: --register-stages 1" in capfd.readouterr().out
 

@@ -146,7 +146,7 @@ def test_other_roles_at_the_same_interval(compared: Compared) -> None:
         "the decision about roles is all warps alike (by the command line: --pipeline-strategy unspecialize), "
         "was producer, consumer\n"
     ) in said
-    assert "the decision about consumers is gone, it was 2 warpgroups" in said
+    assert "the decision about consumer warpgroups is gone, it was 2 warpgroups" in said
 
 
 def test_what_nobody_asked_for(compared: Compared, traces: Callable[[str], str]) -> None:

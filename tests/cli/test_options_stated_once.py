@@ -43,13 +43,13 @@ def test_each_field_is_an_option_of_the_command(field: str, stated: Option) -> N
 
 @pytest.mark.parametrize(("field", "stated"), OPTIONS.items(), ids=OPTIONS)
 def test_each_word_has_a_value(field: str, stated: Option) -> None:
-    usual = getattr(USUAL, field)
+    default = getattr(USUAL, field)
     for word, value in stated.words.items():
-        assert value_of(stated, usual, word) == value
+        assert value_of(stated, default, word) == value
     if stated.is_closed:
-        assert usual in stated.words.values()
+        assert default in stated.words.values()
         with pytest.raises(ValueError, match="is one of"):
-            value_of(stated, usual, "no such word")
+            value_of(stated, default, "no such word")
 
 
 FORMER = [(old, new) for stated in OPTIONS.values() for old, new in stated.former.items()]

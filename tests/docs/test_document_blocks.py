@@ -43,7 +43,7 @@ ELSEWHERE = {
     ("docs/pipelines.md", "python"): "tests/unit/test_docs.py",
     ("docs/pipelines.md", "text"): "tests/unit/test_docs.py",
     ("docs/python.md", "python"): "tests/api/test_python_document.py",
-    ("docs/roles.md", "python"): "tests/kernels/test_hand_written_roles.py",
+    ("docs/roles.md", "python"): "tests/kernels/test_explicit_roles.py",
     ("docs/trace.md", "text"): "tests/unit/test_docs.py",
     ("docs/tuning.md", "text"): "tests/unit/test_tune_report.py",
     **{("docs/editors.md", language): "tests/lsp/test_vscode_extension.py" for language in ("lua", "toml", "lisp")},

@@ -44,6 +44,6 @@ def _the_interface_is_made_of_docstrings(site: Path) -> None:
 
 
 def _reading_it_fetches_nothing_from_elsewhere(site: Path) -> None:
-    fetched = re.compile(r'<(?:script|img|iframe)\b[^>]*?src="?(https?:[^" >]+)|<link\b[^>]*?href="?(https?:[^" >]+)')
-    found = {page.name: fetched.findall(page.read_text(encoding="utf-8")) for page in site.rglob("*.html")}
+    loaded = re.compile(r'<(?:script|img|iframe)\b[^>]*?src="?(https?:[^" >]+)|<link\b[^>]*?href="?(https?:[^" >]+)')
+    found = {page.name: loaded.findall(page.read_text(encoding="utf-8")) for page in site.rglob("*.html")}
     assert {name: urls for name, urls in found.items() if urls} == {}

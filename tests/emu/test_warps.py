@@ -124,9 +124,9 @@ even:
     launch(kernel(body, ".param .u64 a, .param .u64 out"), "k", 1, 64, [A, out], adversary=adversary)
     values = A + np.arange(64) % 2
     for thread in range(64):
-        team = [t for t in range(thread // 32 * 32, thread // 32 * 32 + 32) if t % 2 == thread % 2]
-        ballot, match = sum(values[t] > 3 for t in team), sum(values[t] == values[thread] for t in team)
-        expected = (ballot * 32 + match) * 1000000 + sum(values[t] for t in team) * 1000 + values[thread ^ 2]
+        lane_group = [t for t in range(thread // 32 * 32, thread // 32 * 32 + 32) if t % 2 == thread % 2]
+        ballot, match = sum(values[t] > 3 for t in lane_group), sum(values[t] == values[thread] for t in lane_group)
+        expected = (ballot * 32 + match) * 1000000 + sum(values[t] for t in lane_group) * 1000 + values[thread ^ 2]
         assert out[thread] == expected
 
 

@@ -115,7 +115,7 @@ def _plans() -> list[str]:
     probes = [
         {
             "probe": probe.name, "file": f"{probe.entry}.cubin", "sha256": hashlib.sha256(_cubin(probe)).hexdigest(),
-            "figures": probe.figures, "trips": probe.trips, "operations": probe.operations,
+            "figures": probe.figures, "trips": probe.trip_count, "operations": probe.operations,
         }
         for probe in _PROBES
     ]  # fmt: skip

@@ -28,7 +28,8 @@ AROUND = (
     "for again_and_again in T.Pipelined(2, num_stages=2):",
 )
 LEFT_EARLY = ("for z in T.serial(4):", "while True:", "while trip[0] < n:")
-"""What may be left from the middle of a trip, after `trip[0]` of them; the first by the trip's number."""
+"""What may be left from the middle of an iteration, after `iteration[0]` of them; the first by the iteration's
+number."""
 
 _HEAD = """\
 import tilelang.language as T
@@ -57,7 +58,7 @@ def kernel(
 
 @dataclass(frozen=True)
 class Loop:
-    """A kernel's text and the values of its scalars: `n` trips from `first` on."""
+    """A kernel's text and the values of its scalars: `n` iterations from `first` on."""
 
     text: str
     n: int
@@ -479,7 +480,7 @@ def left(filled: set[str]) -> list[str]:
 
 
 def early(draw: DrawFn, filled: set[str], by: str) -> list[str]:
-    """Statements of a trip that start something, and the end of the loop while it is in flight."""
+    """Statements of an iteration that start something, and the end of the loop while it is in flight."""
     started = [f"T.copy(s2, P[{by} * S, 0])"] if "s2" in filled else []
     if {"s2", "f0"} <= filled:
         started += ["T.gemm(s2, s2, f0, transpose_B=True)", "T.copy(f0, s2)"]

@@ -22,7 +22,7 @@ from tilec.ir.warp_verify import program_violations
 from tilec.passes.analysis.fold_constants import fold
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.usage import usage
-from tilec.passes.explicit_roles.role_layouts import laid_out
+from tilec.passes.explicit_roles.role_layouts import with_layouts
 from tilec.passes.loop.annotate import given_schedule
 from tilec.passes.loop.build_problem import LoopProblem, problems
 from tilec.passes.lower.allocate_shared import place
@@ -151,11 +151,11 @@ def compiled(
     """The PTX of the kernel and its loops with their schedules: by hand where they have one, else solved, or reached by
     a walk where `steps` are given. A schedule that does not hold, or a program that does not verify, is an error."""
     machine = targets.load(target)
-    laid = laid_out(kernel, machine, strategy)
+    assignment = with_layouts(kernel, machine, strategy)
     scheduled: list[Scheduled] = []
-    while ready := problems(laid, machine, scheduled):  # of nested loops the inner ones first
+    while ready := problems(assignment, machine, scheduled):  # of nested loops the inner ones first
         scheduled += [Scheduled(loop, schedule_of(loop, steps, deeper)) for loop in ready]
-    program = synchronise(place(expand(laid, scheduled, machine), machine))
+    program = synchronise(place(expand(assignment, scheduled, machine), machine))
     broken = list(program_violations(program))
     assert not broken, broken[0]
     return print_module(emit(program, machine, "drawn.tl", usage(kernel))), scheduled

@@ -33,7 +33,7 @@ def test_a_producer_loads(name: str) -> None:
 def test_groups_take_turns() -> None:
     """The softmax of one runs under the products of the other."""
     _, made = built(FOLDER / "backward_dkdv.tl", "sm_90a")
-    assert made.program.roles[0].turns_at is not None
+    assert made.program.roles[0].ping_pong_barrier is not None
 
 
 @pytest.mark.parametrize("name", WIDE)
@@ -63,8 +63,8 @@ def test_heads_of_128_agree(name: str) -> None:
     agrees(FOLDER / f"{name}.tl", "sm_90a", batch=1, heads=1, S=200, dtype="bfloat16", **WIDE[name])
 
 
-def test_what_has_completed_is_waited_for_at_the_end_of_a_trip() -> None:
-    """Some product is in flight wherever a trip may end; there the schedule has it completed."""
+def test_what_has_completed_is_waited_for_at_the_end_of_an_iteration() -> None:
+    """Some product is in flight wherever an iteration may end; there the schedule has it completed."""
     _, made = built(FOLDER / "backward_dq.tl", "sm_90a", D=128)
     consumer = made.program.roles[0]
     loop = next(op for op in warp.walk(consumer.body) if isinstance(op, warp.Loop) and op.part == "steady")

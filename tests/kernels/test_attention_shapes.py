@@ -64,12 +64,12 @@ def test_the_main_loop(name: str, causal: bool, dtype: str, tmp_path: Path) -> N
     assert found["FFMA"] <= elements + 2 and found["FMUL"] <= 64 * int(tile["D"]) // 128 + 4
     assert not found.keys() & (LOCAL | {"LDS", "STS", "LDG", "STG", "LDSM", "STSM", "PRMT", "MEMBAR"})
     assert found["HGMMA"] == (int(tile["D"]) + int(tile["block_N"])) // 16
-    # The scores are waited for first: of the two products of a trip, one is in flight then.
+    # The scores are waited for first: of the two products of an iteration, one is in flight then.
     assert sum(i.opcode.startswith("WARPGROUP.DEPBAR") for i in loop) == 2
     consumers = next(role for role in made.program.roles if role.name == "consumer")
     body = next(op.body for op in warp.walk(consumers.body) if isinstance(op, warp.Loop) and op.part == "steady")
     assert [op.pending for op in body if isinstance(op, warp.WgmmaWait)] == [1, 0]
-    assert consumers.turns_at is not None
+    assert consumers.ping_pong_barrier is not None
 
 
 @pytest.mark.parametrize("name", TILES)
@@ -96,7 +96,7 @@ def test_bytes_stay_in_registers(depth: int, causal: bool, tmp_path: Path) -> No
     assert found["STS"] == 128 * depth // 128 // 16  # the values, turned by each warpgroup for itself
     assert not found.keys() & LOCAL
     consumers = next(role for role in made.program.roles if role.name == "consumer")
-    assert consumers.turns_at is not None
+    assert consumers.ping_pong_barrier is not None
     assert {t.layout.copies for t in made.program.shared if t.buffer.name.endswith(".turned")} == {2}
     assert '"a copy for each of 2 warpgroups"' in made.trace
 
@@ -147,7 +147,7 @@ LENGTHS = [(64, 1), (1, 200), (130, 70), (200, 256), (129, 385), (300, 300), (90
 
 @pytest.mark.parametrize(("S", "keys"), [(200, 30), (130, 129)])
 def test_queries_that_see_no_key(S: int, keys: int) -> None:
-    """They get zeros, in a block of their own, which has no trip, and beside others."""
+    """They get zeros, in a block of their own, which has no iteration, and beside others."""
     _, made = built(FLASH, "sm_90a", heads=1, S=S, keys=keys, causal=True)
     found, wanted = computed(made, S, causal=True)
     assert not found[:, : S - keys].any() and wanted[:, S - keys :].all()

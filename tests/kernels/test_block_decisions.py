@@ -55,8 +55,8 @@ def test_a_large_product(tile: tuple[int, int], cluster: str, multicast: str) ->
     assert (found["cluster"], found["multicast"]) == (cluster, multicast)
     assert found["persistent grid"] == f"132 blocks walk over {4096 // tile[1]} × {4096 // tile[0]}"
     assert found["rasterisation"].startswith("panels of ")
-    x, y, _ = made.laid.kernel.cluster.extents
-    assert made.laid.kernel.grid == ((132,) if y == 1 else (66, 2)) and x * y == 2
+    x, y, _ = made.assignment.kernel.cluster.extents
+    assert made.assignment.kernel.grid == ((132,) if y == 1 else (66, 2)) and x * y == 2
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,17 @@ def test_a_large_product(tile: tuple[int, int], cluster: str, multicast: str) ->
         ({"rasterisation": 0}, "rasterisation", "x first", "the command line"),
         ({"rasterisation": 4}, "rasterisation", "panels of 4 columns", "the command line"),
         ({}, "roles", "producer, consumer", "the compiler"),
-        ({}, "consumers", "2 warpgroups", "the kernel"),
-        ({}, "dependent launch", "yes", "the compiler"),
-        ({"pdl": False}, "dependent launch", "no", "the command line"),
-        ({"opt_level": 2}, "dependent launch", "no", "the compiler"),
-        ({"pipeline_strategy": "unspecialize"}, "dependent launch", "yes", "the compiler"),
-        ({"pipeline_strategy": "unspecialize", "tma_loads": False}, "dependent launch", "no", "the compiler"),
+        ({}, "consumer warpgroups", "2 warpgroups", "the kernel"),
+        ({}, "programmatic dependent launch", "yes", "the compiler"),
+        ({"pdl": False}, "programmatic dependent launch", "no", "the command line"),
+        ({"opt_level": 2}, "programmatic dependent launch", "no", "the compiler"),
+        ({"pipeline_strategy": "unspecialize"}, "programmatic dependent launch", "yes", "the compiler"),
+        (
+            {"pipeline_strategy": "unspecialize", "tma_loads": False},
+            "programmatic dependent launch",
+            "no",
+            "the compiler",
+        ),
     ],
 )
 def test_each_decision_has_its_switch(asked: dict[str, object], what: str, chosen: str, by: str) -> None:
@@ -110,7 +115,7 @@ def test_products_that_share_work_out_themselves_are_left_alone(name: str) -> No
     made = planned(SAMPLES / "gemm" / f"{name}.tl")
     found = decided(made)
     assert (found["persistent grid"], found["rasterisation"]) == ("no", "x first")
-    assert made.laid.kernel.grid == made.kernel.grid
+    assert made.assignment.kernel.grid == made.kernel.grid
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int8"])
@@ -242,9 +247,9 @@ def test_orders_of_plain_grids(target: str, persistent: bool) -> None:
 
 @pytest.mark.usefixtures("small_machine")
 def test_depths_and_pairs() -> None:
-    """Fewer trips than the ring is deep, as many, and more."""
-    for trips, stages in itertools.product((1, 3, 4), (2, 3)):
-        defines = {"M": 384, "N": 320, "K": trips * 64, "bM": 64, "bN": 64, "num_stages": stages}
+    """Fewer iterations than the ring is deep, as many, and more."""
+    for trip_count, stages in itertools.product((1, 3, 4), (2, 3)):
+        defines = {"M": 384, "N": 320, "K": trip_count * 64, "bM": 64, "bN": 64, "num_stages": stages}
         made = build(source(TYPES), options({}, defines), Observer())
         assert made.manifest.cluster == (1, 2, 1)
-        assert is_right(made, trips)
+        assert is_right(made, trip_count)

@@ -86,13 +86,13 @@ def test_a_loaded_tile_is_changed(body: str) -> None:
 
 @pytest.mark.parametrize("trips", range(1, 7))
 @pytest.mark.parametrize("stages", [1, 3])
-def test_trips(trips: int, stages: int) -> None:
+def test_iterations(trips: int, stages: int) -> None:
     """One to two more than there are versions."""
     is_right(compiled(text(*BODIES["between three"]), K=32 * trips, num_stages=stages), None, 1)
 
 
 @pytest.mark.parametrize("body", ["before and behind", "both in turns"])
-def test_trips_at_run_time(body: str) -> None:
+def test_iterations_at_run_time(body: str) -> None:
     source = text(*BODIES[body])
     for fixed, dynamic in {
         "M, N, K, bK": "M, N, bK", "32, 128, 32, 2": "32, 32, 2", "@T.prim_func": 'K = T.dynamic("k")\n\n@T.prim_func',

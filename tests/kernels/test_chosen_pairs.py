@@ -53,7 +53,7 @@ def test_a_large_product(columns: int, kib: str) -> None:
     made = planned(**tile)
     found = rows(made)
     assert (found["cluster"].chosen, found["cluster"].by) == ("1x2", "the compiler")
-    assert found["pairs"].chosen == "blocks along y, each with half of B_shared"
+    assert found["CTA pairs"].chosen == "blocks along y, each with half of B_shared"
     assert "multicast" not in found and found["persistent grid"].chosen.startswith("148 blocks walk")
     assert kib in found["cluster"].why
     together, alone = map(int, re.findall(r"(\d+) cycles in place of (\d+)", found["cluster"].why)[0])
@@ -63,16 +63,18 @@ def test_a_large_product(columns: int, kib: str) -> None:
 
 def test_it_is_what_the_command_line_can_ask_for() -> None:
     chosen, asked = planned(**LARGE), planned({"cluster": (1, 2, 1)}, **LARGE)
-    assert chosen.laid == asked.laid and [p.solution for p in chosen.loops] == [p.solution for p in asked.loops]
+    assert chosen.assignment == asked.assignment and [p.solution for p in chosen.loops] == [
+        p.solution for p in asked.loops
+    ]
 
 
 def test_columns_along_x() -> None:
     """Where x counts the rows of tiles, blocks side by side have the same columns."""
     text = GEMM.read_text(encoding="utf-8")
     text = text.replace("T.ceildiv(N, block_N), T.ceildiv(M, block_M)", "T.ceildiv(M, block_M), T.ceildiv(N, block_N)")
-    turned = SourceFile("turned.tl", text.replace("(bx, by)", "(by, bx)"))
-    found = rows(plan(turned, options({}, dict(LARGE)), Observer()))
-    assert found["cluster"].chosen == "2x1" and "along x" in found["pairs"].chosen
+    transposed = SourceFile("turned.tl", text.replace("(bx, by)", "(by, bx)"))
+    found = rows(plan(transposed, options({}, dict(LARGE)), Observer()))
+    assert found["cluster"].chosen == "2x1" and "along x" in found["CTA pairs"].chosen
 
 
 @pytest.mark.parametrize(
@@ -91,14 +93,14 @@ def test_columns_along_x() -> None:
 def test_left_alone(asked: dict[str, object], defines: dict[str, object], because: str) -> None:
     found = rows(planned(asked, **{**LARGE, **defines}))
     assert (found["cluster"].chosen, found["cluster"].by) == ("none", "the compiler")
-    assert because in found["cluster"].why and "pairs" not in found
+    assert because in found["cluster"].why and "CTA pairs" not in found
 
 
 def test_what_is_said_is_done() -> None:
     found = rows(planned({"cluster": (1, 1, 1)}, **LARGE))
-    assert (found["cluster"].chosen, found["cluster"].by) == ("none", "the command line") and "pairs" not in found
+    assert (found["cluster"].chosen, found["cluster"].by) == ("none", "the command line") and "CTA pairs" not in found
     found = rows(planned({"cluster": (2, 1, 1)}, **LARGE))
-    assert found["cluster"].chosen == "2x1" and "need the same columns" in found["pairs"].why
+    assert found["cluster"].chosen == "2x1" and "need the same columns" in found["CTA pairs"].why
 
 
 def test_without_multicast() -> None:
@@ -133,7 +135,7 @@ def is_right(made: Build, seed: int | None) -> bool:
     ("path", "defines"),
     [
         (GEMM, {"M": 512, "N": 384, "K": 192}),
-        (GEMM, {"M": 500, "N": 360, "K": 72}),  # tiles that hang over; fewer trips than versions
+        (GEMM, {"M": 500, "N": 360, "K": 72}),  # tiles that hang over; fewer iterations than versions
         (TENSOR, {"M": 512, "N": 640, "K": 128, "bN": 128, "threads": 256, "num_stages": 4, "tA": True}),
         (TENSOR, {"M": 512, "N": 640, "K": 256, "bN": 128, "bK": 128, "dtype": "int8", "other": "int8",
                   "accumulator": "int32", "out": "int32", "threads": 256, "num_stages": 4}),

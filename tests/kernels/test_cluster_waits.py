@@ -27,7 +27,7 @@ def swapped(A: T.Tensor((4, 128), "float32"), B: T.Tensor((4, 128), "float32")):
         for i in T.Parallel(128):
             B[bx, i] = tile[127 - i] + 1.0
 """
-MEETINGS = {
+RENDEZVOUS = {
     "relaxed": ["T.cluster_arrive_relaxed()", "T.cluster_wait()"],
     "released": ["T.cluster_arrive()", "T.cluster_wait()"],
     "together": ["T.cluster_sync()"],
@@ -41,12 +41,12 @@ MEETINGS = {
 
 
 def built(name: str, target: str) -> driver.Build:
-    text = KERNEL.format(meeting="\n        ".join(MEETINGS[name]))
+    text = KERNEL.format(meeting="\n        ".join(RENDEZVOUS[name]))
     return driver.build(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
-@pytest.mark.parametrize("name", MEETINGS)
+@pytest.mark.parametrize("name", RENDEZVOUS)
 def test_what_threads_do_before_they_meet_is_known_behind_it(name: str, target: str) -> None:
     made = built(name, target)
     for adversary in (None, 1, 2, 3):

@@ -17,7 +17,7 @@ from tilec.emu import Fault
 from tilec.ir.tile import Kernel
 from tilec.ir.warp_verify import program_violations
 from tilec.passes.analysis.usage import usage
-from tilec.passes.layout.assign_layouts import Laid, assign
+from tilec.passes.layout.assign_layouts import LayoutAssignment, assign
 from tilec.passes.layout.select_mechanisms import select
 from tilec.passes.loop.build_problem import LoopProblem, problems
 from tilec.passes.lower.allocate_shared import place
@@ -76,17 +76,17 @@ def bodies(element: str) -> dict[str, list[str]]:
 
 
 def kernel_of(body: list[str], element: str) -> Loop:
-    """The loop runs three times, then four times: what its last trips leave shows in what is stored after it."""
+    """The loop runs three times, then four times: what its last iterations leave shows in what is stored after it."""
     lines = ["for k in T.Pipelined(z + 3):", *(f"    {line}" for line in body)]
     lines += ["for i, j in T.Parallel(S, S):", f"    O[(4 + z) * S + i, j] = {element}"]
     return Loop(HEAD + "".join(f"            {line}\n" for line in lines), 0, 0)
 
 
-def laid_out(kernel: Kernel, target: str) -> tuple[Laid, LoopProblem]:
+def with_layouts(kernel: Kernel, target: str) -> tuple[LayoutAssignment, LoopProblem]:
     machine = targets.load(target)
-    laid = assign(select(kernel, machine, "unspecialize" if machine.has("tma") else "auto"))
-    (loop,) = problems(laid, machine)
-    return laid, loop
+    assignment = assign(select(kernel, machine, "unspecialize" if machine.has("tma") else "auto"))
+    (loop,) = problems(assignment, machine)
+    return assignment, loop
 
 
 def without(problem: Problem, edge: Edge) -> Problem:
@@ -109,10 +109,10 @@ def breaking(problem: Problem, edge: Edge) -> Schedule | None:
     return None
 
 
-def noticed(loop: Loop, kernel: Kernel, laid: Laid, scheduled: Scheduled, target: str) -> bool:
+def noticed(loop: Loop, kernel: Kernel, assignment: LayoutAssignment, scheduled: Scheduled, target: str) -> bool:
     """Whether the program of this schedule is refused, faults, or computes something else."""
     machine = targets.load(target)
-    program = synchronise(place(expand(laid, [scheduled], machine), machine))
+    program = synchronise(place(expand(assignment, [scheduled], machine), machine))
     if list(program_violations(program)):
         return True
     ptx = print_module(emit(program, machine, "drawn.tl", usage(kernel)))
@@ -137,12 +137,12 @@ def test_every_dependence_is_needed(storage: str, target: str) -> None:
     for name, body in bodies(element).items():
         loop = kernel_of(body, element)
         kernel = tile_ir(loop)
-        laid, problem = laid_out(kernel, target)
+        assignment, problem = with_layouts(kernel, target)
         for edge, schedule in broken_edges(problem.problem):
             mutant = without(problem.problem, edge)
             assert list(violations(mutant, schedule)) == []
             assert any(f"({edge.why})" in v for v in violations(problem.problem, schedule)), (name, edge)
-            assert noticed(loop, kernel, laid, Scheduled(replace(problem, problem=mutant), schedule), target), (
+            assert noticed(loop, kernel, assignment, Scheduled(replace(problem, problem=mutant), schedule), target), (
                 f"{name}: nothing shows that {edge} is broken by {schedule}"
             )
             seen.add((edge.why.split()[0], edge.distance))
@@ -157,11 +157,11 @@ def test_every_version_is_needed(late: int, target: str) -> None:
     body = ["for i, j in T.Parallel(S, S):", "    s2[i, j] = G[i, j] + X[k * 3 + i]", *read("s2[i, j]", "O")]
     loop = kernel_of(["s2 = T.alloc_shared((S, S), 'float32')", *body], "f[i, j]")
     kernel = tile_ir(loop)
-    laid, problem = laid_out(kernel, target)
+    assignment, problem = with_layouts(kernel, target)
     schedule = timed(problem.problem, [0, late], [0, 1], 0)
     # The schedule counts a reader's latency too, in which its program order already keeps what follows away.
     assert late < schedule.depth[0] <= late + 2
     too_few = replace(schedule, depth=(late,))
     assert any("needs" in v for v in violations(problem.problem, too_few))
-    assert not noticed(loop, kernel, laid, Scheduled(problem, schedule), target)
-    assert noticed(loop, kernel, laid, Scheduled(problem, too_few), target)
+    assert not noticed(loop, kernel, assignment, Scheduled(problem, schedule), target)
+    assert noticed(loop, kernel, assignment, Scheduled(problem, too_few), target)

@@ -106,7 +106,7 @@ def test_a_missing_wait_is_found() -> None:
 
 
 def test_a_wait_in_a_loop_is_none() -> None:
-    """The loop may run no trip at all."""
+    """The loop may run no iteration at all."""
     program = made(defines=SMALL).program
     consumer, producer = program.roles
     wait, loop, word = producer.body
@@ -179,7 +179,7 @@ def test_every_tensor_map_is_fetched_once_at_the_start(name: str, strategy: str)
 @pytest.mark.parametrize("name", ["models/warp_specialised_gemm", "attention/warp_specialised"])
 def test_roles_by_hand_wait_too(name: str) -> None:
     found = made(name)
-    assert found.program.by_hand and found.program.begins_early and list(program_violations(found.program)) == []
+    assert found.program.explicit_roles and found.program.begins_early and list(program_violations(found.program)) == []
     assert all("wait" in what for what in controls(found).values())
     emulate.run(found, emulate.random_arguments(found.kernel, found.manifest, seed=1), options=RunOptions(sample=1))
 

@@ -66,7 +66,7 @@ def test_rows(target: str, size: int) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 63, 64, 65, 100])
 def test_depth(target: str, size: int) -> None:
-    """As many trips as the launch says, none of them too."""
+    """As many iterations as the launch says, none of them too."""
     a, b = random(size, 64), random(size, 64) + np.float16(1)
     found = run("gemm_depth", target, A=a, B=b, C=empty(64, 64))["C"]
     np.testing.assert_allclose(found, a.astype(np.float32).T @ b.astype(np.float32), rtol=1e-3, atol=1e-3)

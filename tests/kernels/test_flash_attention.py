@@ -53,13 +53,13 @@ def test_causal() -> None:
 
 
 def test_the_next_scores_before_these_weights() -> None:
-    """In each trip: the product of the next block's scores, then that of this block's weights, in one turn; then the
-    softmax of the next block, under the products of the other warpgroup."""
+    """In each iteration: the product of the next block's scores, then that of this block's weights, in one turn; then
+    the softmax of the next block, under the products of the other warpgroup."""
     _, made = built(FLASH, "sm_90a")
     body = steady(made)
-    of_turn = [op for op in body if isinstance(op, warp.TurnWait | warp.Wgmma | warp.TurnPass)]
+    of_turn = [op for op in body if isinstance(op, warp.PingPongWait | warp.Wgmma | warp.PingPongPass)]
     first, scores, output, last = of_turn
-    assert isinstance(first, warp.TurnWait) and isinstance(last, warp.TurnPass)
+    assert isinstance(first, warp.PingPongWait) and isinstance(last, warp.PingPongPass)
     assert isinstance(scores, warp.Wgmma) and scores.c.name == "scores"
     assert isinstance(output, warp.Wgmma) and output.c.name == "output"
     assert scores.moment and output.moment
@@ -99,10 +99,10 @@ def test_the_schedule_has_both_groups() -> None:
 def test_without_ping_pong() -> None:
     source = SourceFile(FLASH.name, FLASH.read_text(encoding="utf-8"))
     made = build(source, CompileOptions(ping_pong=False, subtile=1), Observer())
-    assert consumer(made).turns_at is None
+    assert consumer(made).ping_pong_barrier is None
     assert made.schedules[0].ii > 2800
     light = build(source, CompileOptions(max_scheduled_ii=0), Observer())
-    assert consumer(light).turns_at is None
+    assert consumer(light).ping_pong_barrier is None
 
 
 def test_guards_leave_no_wgmma_in_flight() -> None:
@@ -112,9 +112,9 @@ def test_guards_leave_no_wgmma_in_flight() -> None:
     assert "wgmma-serialised" not in [w.code for w in made.warnings]
 
 
-def test_scores_from_the_trip_before() -> None:
-    """One warpgroup issues the next scores at the end of a trip: the wait in the next one is for all that is in flight,
-    or the assembler serialises."""
+def test_scores_from_the_iteration_before() -> None:
+    """One warpgroup issues the next scores at the end of an iteration: the wait in the next one is for all that is in
+    flight, or the assembler serialises."""
     _, made = built(FLASH, "sm_90a", causal=True, block_M=64, block_N=64, threads=128)
     assert [w.title for w in made.warnings] == []
 
@@ -157,13 +157,13 @@ def test_who_misses_a_turn_is_found_out(pattern: str) -> None:
 def test_who_has_nothing_to_overlap_takes_no_turns(path: Path) -> None:
     """A GEMM has products only; this attention passes its weights through shared memory, and has one warpgroup."""
     _, made = built(path, "sm_90a")
-    assert all(role.turns_at is None for role in made.program.roles)
+    assert all(role.ping_pong_barrier is None for role in made.program.roles)
 
 
 @pytest.mark.parametrize("name", ["attention", "flash", "nested_attention"])
 def test_products_overlap_in_one_role_too(name: str) -> None:
-    """Scores are in flight while the output is added to, but nothing where a trip ends: the assembler could not follow
-    it there."""
+    """Scores are in flight while the output is added to, but nothing where an iteration ends: the assembler could not
+    follow it there."""
     _, made = built(HERE / f"{name}.tl", "sm_90a", "unspecialize")
     assert "wgmma-serialised" not in [w.code for w in made.warnings]
     (role,) = made.program.roles

@@ -1,4 +1,4 @@
-"""T.gemm of parts of shared tiles, a step along K in each trip of an inner loop."""
+"""T.gemm of parts of shared tiles, a step along K in each iteration of an inner loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def made(target: str, **defines: Value) -> Build:
 
 
 def runs(build: Build, trips: Iterable[int], tA: bool = False, tB: bool = False, adversary: int | None = None) -> None:
-    """The emulated PTX computes what numpy does, for each number of trips."""
+    """The emulated PTX computes what numpy does, for each number of iterations."""
     generator = np.random.default_rng(0)
     a, b = (generator.standard_normal(shape).astype(np.float16) for shape in ((64, 64 * MOST), (64 * MOST, 64)))
     for n in trips:

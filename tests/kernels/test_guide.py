@@ -47,7 +47,7 @@ def test_what_becomes_of_it(golden: Golden, path: Path) -> None:
     lines = []
     for target in TARGETS:
         made, observer = planned(path, target)
-        lines += [f"{target}, {made.laid.form}", *outcome(made)]
+        lines += [f"{target}, {made.assignment.form}", *outcome(made)]
         lines += [f"  warning[{w.code}]: {w.title}: {w.help}" for w in observer.warnings]
     golden("pipeline", path.stem, "\n".join(lines) + "\n")
 

@@ -51,7 +51,7 @@ def test_sample(name: str, target: str, strategy: Strategy) -> None:
 @forms
 @pytest.mark.parametrize("k", [1, 63, 64, 128, 192, 256, 320], ids=lambda k: f"k{k}")
 def test_gemm_trip_counts(target: str, strategy: Strategy, k: int) -> None:
-    """One trip up to one more than the deepest ring has versions, whole and partial last tiles."""
+    """One iteration up to one more than the deepest ring has versions, whole and partial last tiles."""
     agrees(SAMPLES / "gemm.tl", target, strategy, M=128, N=128, K=k)
 
 
@@ -95,10 +95,10 @@ def multiplied(*targets: str) -> Iterator[dict[str, Value]]:
         types = [("float8_e4m3fn", "float32"), ("float8_e5m2", "float32"), ("float8_e4m3fn", "float16")]
     for dtype, accumulator in types:
         wide = {"bK": 32} if dtype == "float64" else {}
-        for turned in (False, True) if accumulator != "float16" or dtype == "float16" else (False,):
+        for transposed in (False, True) if accumulator != "float16" or dtype == "float16" else (False,):
             yield {
-                "dtype": dtype, "other": dtype, "accumulator": accumulator, "out": accumulator, "tA": turned,
-                "tB": not turned, "clear": turned and dtype == "uint8", **wide,
+                "dtype": dtype, "other": dtype, "accumulator": accumulator, "out": accumulator, "tA": transposed,
+                "tB": not transposed, "clear": transposed and dtype == "uint8", **wide,
             }  # fmt: skip
     if targets:
         yield {"dtype": "float8_e4m3fn", "other": "float8_e5m2", "tB": True}
@@ -156,7 +156,7 @@ def test_num_stages_changes_the_emitted_rings() -> None:
 
 @forms
 def test_trip_count_known_only_at_run_time(target: str, strategy: Strategy) -> None:
-    """Blocks with 0, 1, 2 and 3 trips, the pipeline inside a serial loop: positions and phases carry over."""
+    """Blocks with 0, 1, 2 and 3 iterations, the pipeline inside a serial loop: positions and phases carry over."""
     agrees(HERE / "triangular.tl", target, strategy)
 
 
@@ -174,7 +174,7 @@ def test_nested_pipelines(target: str, strategy: Strategy, outer: int, inner: in
 
 @forms
 @pytest.mark.parametrize(("products", "trips"), [(1, 1), (2, 1), (1, 4), (4, 2)])
-def test_nested_pipelines_with_trips_known_in_advance(
+def test_nested_pipelines_with_iterations_known_in_advance(
     target: str, strategy: Strategy, products: int, trips: int
 ) -> None:
     agrees(HERE / "nested_gemm.tl", target, strategy, products=products, trips=trips, outer=3, inner=3)
@@ -183,7 +183,8 @@ def test_nested_pipelines_with_trips_known_in_advance(
 @forms
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_over_blocks_of_queries(target: str, strategy: Strategy, causal: bool) -> None:
-    """The outer loop's tile is read inside the inner one, which with a causal mask has its trips from the outer one."""
+    """The outer loop's tile is read inside the inner one, which with a causal mask has its iterations from the outer
+    one."""
     made = agrees(HERE / "nested_attention.tl", target, strategy, causal=causal)
     assert strategy == "none" or len(made.schedules) == 2
 
@@ -406,8 +407,8 @@ def test_threads_with_the_same_row_share_its_elements(target: str, n: int, eleme
 
 
 @forms
-def test_fewer_trips_than_stages(target: str, strategy: Strategy) -> None:
-    """Waits in guarded pieces of a pipeline hold only where the guard does. The numbers of trips are 1 to 4."""
+def test_fewer_iterations_than_stages(target: str, strategy: Strategy) -> None:
+    """Waits in guarded pieces of a pipeline hold only where the guard does. The numbers of iterations are 1 to 4."""
     agrees(HERE / "short.tl", target, strategy, seeds=range(4))
 
 
@@ -443,7 +444,7 @@ def test_scalars_that_other_threads_wrote(target: str, strategy: Strategy) -> No
 @forms
 @pytest.mark.parametrize("case", range(9))
 def test_binds_and_scalars_of_a_pipeline(target: str, strategy: Strategy, case: int) -> None:
-    """Replayed, scheduled and materialised scalars, for 0 to 5 trips."""
+    """Replayed, scheduled and materialised scalars, for 0 to 5 iterations."""
     agrees(HERE / "binds.tl", target, strategy, seeds=range(3), strict=case != 5, case=case)
 
 

@@ -93,8 +93,8 @@ def test_conflicts_are_those_of_the_addresses(
     monkeypatch.setattr(Memory, "load", loaded)
     monkeypatch.setattr(Memory, "store", stored)
     emulate.run(made, emulate.random_arguments(made.kernel, made.manifest, 0))
-    nests = [s for s in walk(plan.laid.kernel.body) if isinstance(s, Parallel)]
-    found = {nest.span.line: conflicts(nest, plan.laid) for nest in nests}
+    nests = [s for s in walk(plan.assignment.kernel.body) if isinstance(s, Parallel)]
+    found = {nest.span.line: conflicts(nest, plan.assignment) for nest in nests}
     said = {line: max(tiles.values()) for line, tiles in found.items() if tiles}
     assert len(said) == 2 and run
     for line, ways in said.items():

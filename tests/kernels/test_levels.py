@@ -41,7 +41,7 @@ KERNELS = {
 
 def planned(text: str, options: CompileOptions) -> tuple[list[Schedule], Any]:
     plan = driver.plan(SourceFile("k.tl", text), options, driver.Observer())
-    return [loop.solution.schedule for loop in plan.loops], plan.laid.kernel.grid
+    return [loop.solution.schedule for loop in plan.loops], plan.assignment.kernel.grid
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])

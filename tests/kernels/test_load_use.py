@@ -21,7 +21,7 @@ def planned(entry: str, target: str = "sm_90a", **options: object) -> driver.Pla
 
 def tiles(plan: driver.Plan) -> list[LoadedTile]:
     schedules = [Scheduled(p.loop, p.solution.schedule) for p in plan.loops]
-    return [t for t in loaded_tiles(plan.laid, schedules, plan.target) if t.memory == "global → shared"]
+    return [t for t in loaded_tiles(plan.assignment, schedules, plan.target) if t.memory == "global → shared"]
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -39,10 +39,10 @@ def test_load_use_loops_are_pipelined(entry: str, target: str) -> None:
     ("entry", "why"),
     [
         ("kept", "a is also used outside the loop"),
-        ("once", "it makes 1 trip"),
+        ("once", "it makes 1 iteration"),
         ("left", "line 94 may leave the loop, and stays in the order of the text"),
         ("chosen", "line 202 is done on a condition, and stays in the order of the text"),
-        ("endless", "a `while` has no number of trips, and runs as it is written"),
+        ("endless", "a `while` has no number of iterations, and runs as it is written"),
         ("copied", "no product uses what it loads: T.Pipelined pipelines it"),
         ("rewritten", "the kernel also writes B"),
         ("large", "two versions of its tiles take 262,144 bytes, and there are 216,064"),

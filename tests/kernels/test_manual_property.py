@@ -63,7 +63,7 @@ def test_lists_are_carried_out_or_refused(target: str, strategy: Strategy, size:
             return
         note(f"{[s.schedule for s in scheduled]}")
         by_hand = {s.schedule.status for s in scheduled} >= {"given"}
-        assert by_hand or loop.n == 0, "the lists are dropped"  # a loop without trips may be gone
+        assert by_hand or loop.n == 0, "the lists are dropped"  # a loop without iterations may be gone
         seen["carried out" if by_hand else "gone"] += 1
         assert differences(loop, kernel, ptx, adversary) == []
 

@@ -1,4 +1,4 @@
-"""Masks are tested only in the trips in which they matter, and the numbers are the same as everywhere."""
+"""Masks are tested only in the iterations in which they matter, and the numbers are the same as everywhere."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def agrees(built: Build, **scalars: int) -> None:
     ("S", "keys", "heads", "groups"), [(130, 130, 2, 2), (65, 161, 1, 1), (150, 70, 1, 1), (192, 192, 1, 1)]
 )
 def test_causal(S: int, keys: int, heads: int, groups: int, target: str) -> None:
-    """Also where the trips end before the mask begins to matter, and where there are none."""
+    """Also where the iterations end before the mask begins to matter, and where there are none."""
     built = made("attention", target, S=S, keys=keys, heads=heads, groups=groups)
     for kind in (0, 1, 2, 3, 100) if heads == 1 else (100,):
         agrees(built, kind=kind)
@@ -143,8 +143,9 @@ def test_two_branches_are_priced_as_one() -> None:
 
 
 @pytest.mark.parametrize(("S", "is_masked"), [(128, True), (1024, False)])
-def test_a_branch_costs_what_it_does_in_most_trips(S: int, is_masked: bool) -> None:
-    """The only trip of the second of two blocks has the mask; of the block in the middle of 16 it is one in nine."""
+def test_a_branch_costs_what_it_does_in_most_iterations(S: int, is_masked: bool) -> None:
+    """The only iteration of the second of two blocks has the mask; of the block in the middle of 16 it is one in
+    nine."""
     path = SAMPLES / "attention" / "causal.tl"
     sizes: dict[str, Value] = {"heads": 1, "S": S, "D": 32, "block_M": 64, "threads": 128}
     options = CompileOptions(subtile=1, defines=tuple(sizes.items()))

@@ -20,10 +20,10 @@ ALONE: tuple[Strategy, ...] = ("none", "unspecialize")
 TILES = {"block_M": 128, "block_N": 64, "block_K": 32}
 
 
-def gemm(strategy: Strategy, trips: int, *, tma_loads: bool = True, **constants: Value) -> Build:
+def gemm(strategy: Strategy, trip_count: int, *, tma_loads: bool = True, **constants: Value) -> Build:
     path = SAMPLES / "gemm.tl"
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-    defines = {"M": 256, "N": 64, "K": 32 * trips, "num_stages": 3, **TILES, **constants}
+    defines = {"M": 256, "N": 64, "K": 32 * trip_count, "num_stages": 3, **TILES, **constants}
     asked = CompileOptions(defines=tuple(defines.items()), pipeline_strategy=strategy, tma_loads=tma_loads)
     return build(source, asked, Observer())
 
@@ -46,7 +46,7 @@ def test_one_thread_begins_the_copies(strategy: Strategy) -> None:
     assert not kinds & {warp.CpAsync, warp.BarSync}
     assert "cp.async.bulk.tensor.2d.shared" in made.ptx and not re.search(r"cp\.async\.c[ag]", made.ptx)
     said = {d["what"]: d["chosen"] for d in json.loads(made.trace)["tilec"]["decisions"]}
-    assert said["dependent launch"] == "yes" and made.program.begins_early  # it has barriers to make ready
+    assert said["programmatic dependent launch"] == "yes" and made.program.begins_early  # it has barriers to make ready
 
 
 def test_a_product_stays_in_flight() -> None:
@@ -59,9 +59,9 @@ def test_a_product_stays_in_flight() -> None:
 
 
 @pytest.mark.parametrize("strategy", ALONE)
-@pytest.mark.parametrize("trips", range(1, 8))
-def test_every_trip_count(strategy: Strategy, trips: int) -> None:
-    made = gemm(strategy, trips)
+@pytest.mark.parametrize("trip_count", range(1, 8))
+def test_every_trip_count(strategy: Strategy, trip_count: int) -> None:
+    made = gemm(strategy, trip_count)
     assert max(ring.depth for ring in made.program.rings) < 7
     for adversary in (None, 1, 2):
         assert agrees(made, adversary)
@@ -95,16 +95,16 @@ def at_run_time(strategy: Strategy) -> Build:
 
 @pytest.mark.parametrize("strategy", ALONE)
 @pytest.mark.parametrize("again", [1, 2])
-@pytest.mark.parametrize("trips", range(8))
-def test_trips_known_at_run_time(strategy: Strategy, trips: int, again: int) -> None:
+@pytest.mark.parametrize("trip_count", range(8))
+def test_iterations_known_at_run_time(strategy: Strategy, trip_count: int, again: int) -> None:
     """None too; and where the loop is run twice, its versions go on where they were."""
     made = at_run_time(strategy)
-    random = np.random.default_rng(trips)
+    random = np.random.default_rng(trip_count)
     a, b = (random.standard_normal(shape).astype(np.float16) for shape in ((256, 512), (512, 64)))
-    expected = again * a[:, : 64 * trips].astype(np.float32) @ b[: 64 * trips].astype(np.float32)
+    expected = again * a[:, : 64 * trip_count].astype(np.float32) @ b[: 64 * trip_count].astype(np.float32)
     for adversary in (None, 1):
         arguments = emulate.Arguments(
-            {"A": a, "B": b, "C": np.full((256, 64), np.nan, np.float32)}, {"n": trips, "m": again}
+            {"A": a, "B": b, "C": np.full((256, 64), np.nan, np.float32)}, {"n": trip_count, "m": again}
         )
         emulate.run(made, arguments, options=emulate.RunOptions(adversary=adversary))
         np.testing.assert_allclose(arguments.tensors["C"], expected, rtol=1e-3, atol=1e-2)

@@ -1,5 +1,5 @@
 """A by way of registers with stages, multiplied by wgmma: fragments are loaded while the product before them runs, also
-those of the next trip."""
+those of the next iteration."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_is_slow_changes_nothing(form: str, adversary: int) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_product_runs_while_the_first_fragment_of_the_next_trip_is_loaded(form: str) -> None:
+def test_a_product_runs_while_the_first_fragment_of_the_next_iteration_is_loaded(form: str) -> None:
     """No wait of the loop is for all of them, and the assembler carries that out as it stands."""
     build = made(**FORMS[form])
     body = steady(build).body
@@ -128,5 +128,5 @@ def test_what_is_unpacked_has_stages_too(stages: int) -> None:
 
 @pytest.mark.parametrize("stages", [2, 4])
 def test_no_turn_is_cut_in_two(stages: int) -> None:
-    """Where a trip would begin best for the loads, one of several turns at the tensor cores goes on."""
+    """Where an iteration would begin best for the loads, one of several turns at the tensor cores goes on."""
     agrees(HERE / "operand_turns.tl", "sm_90a", stages=stages)

@@ -60,25 +60,25 @@ def agrees(**sizes: Value) -> Build:
 
 def decided(made: Build) -> str:
     rows = json.loads(made.trace)["tilec"]["decisions"]
-    (why,) = (row["why"] for row in rows if row["what"] == "pairs")
+    (why,) = (row["why"] for row in rows if row["what"] == "CTA pairs")
     return str(why)
 
 
-# ---- shapes, types, trips --------------------------------------------------------------------------------------------
+# ---- shapes, types, iterations ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trips", [1, 2, 3, 4, 5])
-def test_trips(trips: int) -> None:
+@pytest.mark.parametrize("trip_count", [1, 2, 3, 4, 5])
+def test_iterations(trip_count: int) -> None:
     """One to one more than the depth of the ring: 4 versions."""
-    agrees(**{**SMALL, "K": 64 * trips}, num_stages=4)
+    agrees(**{**SMALL, "K": 64 * trip_count}, num_stages=4)
 
 
-@pytest.mark.parametrize("trips", [0, 1, 3, 4, 5])
-def test_trips_at_run_time(trips: int) -> None:
+@pytest.mark.parametrize("trip_count", [0, 1, 3, 4, 5])
+def test_iterations_at_run_time(trip_count: int) -> None:
     tile: dict[str, Value] = {"M": 256, "N": 128, "bN": 128, "threads": 256}
     made = paired(**tile, num_stages=4, at_run_time=True, tA=True, tB=False)
     assert is_by_pairs(made)
-    check(made, 0, 1, sizes={"k": 64 * trips})
+    check(made, 0, 1, sizes={"k": 64 * trip_count})
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_blocks_of_a_persistent_grid() -> None:
 
 
 def in_one_pair() -> Build:
-    """A loop over four tiles in each of two blocks, three trips each, in two versions of the sum."""
+    """A loop over four tiles in each of two blocks, three iterations each, in two versions of the sum."""
     head, _, body = KERNEL.read_text(encoding="utf-8").partition("        T.clear(C_l)\n")
     body = "".join(f"    {line}\n" for line in ("        T.clear(C_l)\n" + body).splitlines())
     text = head.replace("T.ceildiv(N, bN), T.ceildiv(M, bM), threads", "1, 2, threads").replace(

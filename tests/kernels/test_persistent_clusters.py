@@ -70,7 +70,7 @@ def test_clusters_walk_over_clusters(
 
 
 @pytest.mark.parametrize("trips", [1, 3, 4])
-def test_trips(trips: int) -> None:
+def test_iterations(trips: int) -> None:
     built = made(KERNEL, (2, 2, 1), rank=3, batch=1, M=384, N=384, trips=trips)
     assert built.manifest.grid == (4, 2, 1)
     assert is_right(built, trips)

@@ -28,12 +28,12 @@ def test_equals_the_reference(rank: int) -> None:
 
 
 @pytest.mark.parametrize("trips", [1, 2, 3, 4, 5])
-def test_trips(trips: int) -> None:
+def test_iterations(trips: int) -> None:
     assert agrees(KERNEL, "sm_90a", trips=trips).manifest.grid == (SMS, 1, 1)
 
 
 @pytest.mark.parametrize("trips", [0, 1, 3, 4])
-def test_trips_at_run_time(trips: int) -> None:
+def test_iterations_at_run_time(trips: int) -> None:
     _, made = built(KERNEL, "sm_90a", at_run_time=True)
     assert made.manifest.grid == (SMS, 1, 1)
     check(made, seed=1, sizes={"k": trips})
@@ -59,7 +59,7 @@ def test_in_panels() -> None:
     assert agrees(KERNEL, "sm_90a", panel=3).manifest.grid == (SMS, 1, 1)
 
 
-def test_trips_that_depend_on_the_block() -> None:
+def test_iterations_that_depend_on_the_block() -> None:
     """None at all for every third block, in the middle of those that one multiprocessor runs; a second loop too."""
     text = KERNEL.read_text(encoding="utf-8").replace("T.ceildiv(K, tile)", "(bx + by + bz) % 3")
     head, loop, rest = text.partition("        for k in T.Pipelined")

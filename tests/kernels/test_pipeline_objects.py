@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from harness import HERE, agrees, built
-from test_hand_written_roles import right
+from test_explicit_roles import right
 
 from tilec.driver import emulate
 from tilec.driver.build import Build

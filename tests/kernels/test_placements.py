@@ -46,8 +46,8 @@ def test_padding_without_conflicts_suits_ldmatrix(target: str) -> None:
     assert "ldmatrix" in made.ptx and "wgmma" not in made.ptx
 
 
-def turned(array: np.ndarray) -> np.ndarray:
-    """The memory of a tensor whose elements lie as the kernel's `turned` says."""
+def transposed(array: np.ndarray) -> np.ndarray:
+    """The memory of a tensor whose elements lie as the kernel's `transposed` says."""
     b, rows, h, d = np.indices(array.shape)
     memory = np.empty((2, 5, 2, 2, 2, 32), array.dtype)
     memory[b, rows // 8, h, d // 8, d % 2, 4 * (rows % 8) + d % 8 // 2] = array
@@ -62,10 +62,10 @@ def test_a_tensor_in_an_order_of_its_own(target: str) -> None:
     found = given.copy()
     emulate.run(summed, found)
     a = given.tensors["A"]
-    np.testing.assert_array_equal(found.tensors["Q"], turned(2 * a))
-    np.testing.assert_array_equal(found.tensors["R"], turned(a))
+    np.testing.assert_array_equal(found.tensors["Q"], transposed(2 * a))
+    np.testing.assert_array_equal(found.tensors["R"], transposed(a))
     _, straightened = built(KERNEL, target, entry="straightened")
     again = emulate.random_arguments(straightened.kernel, straightened.manifest, 2)
-    again.tensors["Q"][...] = turned(a)
+    again.tensors["Q"][...] = transposed(a)
     emulate.run(straightened, again)
     np.testing.assert_array_equal(again.tensors["R"], a.astype(np.float16))

@@ -10,7 +10,7 @@ from test_scalar_names import TARGETS, compiled
 
 from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.ir.elements import apart
+from tilec.ir.elements import strided_copy
 from tilec.ir.manifest import TensorMapParam, from_json, summary, to_json
 from tilec.support.diagnostics import CompileError
 
@@ -134,11 +134,11 @@ def test_pointers_are_made_into_tensors(target: str) -> None:
 
 def test_elements_apart() -> None:
     array = np.arange(6, dtype=np.int16).reshape(2, 3)
-    made = apart(array, (5, 1))
+    made = strided_copy(array, (5, 1))
     np.testing.assert_array_equal(made, array)
     assert made.strides == (10, 2) and isinstance(made.base, np.ndarray) and made.base.nbytes == 16
     with pytest.raises(ValueError, match="lead backwards"):
-        apart(array, (-5, 1))
+        strided_copy(array, (-5, 1))
     with pytest.raises(ValueError, match="lie on one another"):
-        apart(array, (2, 1))
-    assert apart(array[:0], (5, 1)).shape == (0, 3)
+        strided_copy(array, (2, 1))
+    assert strided_copy(array[:0], (5, 1)).shape == (0, 3)

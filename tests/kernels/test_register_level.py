@@ -15,7 +15,7 @@ from tilec.driver.build import Build, Observer, Plan
 from tilec.driver.emulate import Arguments
 from tilec.emu import launch
 from tilec.ir.tile import TileOp, walk
-from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
+from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.sched.decision import Decision
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile
@@ -45,7 +45,7 @@ def decided(plan: Plan) -> list[Decision]:
 
 
 def ahead(plan: Plan) -> list[TileOp]:
-    return [s for s in walk(plan.laid.kernel.body) if isinstance(s, TileOp) and is_loaded_ahead(s)]
+    return [s for s in walk(plan.assignment.kernel.body) if isinstance(s, TileOp) and is_fragment_prefetch(s)]
 
 
 # ---- that they are right ---------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def runs(build: Build, trips: int, adversary: int | None = None, tB: bool = Fals
 
 
 @pytest.mark.parametrize("trips", range(MOST + 1))
-def test_any_number_of_trips(trips: int) -> None:
+def test_any_number_of_iterations(trips: int) -> None:
     build = made()
     assert ".registers.stage1" in build.trace
     runs(build, trips)
@@ -115,13 +115,13 @@ def test_levels_that_the_kernel_writes(trips: int) -> None:
 
 
 @pytest.mark.parametrize("trips", [0, 1])
-def test_written_levels_of_too_few_trips(trips: int) -> None:
+def test_written_levels_of_too_few_iterations(trips: int) -> None:
     build = made(WRITTEN, None, trips=trips)
     assert "A_reg.stage1" not in build.trace
     runs(build, trips)
 
 
-def test_written_levels_of_trips_known_at_launch() -> None:
+def test_written_levels_of_iterations_known_at_launch() -> None:
     build = made(WRITTEN, 2, trips=-1)
     assert "A_reg.stage1" in build.trace
     for trips in range(MOST):
@@ -155,7 +155,7 @@ def test_what_a_macro_makes_several_times(entry: str, stages: int | None) -> Non
 def test_each_is_decided_by_itself() -> None:
     assert [chosen for chosen, _ in decided_of("stepped")] == ["2", "2", "1"]
     assert decided_of("stepped")[2][1].endswith("and the loop that loads it 1 iteration")
-    assert [why for _, why in decided_of("cleared")][1] == "it clears C_local in each trip"
+    assert [why for _, why in decided_of("cleared")][1] == "it clears C_local in each iteration"
     assert decided_of("twice") == [("1", "a fragment that it loads has to lie otherwise for the product")]
 
 
@@ -167,7 +167,9 @@ def test_where_a_block_has_a_multiprocessor_to_itself() -> None:
     plan = planned(GEMM, **LARGE)
     (decision,) = decided(plan)
     assert (decision.chosen, decision.by) == ("2", "the compiler") and len(ahead(plan)) == 8
-    assert decision.why.startswith("224 cycles in which each trip would wait for its first fragments by ldmatrix: ")
+    assert decision.why.startswith(
+        "224 cycles in which each iteration would wait for its first fragments by ldmatrix: "
+    )
     (loop,), (before,) = plan.loops, planned(GEMM, 1, **LARGE).loops
     assert loop.solution.schedule.ii <= before.solution.schedule.ii - 150
 
@@ -183,13 +185,13 @@ def test_not_where_blocks_hide_it_for_one_another() -> None:
     ("defines", "why"),
     [
         ({"BM": 256, "BN": 128}, "needs about "),
-        ({}, "how many trips the loop makes is known at launch only"),
-        ({"trips": 1}, "the loop makes 1 trip"),
+        ({}, "how many iterations the loop makes is known at launch only"),
+        ({"trips": 1}, "the loop makes 1 iteration"),
         ({"trips": 10, "BK": 16}, "it is one step along K"),
         ({"trips": 5, "BK": 48}, "2 stages do not divide its 3 steps along K"),
         ({"trips": 5, "dtype": "float32"}, "ldmatrix fills fragments of 16 bits an element, and these have float32"),
         ({"trips": 5, "tA": True}, "A_shared lies along M, and fragments along K"),
-        ({"trips": 5, "clears": True}, "it clears C_local in each trip"),
+        ({"trips": 5, "clears": True}, "it clears C_local in each iteration"),
         ({"trips": 5, "also": True}, "the loop does more than load and multiply: line 44"),
         ({"by_hand": True}, "the loop has its schedule by hand"),
     ],
@@ -205,7 +207,7 @@ def test_not_where_it_cannot_be(defines: dict[str, Value], why: str) -> None:
     ("defines", "why"),
     [
         ({"trips": 3, "KI": 64}, "A_reg has 2 stages, and the loop that loads it 1 iteration"),
-        ({"trips": -1}, "how many trips the loop makes is known at launch only"),
+        ({"trips": -1}, "how many iterations the loop makes is known at launch only"),
         ({"also": True}, "the loop does more than load and multiply: line 33"),
     ],
 )
@@ -228,8 +230,8 @@ def test_one_stage_asked_for_is_one() -> None:
     assert not decided(plan) and not ahead(plan)
 
 
-def test_a_loop_inside_costs_what_its_trips_do() -> None:
-    """The tensor cores multiply 64 × 64 × 64 in each trip of the loop around, whatever steps that is done in."""
+def test_a_loop_inside_costs_what_its_iterations_do() -> None:
+    """The tensor cores multiply 64 × 64 × 64 in each iteration of the loop around, whatever steps that is done in."""
     (whole,), (steps,) = (planned(path, 1, trips=5).loops for path in (KERNEL, WRITTEN))
     held = [
         sum(
@@ -270,8 +272,8 @@ def loop_of(build: Build, folder: Path) -> list[str]:
 
 
 def test_products_on_either_side_of_the_barrier(tmp_path: Path) -> None:
-    """A trip begins with products, and its last ones stand among the loads of the next trip's first fragments, a
-    quarter of all, behind the barrier."""
+    """An iteration begins with products, and its last ones stand among the loads of the next iteration's first
+    fragments, a quarter of all, behind the barrier."""
     build = made(GEMM, None)
     (entry,) = build.entries
     assert (entry.stack_bytes, entry.spill_store_bytes) == (0, 0)
@@ -284,6 +286,6 @@ def test_products_on_either_side_of_the_barrier(tmp_path: Path) -> None:
     assert behind[:first].count("HMMA") > 0 and behind[first:last].count("HMMA") > 0 and behind[last:].count("HMMA") > 0
 
 
-def test_else_each_trip_begins_with_loads(tmp_path: Path) -> None:
+def test_else_each_iteration_begins_with_loads(tmp_path: Path) -> None:
     loop = loop_of(made(GEMM, 1), tmp_path)
     assert loop[0] == "BAR" and loop[1] == "LDSM" and loop.count("BAR") == 1

@@ -25,7 +25,7 @@ def made(target: str, **defines: Value) -> Build:
 
 
 def runs(build: Build, trips: Iterable[int], tB: bool = False, size: int = 64) -> None:
-    """The emulated PTX computes what numpy does, for each number of trips."""
+    """The emulated PTX computes what numpy does, for each number of iterations."""
     generator = np.random.default_rng(0)
     a, b = (generator.standard_normal(shape).astype(np.float16) for shape in ((64, size * MOST), (size * MOST, 64)))
     for n in trips:
@@ -91,9 +91,9 @@ def test_columns_of_b_along_k() -> None:
 
 
 @pytest.mark.parametrize(("target", "role"), [("sm_80", "all"), ("sm_90a", "consumer")])
-def test_the_next_trip_is_waited_for_before_the_last_step_of_this_one(target: str, role: str) -> None:
-    """One wait a trip, where the index around advances; behind it the first fragments of the next trip, then the last
-    product of this one."""
+def test_the_next_iteration_is_waited_for_before_the_last_step_of_this_one(target: str, role: str) -> None:
+    """One wait an iteration, where the index around advances; behind it the first fragments of the next iteration, then
+    the last product of this one."""
     program = made(target).program
     body = next(r.body for r in program.roles if r.name == role)
     (loop,) = (op for op in warp.walk(body) if isinstance(op, warp.Loop) and op.part == "steady")

@@ -53,7 +53,7 @@ def test_registers_suffice(name: str, target: str, tmp_path: Path) -> None:
     assert not found.keys() & set(LOCAL) and found.keys() & set(PRODUCTS[target])
 
 
-# Sample, and the products in a trip of its main loop.
+# Sample, and the products in an iteration of its main loop.
 HOPPER = [
     ("gemm", "HGMMA.64x128x16.F32", 4),
     ("gemm/tf32", "HGMMA.64x128x8.F32.TF32", 4),
@@ -91,7 +91,7 @@ def test_what_a_step_of_the_tiles_compared_costs(width: int, most: float, size: 
 
 
 def test_the_producers_loop_on_hopper(tmp_path: Path) -> None:
-    """Two tiles of A and B a trip, B as two boxes."""
+    """Two tiles of A and B an iteration, B as two boxes."""
     _, code = compiled("gemm", "sm_90a", tmp_path)
     counts = counted(code.around("UTMALDG"))
     assert counts["UTMALDG"] == 3 and not counts.keys() & {*BARRIERS, *LOCAL}
@@ -99,7 +99,7 @@ def test_the_producers_loop_on_hopper(tmp_path: Path) -> None:
 
 
 def test_the_main_loop_on_ampere(tmp_path: Path) -> None:
-    """Products from ldmatrix, one barrier a trip."""
+    """Products from ldmatrix, one barrier an iteration."""
     _, code = compiled("gemm", "sm_80", tmp_path)
     # The assembler waits for copies with a load that loads nothing.
     counts = counted(tuple(i for i in code.around("HMMA") if i.operands != "RZ, [RZ]"))

@@ -1,5 +1,5 @@
-"""Pipelines at two levels, in the machine code: the fragments of the next trip's first step are loaded behind the wait
-for its tiles, and under products of this trip. Without stages of fragments there is no such load."""
+"""Pipelines at two levels, in the machine code: the fragments of the next iteration's first step are loaded behind the
+wait for its tiles, and under products of this iteration. Without stages of fragments there is no such load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOTH: dict[str, Value] = {"BM": 128, "BN": 128, "BK": 32, "MOST": 16}
 """Of `register_stages.tl`, which multiplies by mma.sync what it has in registers."""
 BY_WGMMA: dict[str, Value] = {"BM": 128, "BN": 192, "KI": 16, "threads": 256, "stages": 4, "MOST": 16}
 """Of `gemm_of_parts.tl`."""
-STEPS = 64 // 16  # of a trip of that one
+STEPS = 64 // 16  # of an iteration of that one
 
 
 def main_loop(kernel: str, target: str, folder: Path, **defines: Value) -> tuple[Instruction, ...]:
@@ -33,8 +33,8 @@ def places(loop: tuple[Instruction, ...], *stems: str) -> list[int]:
     return [at for at, one in enumerate(loop) if one.stem in stems]
 
 
-def for_the_next_trip(loop: tuple[Instruction, ...]) -> list[int]:
-    """The loads of fragments that no product behind them in the text of a trip reads."""
+def for_the_next_iteration(loop: tuple[Instruction, ...]) -> list[int]:
+    """The loads of fragments that no product behind them in the text of an iteration reads."""
     return [
         at
         for at in places(loop, "LDSM")
@@ -61,10 +61,11 @@ def _registers(text: str) -> Iterator[int]:
     return (int(number) for number in re.findall(r"\bR(\d+)", text))
 
 
-def test_fragments_of_the_next_trip_on_ampere(tmp_path: Path) -> None:
-    """Half of the loads of a trip of two steps: behind its only barrier, and products of the trip still to come."""
+def test_fragments_of_the_next_iteration_on_ampere(tmp_path: Path) -> None:
+    """Half of the loads of an iteration of two steps: behind its only barrier, and products of the iteration still to
+    come."""
     loop = main_loop("register_stages.tl", "sm_80", tmp_path, **BOTH)
-    ahead, loads, products = for_the_next_trip(loop), places(loop, "LDSM"), places(loop, "HMMA")
+    ahead, loads, products = for_the_next_iteration(loop), places(loop, "LDSM"), places(loop, "HMMA")
     (barrier,) = places(loop, "BAR")
     assert len(ahead) == len(loads) / 2
     assert barrier < ahead[0] and ahead[-1] < products[-1]
@@ -74,15 +75,15 @@ def test_fragments_of_the_next_trip_on_ampere(tmp_path: Path) -> None:
 
 def test_none_without_stages_on_ampere(tmp_path: Path) -> None:
     loop = main_loop("register_stages.tl", "sm_80", tmp_path, **BOTH, a_stages=1, b_stages=1)
-    assert places(loop, "LDSM") and not for_the_next_trip(loop)
+    assert places(loop, "LDSM") and not for_the_next_iteration(loop)
 
 
 @pytest.mark.parametrize("a_stages", [2, 4])
-def test_fragments_of_the_next_trip_on_hopper(a_stages: int, tmp_path: Path) -> None:
-    """A trip begins with a product. Each load stands behind one and in front of the wait for it, and every wait leaves
-    one running; the tiles of the next trip are waited for in between."""
+def test_fragments_of_the_next_iteration_on_hopper(a_stages: int, tmp_path: Path) -> None:
+    """An iteration begins with a product. Each load stands behind one and in front of the wait for it, and every wait
+    leaves one running; the tiles of the next iteration are waited for in between."""
     loop = main_loop("gemm_of_parts.tl", "sm_90a", tmp_path, **BY_WGMMA, a_stages=a_stages)
-    ahead, products, loads = for_the_next_trip(loop), places(loop, "HGMMA"), places(loop, "LDSM")
+    ahead, products, loads = for_the_next_iteration(loop), places(loop, "HGMMA"), places(loop, "LDSM")
     assert len(products) == len(loads) == STEPS and len(ahead) == a_stages - 1
     assert pending(loop) == [1] * STEPS
     acts = [one.stem for one in loop if one.stem in ("HGMMA", "LDSM") or one.opcode == "WARPGROUP.DEPBAR.LE"]
@@ -93,7 +94,7 @@ def test_fragments_of_the_next_trip_on_hopper(a_stages: int, tmp_path: Path) -> 
 
 def test_none_without_stages_on_hopper(tmp_path: Path) -> None:
     loop = main_loop("gemm_of_parts.tl", "sm_90a", tmp_path, **BY_WGMMA, a_stages=1)
-    assert places(loop, "LDSM") and not for_the_next_trip(loop)
+    assert places(loop, "LDSM") and not for_the_next_iteration(loop)
     assert set(pending(loop)) == {0}
 
 

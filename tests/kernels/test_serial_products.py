@@ -1,4 +1,5 @@
-"""No product is in flight where a trip of a loop ends whose threads use its accumulator: the assembler adds no wait."""
+"""No product is in flight where an iteration of a loop ends whose threads use its accumulator: the assembler adds no
+wait."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def agrees(adversary: int | None, **defines: Value) -> Build:
 
 
 def staged(**defines: Value) -> Staging:
-    (found,) = stagings(planned(KERNEL, **defines).laid)
+    (found,) = stagings(planned(KERNEL, **defines).assignment)
     return found
 
 

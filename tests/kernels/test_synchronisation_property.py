@@ -12,7 +12,7 @@ from pipelines import Loop, loops
 from scheduled import Moves, compiled, differences, moves, tile_ir
 from test_pipeline_property import holds
 
-from tilec.ir.tile import For, If, Kernel, Stmt, While, Wishes
+from tilec.ir.tile import For, If, Kernel, SchedulingHints, Stmt, While
 from tilec.passes.analysis.scalar_definitions import scheduled
 from tilec.passes.analysis.usage import writes
 from tilec.support.diagnostics import CompileError
@@ -98,8 +98,8 @@ def waiting(kernel: Kernel, data: st.DataObject) -> Kernel:
                     lists.append(tuple(data.draw(st.lists(st.sampled_from(able), unique=True))) if able else ())
                 note(f"sync={lists}")
                 places = tuple(range(len(statements)))
-                wishes = Wishes(None, None, tuple(lists), stmt.span)
-                return replace(stmt, stage=(0,) * len(places), order=places, wishes=wishes)
+                scheduling_hints = SchedulingHints(None, None, tuple(lists), stmt.span)
+                return replace(stmt, stage=(0,) * len(places), order=places, scheduling_hints=scheduling_hints)
             case For() | While():
                 return replace(stmt, body=tuple(map(with_waits, stmt.body)))
             case If(then=then, orelse=orelse):

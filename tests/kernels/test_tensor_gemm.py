@@ -36,17 +36,17 @@ def test_the_sample_equals_numpy(sizes: tuple[int, int, int]) -> None:
     goes_by_tcgen05(agrees(SAMPLES / "gemm.tl", TARGET, M=m, N=n, K=k))
 
 
-@pytest.mark.parametrize("trips", [1, 2, 3, 4, 5])
-def test_trips(trips: int) -> None:
+@pytest.mark.parametrize("trip_count", [1, 2, 3, 4, 5])
+def test_iterations(trip_count: int) -> None:
     """One to one more than the depth of the ring and its neighbours: 4 versions."""
-    goes_by_tcgen05(agrees(KERNEL, TARGET, **{**SMALL, "K": 64 * trips}, num_stages=4))
+    goes_by_tcgen05(agrees(KERNEL, TARGET, **{**SMALL, "K": 64 * trip_count}, num_stages=4))
 
 
-@pytest.mark.parametrize("trips", [0, 1, 2, 3, 4, 5])
-def test_trips_at_run_time(trips: int) -> None:
+@pytest.mark.parametrize("trip_count", [0, 1, 2, 3, 4, 5])
+def test_iterations_at_run_time(trip_count: int) -> None:
     _, made = built(KERNEL, TARGET, **SMALL, num_stages=4, at_run_time=True, tA=True, tB=False)
     goes_by_tcgen05(made)
-    check(made, adversary=1, sizes={"k": 64 * trips})
+    check(made, adversary=1, sizes={"k": 64 * trip_count})
 
 
 def check(made: Build, adversary: int, sizes: dict[str, int] | None = None) -> None:
@@ -158,10 +158,10 @@ def test_a_persistent_grid_has_two_versions_if_they_fit(columns: int, depth: int
     assert (tile.columns, tile.depth, made.program.tensor_columns) == (columns, depth, 512)
 
 
-@pytest.mark.parametrize("trips", [1, 3])
-def test_a_persistent_grid_is_right(trips: int) -> None:
-    """160 blocks for 148 multiprocessors: by launch control, `test_handed_out` has a fixed stride too."""
-    made = agrees(KERNEL, TARGET, M=128 * 16, N=160, bN=16, K=32 * trips, bK=32)
+@pytest.mark.parametrize("trip_count", [1, 3])
+def test_a_persistent_grid_is_right(trip_count: int) -> None:
+    """160 blocks for 148 multiprocessors: by launch control, `test_dynamic_tile_scheduler` has a fixed stride too."""
+    made = agrees(KERNEL, TARGET, M=128 * 16, N=160, bN=16, K=32 * trip_count, bK=32)
     assert made.manifest.grid == (160, 1, 1)
     assert made.program.tensor[0].depth == 2
 
@@ -202,7 +202,7 @@ def test_what_threads_write_is_fenced() -> None:
 
 
 def in_one_block(columns: int) -> Build:
-    """A loop over four tiles in one block, three trips each."""
+    """A loop over four tiles in one block, three iterations each."""
     head, _, body = KERNEL.read_text(encoding="utf-8").partition("        T.clear(C_l)\n")
     body = "".join(f"    {line}\n" for line in ("        T.clear(C_l)\n" + body).splitlines())
     text = head.replace("T.ceildiv(M, bM), threads", "1, threads").replace("(bx, by)", "(bx, _)")

@@ -1,4 +1,5 @@
-"""Stores in loops go by TMA where each trip writes a place of its own; where trips meet, the last one counts."""
+"""Stores in loops go by TMA where each iteration writes a place of its own; where iterations meet, the last one
+counts."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def by_tma(of: Build) -> bool:
         ("T.copy(s, C[i * 64, 0]);T.copy(s, C[i * 64, 64])", False),  # two statements
     ],
 )
-def test_where_trips_write(store: str, is_tma: bool) -> None:
+def test_where_iterations_write(store: str, is_tma: bool) -> None:
     """In whatever order asynchronous stores land."""
     of = made(store)
     assert by_tma(of) == is_tma

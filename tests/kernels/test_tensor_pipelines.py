@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from harness import SAMPLES, built
-from test_hand_written_roles import right
+from test_explicit_roles import right
 
 from tilec.driver import emulate
 from tilec.driver.build import Build
@@ -34,12 +34,12 @@ def equals_numpy(kernel: Build, adversary: int | None) -> None:
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
-@pytest.mark.parametrize("trips", [1, 2, 3, 4])
+@pytest.mark.parametrize("trip_count", [1, 2, 3, 4])
 @pytest.mark.parametrize("tiles", [1, 2, 3, 5])
-def test_trip_counts_on_a_hostile_machine(tiles: int, trips: int, stages: int) -> None:
+def test_trip_counts_on_a_hostile_machine(tiles: int, trip_count: int, stages: int) -> None:
     """Of the inputs and of the sums, of which there are two: one, as many as there are stages, more."""
-    kernel = made(M=128 * tiles, N=64, K=64 * trips, stages=stages)
-    for adversary in (None, tiles + trips):
+    kernel = made(M=128 * tiles, N=64, K=64 * trip_count, stages=stages)
+    for adversary in (None, tiles + trip_count):
         equals_numpy(kernel, adversary)
 
 
@@ -64,7 +64,7 @@ def test_who_arrives() -> None:
 
 @pytest.fixture(scope="module")
 def needed() -> Build:
-    """More tiles than there are sums, more trips than stages; right as it is."""
+    """More tiles than there are sums, more iterations than stages; right as it is."""
     kernel = made(M=640, N=64, K=320, stages=2)
     assert all(right(kernel, kernel.ptx, adversary) for adversary in (None, 0, 1))
     return kernel

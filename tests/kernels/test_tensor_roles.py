@@ -22,13 +22,13 @@ KERNEL = Path(__file__).parent / "tensor_roles.tl"
 TARGET = "sm_100a"
 
 
-@pytest.mark.parametrize("trips", [1, 2, 3, 4])
+@pytest.mark.parametrize("trip_count", [1, 2, 3, 4])
 @pytest.mark.parametrize("tiles", [1, 3])
-def test_three_roles(trips: int, tiles: int) -> None:
+def test_three_roles(trip_count: int, tiles: int) -> None:
     _, made = built(KERNEL, TARGET, entry="three_roles", M=128 * tiles)
     assert [(role.name, role.warps) for role in made.program.roles] == [(f"warpgroup_{i}", 4) for i in range(3)]
     for adversary in range(2):
-        check(made, adversary, sizes={"k": 64 * trips})
+        check(made, adversary, sizes={"k": 64 * trip_count})
 
 
 @pytest.mark.parametrize(("rows", "dtype", "depth"), [(64, "float16", 64), (128, "bfloat16", 32), (128, "int8", 64)])

@@ -39,24 +39,24 @@ def test_every_type(dtype: str, path: str) -> None:
     check(made, adversary=1)
 
 
-@pytest.mark.parametrize("trips", [1, 2, 3, 5])
+@pytest.mark.parametrize("trip_count", [1, 2, 3, 5])
 @pytest.mark.parametrize(("rows", "columns", "threads"), [(64, 32, 128), (128, 128, 256), (256, 64, 256)])
-def test_shapes(trips: int, rows: int, columns: int, threads: int) -> None:
+def test_shapes(trip_count: int, rows: int, columns: int, threads: int) -> None:
     _, made = built(
-        KERNELS, TARGET, entry="gemm", M=2 * rows, N=columns, K=64 * trips, bM=rows, bN=columns, threads=threads
+        KERNELS, TARGET, entry="gemm", M=2 * rows, N=columns, K=64 * trip_count, bM=rows, bN=columns, threads=threads
     )
     goes_by_tcgen05(made)
     for adversary in (1, 2):
         check(made, adversary)
 
 
-@pytest.mark.parametrize("trips", [0, 1, 2, 4])
-def test_two_sums(trips: int) -> None:
-    """Of no trip at all, too."""
+@pytest.mark.parametrize("trip_count", [0, 1, 2, 4])
+def test_two_sums(trip_count: int) -> None:
+    """Of no iteration at all, too."""
     _, made = built(KERNELS, TARGET, entry="two_sums")
     goes_by_tcgen05(made)
     for adversary in (1, 2):
-        check(made, adversary, {"k": 64 * trips})
+        check(made, adversary, {"k": 64 * trip_count})
 
 
 def test_a_kernel_that_waits_itself() -> None:
@@ -90,7 +90,7 @@ def _is_faulty(made: Build, ptx: str) -> bool:
         return True
 
 
-def test_the_second_product_of_a_trip_keeps_the_first() -> None:
+def test_the_second_product_of_an_iteration_keeps_the_first() -> None:
     """Only what touches a sum first clears it."""
     text = KERNELS.read_text(encoding="utf-8")
     again = "            T.gemm(A_s, B_s, C_t, transpose_B=True)\n        T.copy(C_t, C_l)\n"

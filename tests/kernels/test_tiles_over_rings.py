@@ -45,20 +45,20 @@ def test_there_are_versions_instead() -> None:
     assert [ring.depth for ring in made.program.rings] == [7]
 
 
-@pytest.mark.parametrize("trips", range(5))
-def test_trip_counts_around_the_depth(trips: int) -> None:
+@pytest.mark.parametrize("trip_count", range(5))
+def test_trip_counts_around_the_depth(trip_count: int) -> None:
     _, made = built(HERE / "dynamic_gemm_depth.tl", "sm_90a")
     (ring,) = made.program.rings
     assert over(made) and ring.depth == 2
-    assert is_right(made, trips, 32 * trips)
+    assert is_right(made, trip_count, 32 * trip_count)
 
 
-@pytest.mark.parametrize("trips", [1, 2, 3, 4])
+@pytest.mark.parametrize("trip_count", [1, 2, 3, 4])
 @pytest.mark.parametrize("strategy", ["auto", "unspecialize"])
-def test_static_trip_counts(trips: int, strategy: str) -> None:
-    _, made = built(SAMPLES / "gemm.tl", "sm_90a", strategy, **{**SMALL, "K": 64 * trips})
+def test_static_trip_counts(trip_count: int, strategy: str) -> None:
+    _, made = built(SAMPLES / "gemm.tl", "sm_90a", strategy, **{**SMALL, "K": 64 * trip_count})
     assert over(made)
-    assert is_right(made, trips)
+    assert is_right(made, trip_count)
 
 
 def test_a_tile_larger_than_the_ring_goes_beyond_it() -> None:
@@ -74,4 +74,4 @@ def test_a_grid_that_goes_on_has_tiles_of_their_own() -> None:
     _, made = built(HERE / "staged_store.tl", "sm_90a")
     assert over(made) == []
     _, once = built(HERE / "staged_store.tl", "sm_90a", tiles=1, N=256)
-    assert over(once) == []  # a loop of one trip is a loop
+    assert over(once) == []  # a loop of one iteration is a loop

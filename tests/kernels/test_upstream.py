@@ -69,7 +69,7 @@ def test_an_addition_and_a_maximum_keep_their_order() -> None:
 
 
 def test_a_bound_is_read_once() -> None:
-    """What the loop's end was read from changes in the loop; the number of trips does not."""
+    """What the loop's end was read from changes in the loop; the number of iterations does not."""
     _, made = built(HERE / "bounds.tl", "sm_80")
     found = emulate.random_arguments(made.kernel, made.manifest, 0)
     found.tensors["End"][:] = 3

@@ -22,8 +22,8 @@ Generator = np.random.Generator
 @dataclass(frozen=True)
 class Sample:
     """`constants` make it small. An output may differ by `steps` roundings of its type and by `noise` times its largest
-    element, which is what the order of a sum may change. `feature` is what a target must have, `sizes` are those that the
-    kernel learns at launch."""
+    element, which is what the order of a sum may change. `feature` is what a target must have, `sizes` are those that
+    the kernel learns at launch."""
 
     path: str
     constants: Mapping[str, int | float | bool | str]

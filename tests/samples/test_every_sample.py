@@ -1,5 +1,5 @@
-"""Every sample: on a small shape its emulated PTX gives what numpy does, without bank conflicts, and as written it builds
-without a warning."""
+"""Every sample: on a small shape its emulated PTX gives what numpy does, without bank conflicts, and as written it
+builds without a warning."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def made(path: str, target: str, constants: dict[str, Any]) -> Build:
 EXPECTED_WARNINGS = {
     "rows/prefix_sum": ["barriers-exhausted"],  # between the steps of a scan all threads of a block meet
 }
-# Its warps wait for the number of a page twice a trip, which leaves the rest little room: at most 4% are not refuted.
+# Its warps wait for the number of a page twice an iteration, which leaves the rest little room: at most 4% are not
+# refuted.
 NOT_PROVEN = {("attention/decode_paged", "sm_80"): ["schedule-not-proven"]}
 
 
@@ -110,7 +111,7 @@ def test_every_sample_is_described() -> None:
 
 @pytest.mark.parametrize(("known", "constants", "target"), cases())
 def test_equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> None:
-    is_usual = constants == known.constants
+    is_default = constants == known.constants
     if target == "sm_100a" and "tensor_memory" in OTHER_SIZES.get((known.path, target), {}):
         constants = {**constants, "tensor_memory": True}
     made_of = made(known.path, target, constants)
@@ -132,7 +133,7 @@ def test_equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> 
             continue
         step, size = STEP[dtype.name] * known.steps, np.abs(wanted[np.isfinite(wanted)]).max()
         np.testing.assert_allclose(found, wanted, rtol=step, atol=known.noise * size, err_msg=name)
-    if is_usual:
+    if is_default:
         assert bank_conflicts(known, made_of) == {}
 
 

@@ -1,5 +1,5 @@
-"""What becomes of samples that are bound by memory: how wide the accesses of tensors are, how many are under way, and how
-often anything is read."""
+"""What becomes of samples that are bound by memory: how wide the accesses of tensors are, how many are under way, and
+how often anything is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilec.driver import emulate
 from tilec.driver.build import Build
 from tilec.emu.memory import Memory
 from tilec.target.table import load
-from tilec.passes.cost.model import Residence, ctas_per_sm
+from tilec.passes.cost.model import OccupancyLimits, ctas_per_sm
 
 from sass import Accesses, accesses, disassembled
 
@@ -85,7 +85,7 @@ def bytes_in_flight(built: Build, found: Accesses, target: str) -> float:
     """On a multiprocessor with all the blocks that it can have, or that there are."""
     (entry,) = built.entries
     program, machine = built.program, load(target)
-    most = Residence(*(machine.limit(name) for name in RESIDENCE))
+    most = OccupancyLimits(*(machine.limit(name) for name in RESIDENCE))
     held = ctas_per_sm(program.smem_bytes, entry.registers, program.threads, most)
     blocks = min(held, math.prod(program.grid) / machine.limit("sms"))
     return blocks * program.threads * found.in_flight
@@ -104,7 +104,8 @@ def bytes_needed(target: str) -> float:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
-    """Bytes that threads read of each tensor, by loads and by cp.async; a tensor is its name and size in the emulator."""
+    """Bytes that threads read of each tensor, by loads and by cp.async; a tensor is its name and size in the
+    emulator."""
     counts: Counter[tuple[str, int]] = Counter()
     plain = Memory.load
 

@@ -38,10 +38,10 @@ def test_every_rewriting_keeps_the_promises(name: str, target: str) -> None:
         return  # not for this target
     for work in file.kernels:
         try:
-            laid = engine.advance(work, Observer(), behind="subtile-as-asked", last="check-registers")
+            assignment = engine.advance(work, Observer(), behind="subtile-as-asked", last="check-registers")
         except CompileError:
             continue
-        for way in candidates(work.kernel, laid.laid, options):
+        for way in candidates(work.kernel, assignment.assignment, options):
             try:
                 cut = divided(work.kernel, way.buffer, way.parts.index(max(way.parts)), max(way.parts))
                 engine.explored(replace(work, kernel=cut), "check-registers")
@@ -53,6 +53,6 @@ def test_a_pass_that_breaks_a_promise_is_found_out(monkeypatch: pytest.MonkeyPat
     def twice(kernel: Kernel, *_: Any) -> tuple[Kernel, tuple[()]]:
         return replace(kernel, body=(*kernel.body, *kernel.body)), ()
 
-    monkeypatch.setattr(eliminate_masks, "unmasked", twice)
+    monkeypatch.setattr(eliminate_masks, "without_masks", twice)
     with pytest.raises(InternalError, match=r"what eliminate-masks makes does not verify:\n.*is taken twice"):
         engine.each(engine.read(source_of("rows/softmax_online"), CompileOptions(), Observer()), Observer())

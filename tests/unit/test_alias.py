@@ -78,7 +78,7 @@ def test_what_an_iteration_leaves_to_the_next(body: Callable[..., Kernel]) -> No
     assert [token.carried for token in aliased.tokens] == [(), (), (2, 3), (3,), ()]
 
 
-def test_a_condition_is_read_in_each_trip(body: Callable[..., Kernel]) -> None:
+def test_a_condition_is_read_in_each_iteration(body: Callable[..., Kernel]) -> None:
     """And what the body changes is there before the next; the bounds of a counted loop are read once."""
     text = "while A[0] < n:\n    for k in T.serial(A[1]):\n        for i in T.Parallel(1):\n            A[i] = A[i] + k"
     aliased = analyse(body(text, 'A: T.Tensor((2,), "int32"), n: T.int32'))

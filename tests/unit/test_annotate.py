@@ -44,8 +44,8 @@ PARAMS = 'A: T.Tensor((512, 64), "float16")'
 
 def loop(body: Make, text: str, lists: str, target: str = "sm_90a") -> LoopProblem:
     machine = targets.load(target)
-    laid = assign(select(body(text.format(lists=lists), PARAMS), machine, "auto"))
-    (found,) = problems(laid, machine)
+    assignment = assign(select(body(text.format(lists=lists), PARAMS), machine, "auto"))
+    (found,) = problems(assignment, machine)
     return found
 
 

@@ -12,7 +12,7 @@ from tilec.ir import warp
 from tilec.ir.layout import SharedLayout, mma_accumulator, plain, row_major, swizzled
 from tilec.ir.tile import Kernel, walk
 from tilec.ops.copy import Copy
-from tilec.passes.layout.assign_layouts import Laid, assign
+from tilec.passes.layout.assign_layouts import LayoutAssignment, assign
 from tilec.passes.layout.atoms import Atom, Cost, Pattern, Sweep, candidates, cheapest, conflicts, cost, is_legal
 from tilec.passes.layout.select_mechanisms import select
 from tilec.support.options import CompileOptions, Switches
@@ -107,11 +107,11 @@ def test_candidates_and_what_rules_them_out(body: Make) -> None:
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
-def laid(kernel: Kernel, target: str = "sm_90a", **switches: bool) -> Laid:
+def assignment(kernel: Kernel, target: str = "sm_90a", **switches: bool) -> LayoutAssignment:
     return assign(select(kernel, targets.load(target), "auto", Switches(**switches)))
 
 
-def swizzles(made: Laid) -> dict[str, int]:
+def swizzles(made: LayoutAssignment) -> dict[str, int]:
     return {name: layout.swizzle for name, layout in made.shared.items()}
 
 
@@ -129,12 +129,12 @@ for i, j in T.Parallel(64, 64):
 def test_a_tile_that_is_read_by_columns_is_swizzled(body: Make, target: str) -> None:
     """And one that is not, is not: the plain address takes a register less."""
     made = body(TRANSPOSE, 'A: T.Tensor((64, 64), "float32")')
-    assert swizzles(laid(made, target)) == {"s": 128, "t": 0}
+    assert swizzles(assignment(made, target)) == {"s": 128, "t": 0}
 
 
 def test_always_swizzle(body: Make) -> None:
     made = body(TRANSPOSE, 'A: T.Tensor((64, 64), "float32")')
-    assert swizzles(laid(made, always_swizzle=True)) == {"s": 128, "t": 128}
+    assert swizzles(assignment(made, always_swizzle=True)) == {"s": 128, "t": 128}
 
 
 def kernel_of(path: Path) -> Kernel:
@@ -188,5 +188,5 @@ def test_a_sweep_is_counted_thread_by_thread() -> None:
     assert taken == {128: 2 * needed, 32: needed}
     rows = row_major((64, 64), 128, 4)
     assert cost(plain((64, 64), 4), [Sweep(rows, (0, 1))]).smem_transactions == needed
-    turned = cost(plain((64, 64), 4), [Sweep(rows, (1, 0))]).smem_transactions
-    assert turned > 8 * needed, "a plain tile by its columns"
+    transposed = cost(plain((64, 64), 4), [Sweep(rows, (1, 0))]).smem_transactions
+    assert transposed > 8 * needed, "a plain tile by its columns"

@@ -53,7 +53,7 @@ def load(tile: str, row: str = "0") -> str:
         ([load("s"), "T.copy(A[0, 0], t)", "T.ptx_wait_group(0)", "T.ptx_wait_group(0)"], ["s", ""]),
         # A tile that a newer copy fills again.
         ([load("s"), load("t"), load("s"), "T.ptx_wait_group(1)", "T.ptx_wait_group(0)"], ["t", "s"]),
-        # In a loop, copies of the trip before are older groups.
+        # In a loop, copies of the iteration before are older groups.
         (["for k in T.serial(n):", "    T.ptx_wait_group(0)", "    " + load("s"), "T.ptx_wait_group(0)"], ["s", "s"]),
         (["for k in T.serial(n):", "    T.ptx_wait_group(1)", "    " + load("s"), "    " + load("t")], ["s"]),
         (["for k in T.serial(n):", "    " + load("s"), "    T.ptx_wait_group(1)"], [""]),

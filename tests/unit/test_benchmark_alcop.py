@@ -25,7 +25,7 @@ def test_a_shape_is_read_off_its_kernel() -> None:
     assert one.l2_bytes == one.ctas * 48 * one.tile_bytes
     assert one.dram_bytes == 2 * (512 * 3072 + 3072 * 768 + 512 * 768)
     shared, registers = one.nest.levels
-    assert (shared.trips, registers.trips) == (48, 4)
+    assert (shared.trip_count, registers.trip_count) == (48, 4)
 
 
 def test_more_stages_and_levels_are_never_slower_until_they_do_not_fit() -> None:

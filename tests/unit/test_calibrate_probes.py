@@ -67,8 +67,8 @@ def test_assembles_without_a_remark(probe: Probe) -> None:
     assert extract(made.cubin) == [frame.manifest(probe, target.name)]
 
 
-# What a trip of a probe's loop must hold as machine code, by the beginning of its name: the assembler leaves out what
-# nobody uses, and joins what is the same. Of one warp, where several share the operations.
+# What an iteration of a probe's loop must hold as machine code, by the beginning of its name: the assembler leaves out
+# what nobody uses, and joins what is the same. Of one warp, where several share the operations.
 HELD = {
     "fma": ("FFMA", 64),
     **{

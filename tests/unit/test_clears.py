@@ -52,7 +52,7 @@ def test_the_first_product_sets_what_was_cleared() -> None:
 
 def test_what_is_cleared_for_another_reason_is_cleared() -> None:
     for body in (
-        (filled(C), loop(PRODUCT)),  # which may not run, and adds in each trip
+        (filled(C), loop(PRODUCT)),  # which may not run, and adds in each iteration
         (filled(C), COPY, PRODUCT),
         (filled(C, 1.0), PRODUCT),
         (filled(C, 0.0, (32, 64)), PRODUCT),

@@ -304,10 +304,10 @@ def test_a_serial_kernel_has_no_problem(kernel: Make) -> None:
 def test_too_much_for_one_version(kernel: Make) -> None:
     made = kernel(GEMM, block_K=512)
     machine = targets.load("sm_80")
-    laid = assign(select(made, machine, "auto"))
+    assignment = assign(select(made, machine, "auto"))
     with pytest.raises(CompileError, match="shared-memory-overflow"):
-        problems(laid, machine)
-    (loop,) = problems(laid, machine, unlimited_smem=True)
+        problems(assignment, machine)
+    (loop,) = problems(assignment, machine, unlimited_smem=True)
     assert loop.problem.pools[0].capacity > 1 << 30
 
 
@@ -353,12 +353,15 @@ def test_an_inner_loop_is_solved_first_and_is_a_statement_of_the_outer_one(
     body: Make, target: str, role: str, trips: str, counted: int
 ) -> None:
     machine = targets.load(target)
-    laid = assign(select(body(HEAD + NESTED.format(outer="", trips=trips), PARAMS), machine, "auto"))
-    (inner,) = problems(laid, machine)
+    assignment = assign(select(body(HEAD + NESTED.format(outer="", trips=trips), PARAMS), machine, "auto"))
+    (inner,) = problems(assignment, machine)
     schedule = solve(inner.problem).schedule
-    (outer,) = problems(laid, machine, [Scheduled(inner, schedule)])
+    (outer,) = problems(assignment, machine, [Scheduled(inner, schedule)])
     assert (inner.loop.var.name, outer.loop.var.name) == ("k", "z")
-    assert problems(laid, machine, [Scheduled(inner, schedule), Scheduled(outer, solve(outer.problem).schedule)]) == ()
+    assert (
+        problems(assignment, machine, [Scheduled(inner, schedule), Scheduled(outer, solve(outer.problem).schedule)])
+        == ()
+    )
     op = outer.problem.ops[2]
     once = max(start + op.latency for op, start in zip(inner.problem.ops, schedule.start, strict=True))
     assert (op.latency, outer.roles[2]) == (once + (counted - 1) * schedule.ii, role)
@@ -370,13 +373,14 @@ def test_an_inner_loop_is_solved_first_and_is_a_statement_of_the_outer_one(
 def test_an_inner_loop_takes_shared_memory_first(body: Make) -> None:
     """Of what the versions of its tiles leave, the outer loop's own take theirs."""
     machine = targets.load("sm_80")
-    laid = assign(select(body(HEAD + NESTED.format(outer="", trips="5"), PARAMS), machine, "auto"))
-    (inner,) = problems(laid, machine)
+    assignment = assign(select(body(HEAD + NESTED.format(outer="", trips="5"), PARAMS), machine, "auto"))
+    (inner,) = problems(assignment, machine)
     schedule = solve(inner.problem).schedule
     assert schedule.depth == (2,)
     deeper = replace(schedule, depth=(5,))
     reserved = [
-        problems(laid, machine, [Scheduled(inner, given)])[0].problem.pools[0].reserved for given in (schedule, deeper)
+        problems(assignment, machine, [Scheduled(inner, given)])[0].problem.pools[0].reserved
+        for given in (schedule, deeper)
     ]
     assert 0 <= reserved[1] - reserved[0] - 3 * 64 * 64 * 2 <= 1024  # barriers round up
 
@@ -385,8 +389,8 @@ def test_versions_given_by_hand_to_the_outer_loop_are_kept_for_it(body: Make) ->
     machine = targets.load("sm_80")
     reserved = []
     for outer in ("", ", num_stages=4, stage=[0, 3, 3, 3], order=[0, 1, 2, 3]"):
-        laid = assign(select(body(HEAD + NESTED.format(outer=outer, trips="5"), PARAMS), machine, "auto"))
-        (inner,) = problems(laid, machine)
+        assignment = assign(select(body(HEAD + NESTED.format(outer=outer, trips="5"), PARAMS), machine, "auto"))
+        (inner,) = problems(assignment, machine)
         reserved.append(inner.problem.pools[0].reserved)
     assert 0 <= reserved[1] - reserved[0] - 3 * 64 * 64 * 2 <= 1024
 
@@ -402,5 +406,5 @@ def test_an_outer_loop_is_pipelined_if_it_loads_or_is_told_to(
     if not load:
         text = text.replace("    T.copy(A[z * 64, 0], q)\n", "    T.fill(q, 1.0)\n")
     machine = targets.load("sm_80")
-    laid = assign(select(body(HEAD + text, PARAMS), machine, "auto"))
-    assert len(loops_to_schedule(laid)) == pipelined
+    assignment = assign(select(body(HEAD + text, PARAMS), machine, "auto"))
+    assert len(loops_to_schedule(assignment)) == pipelined

@@ -245,7 +245,7 @@ def test_loops(body: Build) -> None:
     assert [(s.kind, show_expr(s.start), show_expr(s.stop), s.step, s.num_stages) for s in loops] == [
         ("serial", "0", "4", 1, None),
         ("serial", "1", "4", 1, None),
-        ("serial", "0", "4", 1, None),  # it counts its trips
+        ("serial", "0", "4", 1, None),  # it counts its iterations
         ("unroll", "0", "bx", 1, None),
         ("pipelined", "0", "4", 1, None),
         ("pipelined", "1", "4", 1, 3),

@@ -66,10 +66,10 @@ def programs(
     machine = targets.load(target)
     made = body(TEXT.format(bounds=bounds, options=options).replace("k * 64", f"k // {step} * 64"), PARAMS)
     made = replace(made, body=tuple(replace(s, step=step) if isinstance(s, For) else s for s in made.body))
-    laid = assign(select(made, machine, strategy))
-    (loop,) = problems(laid, machine)
+    assignment = assign(select(made, machine, strategy))
+    (loop,) = problems(assignment, machine)
     schedule = given_schedule(loop) or solve(loop.problem).schedule
-    program = synchronise(place(expand(laid, [Scheduled(loop, schedule)], machine), machine))
+    program = synchronise(place(expand(assignment, [Scheduled(loop, schedule)], machine), machine))
     assert list(program_violations(program)) == []
     return loop, schedule, program
 
@@ -106,7 +106,12 @@ def iteration(op: warp.Operation, values: dict[str, int]) -> int | None:
 
 
 def check(
-    loop: LoopProblem, schedule: Schedule, program: warp.Program, values: dict[str, int], trips: int, first: int = 0
+    loop: LoopProblem,
+    schedule: Schedule,
+    program: warp.Program,
+    values: dict[str, int],
+    trip_count: int,
+    first: int = 0,
 ) -> None:
     """`first` is the loop variable's first value; iterations are counted from it."""
     for role in program.roles:
@@ -128,12 +133,12 @@ def check(
             for cursor in op.cursors:
                 assert position[cursor.name] == ran[name][-1], f"{name} of iteration {k} is at version {cursor}"
         mine = {LINES[s.span.line] for s, r in zip(loop.statements, loop.roles, strict=True) if r == role.name}
-        assert ran.keys() == (mine if trips else set())
+        assert ran.keys() == (mine if trip_count else set())
         for name in ran:
-            assert ran[name] == list(range(trips)), f"{role.name}: {name} runs for iterations {ran[name]}"
+            assert ran[name] == list(range(trip_count)), f"{role.name}: {name} runs for iterations {ran[name]}"
         for name, count in position.items():
-            assert count == trips, f"{name} is advanced {count} times in {trips} iterations"
-        fed = trips if any(ring.has_barriers for ring in program.rings) else 0
+            assert count == trip_count, f"{name} is advanced {count} times in {trip_count} iterations"
+        fed = trip_count if any(ring.has_barriers for ring in program.rings) else 0
         assert met[warp.RingAcquire] == (fed if role.name != "consumer" else 0)
         assert met[warp.RingWait] == met[warp.RingRelease] == (fed if role.name != "producer" else 0)
         respects_dependences(loop, times)
@@ -177,9 +182,9 @@ schedules = pytest.mark.parametrize("options", SCHEDULES.values(), ids=SCHEDULES
 @forms
 @schedules
 def test_trip_counts_known_in_advance(body: Make, options: str, target: str, strategy: Strategy) -> None:
-    for trips in range(1, 6):
-        loop, schedule, program = programs(body, str(trips), options, target, strategy)
-        check(loop, schedule, program, {}, trips)
+    for trip_count in range(1, 6):
+        loop, schedule, program = programs(body, str(trip_count), options, target, strategy)
+        check(loop, schedule, program, {}, trip_count)
 
 
 @forms
@@ -187,18 +192,18 @@ def test_trip_counts_known_in_advance(body: Make, options: str, target: str, str
 @pytest.mark.parametrize("bounds", ["n", "bx, n + bx"])
 def test_trip_counts_known_at_run_time(body: Make, options: str, bounds: str, target: str, strategy: Strategy) -> None:
     loop, schedule, program = programs(body, bounds, options, target, strategy)
-    for trips in range(-1, 6):
-        check(loop, schedule, program, {"n": trips, "bx": 2}, max(trips, 0), 2 if "bx" in bounds else 0)
+    for trip_count in range(-1, 6):
+        check(loop, schedule, program, {"n": trip_count, "bx": 2}, max(trip_count, 0), 2 if "bx" in bounds else 0)
 
 
 @forms
-@pytest.mark.parametrize("trips", range(1, 6))
-def test_a_step(body: Make, target: str, strategy: Strategy, trips: int) -> None:
+@pytest.mark.parametrize("trip_count", range(1, 6))
+def test_a_step(body: Make, target: str, strategy: Strategy, trip_count: int) -> None:
     """Iterations are counted, not values: every third row of tiles, an end that no step reaches exactly."""
-    stop = 3 * trips - 1
+    stop = 3 * trip_count - 1
     for bounds, values in ((str(stop), {}), ("n", {"n": stop})):
         loop, schedule, program = programs(body, bounds, "num_stages=3", target, strategy, 3)
-        check(loop, schedule, program, values, trips)
+        check(loop, schedule, program, values, trip_count)
 
 
 @forms
@@ -211,7 +216,8 @@ def test_trip_counts_do_not_unroll_the_steady_state(body: Make, target: str, str
     if strategy == "unspecialize":
         (role,) = short.roles
         (steady,) = (op for op in role.body if isinstance(op, warp.Loop))
-        # One trip fewer overlaps than there are stages: it begins where no product is in flight (`loop.rotate_loop`).
+        # One iteration fewer overlaps than there are stages: it begins where no product is in flight
+        # (`loop.rotate_loop`).
         assert (steady.part, steady.start) == ("steady", integer(max(schedule.stage) - 1))
 
 

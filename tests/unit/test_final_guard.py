@@ -30,7 +30,7 @@ def test_a_number_that_grows_reaches_its_limit_once() -> None:
     ("op", "a", "b"),
     [
         ("ge", NUMBER, integer(1000)),  # holds sooner or later
-        ("lt", BLOCK, integer(1000)),  # the same in each trip
+        ("lt", BLOCK, integer(1000)),  # the same in each iteration
         ("lt", scale(WAVE, -1), BLOCK),
         ("lt", NUMBER, scale(WAVE, 200)),
         ("lt", Binary("floormod", WAVE, integer(4), INT32), integer(2)),
@@ -42,7 +42,7 @@ def test_what_may_hold_again(op: BinaryOp, a: Expr, b: Expr) -> None:
     assert not leaves(op, a, b)
 
 
-def test_what_else_a_trip_does() -> None:
+def test_what_else_an_iteration_does() -> None:
     assert not leaves("lt", NUMBER, integer(1000), warp.CpAsyncCommit())
     assert not leaves("lt", NUMBER, integer(1000), orelse=(warp.CpAsyncCommit(),))
     assert not leaves("lt", TILE, integer(1000))  # known from somewhere else

@@ -45,7 +45,7 @@ def test_expansion_of_a_manual_schedule(golden: Golden, form: int) -> None:
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
 def test_expansion_of_two_levels(golden: Golden, target: str) -> None:
     """A prologue for each level, fragments whose number is the step's modulo the stages, and the first fragments of the
-    next trip in the last step of this one."""
+    next iteration in the last step of this one."""
     path = SAMPLES.parent / "tests/kernels/register_stages.tl"
     golden("expand", f"two_levels_{target}", text(path, "expand", target, trips=5))
 
@@ -65,9 +65,9 @@ def test_a_listing_before_and_after_its_fragments_have_stages(golden: Golden, st
 
 @pytest.mark.parametrize(("target", "tiles"), [("sm_80", {}), ("sm_90a", LARGE)])
 def test_warp_ir_of_two_levels(golden: Golden, target: str, tiles: dict[str, Value]) -> None:
-    """Two trips of tiles and a step of fragments in the prologues; then tiles two trips ahead, fragments of the next
-    step, in the last step those of the next trip (in another version of the tile), and once a trip a wait for tiles.
-    By wgmma a product is always in flight."""
+    """Two iterations of tiles and a step of fragments in the prologues; then tiles two iterations ahead, fragments of
+    the next step, in the last step those of the next iteration (in another version of the tile), and once an iteration
+    a wait for tiles. By wgmma a product is always in flight."""
     path = SAMPLES.parent / "tests/kernels/gemm_of_parts.tl"
     whole = text(path, "warp", target, **LISTING, **tiles)
     golden("warp", f"two_levels_{target}", whole.partition("    # end of the pipeline")[0])
@@ -75,7 +75,8 @@ def test_warp_ir_of_two_levels(golden: Golden, target: str, tiles: dict[str, Val
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
 def test_expansion_of_nested_pipelines(golden: Golden, target: str) -> None:
-    """A pipeline in each part of the one around it; the copies say where both stand. Trips known only at run time."""
+    """A pipeline in each part of the one around it; the copies say where both stand. Iterations known only at run
+    time."""
     path = SAMPLES.parent / "tests/kernels/nested_gemm.tl"
     golden("expand", f"nested_{target}", text(path, "expand", target, counts=3))
 

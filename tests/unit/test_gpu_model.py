@@ -24,9 +24,9 @@ def matmul(**more: Any) -> gpu_cases.Kernel:
     return gpu_cases.Kernel(gpu_cases.KERNELS / "matmul.tl", {**GEMM, **more}, options)
 
 
-def test_a_longer_loop_takes_an_interval_more_for_each_trip() -> None:
+def test_a_longer_loop_takes_an_interval_more_for_each_iteration() -> None:
     (short, _), (long, _) = model.of_kernel(matmul()), model.of_kernel(matmul(K=1024))
-    # 64 blocks are one wave; 8 trips more of 4 m64n128k16 products in each of 2 warpgroups, 64 cycles each.
+    # 64 blocks are one wave; 8 iterations more of 4 m64n128k16 products in each of 2 warpgroups, 64 cycles each.
     assert long - short == 8 * 512
 
 

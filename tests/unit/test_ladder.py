@@ -13,8 +13,8 @@ from tilec.support.source import SourceFile
 
 ADDS = {
     "pipelined, one role": {"roles", "stages"},  # weighed where no role takes the multiprocessor whole
-    "a producer warp": {"roles", "overlap", "stages", "consumers", "loads"},
-    "tile 128×256, two consumers": {"consumers"},
+    "a producer warp": {"roles", "overlap", "stages", "consumer warpgroups", "loads"},
+    "tile 128×256, two consumers": {"consumer warpgroups"},
     "persistent": {"persistent grid"},
     "one arrival a warp": {"arrivals"},
     "clusters of two": {"cluster"},
@@ -22,7 +22,7 @@ ADDS = {
     "asynchronous stores": set(),
     "rasterisation": {"rasterisation"},
     "stmatrix": set(),
-    "as the compiler decides": {"dependent launch"},
+    "as the compiler decides": {"programmatic dependent launch"},
 }
 """What is decided otherwise than on the rung before; the first is compared with nothing."""
 
@@ -51,7 +51,7 @@ def test_each_rung_adds_one_decision(rungs: dict[str, Plan]) -> None:
 
 
 def test_the_last_rung_is_what_the_compiler_does_by_itself(rungs: dict[str, Plan]) -> None:
-    assert rungs["as the compiler decides"].laid == rungs["stmatrix"].laid
+    assert rungs["as the compiler decides"].assignment == rungs["stmatrix"].assignment
     without = ("multicast", "asynchronous stores", "rasterisation", "stmatrix")
     for before, after in pairwise(without):
-        assert rungs[before].laid != rungs[after].laid
+        assert rungs[before].assignment != rungs[after].assignment

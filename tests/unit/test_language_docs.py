@@ -14,8 +14,8 @@ import pytest
 from tilec.driver.explanations import EXPLANATIONS
 from tilec.frontend.sema.vocabulary import supported_names
 from tilec.ir.types import BY_NAME
-from tilec.ops.meet import MEETINGS
 from tilec.ops.python import MATH_CONSTANTS, NAMES
+from tilec.ops.rendezvous import RENDEZVOUS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -72,7 +72,7 @@ def test_errors_are_found_through_partials_closures_and_methods() -> None:
     assert {"shape-mismatch", "wrong-scope", "dtype-mismatch", "wrong-argument"} <= set(codes["T.gemm"])
     assert "out-of-range" in codes["T.reduce_sum"]  # behind a partial
     assert all(set(found) <= EXPLANATIONS.keys() for found in codes.values())
-    meetings = {meeting.spelled for meeting in MEETINGS.values()}
+    meetings = {meeting.spelled for meeting in RENDEZVOUS.values()}
     plain = {"T.fence_proxy_async", "T.ptx_commit_group", *meetings}  # which take nothing
     assert {name for name, found in codes.items() if not found} == plain, "every operation can be called wrongly"
 

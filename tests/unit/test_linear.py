@@ -115,7 +115,7 @@ def test_taken_on_a_path(ledger: Ledger) -> None:
     assert reported(ledger) == [("missing-release", [6, 5])]
 
 
-def test_what_a_trip_takes_it_gives_back(ledger: Ledger) -> None:
+def test_what_an_iteration_takes_it_gives_back(ledger: Ledger) -> None:
     with ledger.loop(Path(at(2), "")):
         thing = take(ledger, 3)
         ledger.give_back(thing, at(4), ROLE)

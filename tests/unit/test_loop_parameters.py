@@ -80,7 +80,7 @@ def test_annotations_make_a_serial_loop_a_pipeline() -> None:
         ' "software_pipeline_async_stages": [0]})'
     )
     assert (manual.kind, manual.stage, manual.order) == ("pipelined", (0, 1), (1, 0))
-    assert manual.wishes is not None and manual.wishes.asynchronous == (True, False)
+    assert manual.scheduling_hints is not None and manual.scheduling_hints.asynchronous == (True, False)
 
 
 def unrolled(loop: str) -> tuple[int, int]:

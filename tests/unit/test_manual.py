@@ -233,7 +233,7 @@ def test_an_empty_list_is_none(body: Make, lists: str) -> None:
     text += "    T.copy(B[k * 128], t)\n    T.copy(t, B[k * 128])"
     made = body(text.format(lists), PARAMS)
     (loop,) = (s for s in made.body if isinstance(s, For))
-    assert (loop.num_stages, loop.stage, loop.order, loop.wishes) == (3, None, None, None)
+    assert (loop.num_stages, loop.stage, loop.order, loop.scheduling_hints) == (3, None, None, None)
 
 
 def test_no_stages_beside_lists_is_the_default(body: Make) -> None:

@@ -15,7 +15,7 @@ from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import mates, mates_by_any, number, sliced_dimension
 from tilec.ir.tile import Binary, Cluster, Const, Expr, Kernel, Select, Var, integer
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.memory.multicast import Finder
 
 X, Y, WAVE, SIZE = Var("x"), Var("y"), Var("wave"), Var("n")
@@ -77,7 +77,7 @@ def random_expr(generator: random.Random, depth: int) -> Expr:
 @pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1)])
 def test_what_is_taken_to_be_the_same_is(cluster: tuple[int, int, int]) -> None:
     kernel = Kernel("k", (SIZE,), (8, 8), (X, Y), 128, (), (), cluster=Cluster(cluster))
-    finder = Finder(Laid(kernel, "warp_specialised", {}, {}))
+    finder = Finder(LayoutAssignment(kernel, "warp_specialised", {}, {}))
     finder.alike[WAVE] = "xyz"
     generator, same = random.Random(f"{cluster}"), 0
     axes = "".join(axis for axis, size in zip("xyz", cluster, strict=True) if size > 1)

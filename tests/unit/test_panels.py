@@ -12,7 +12,7 @@ from tilec.ir.tile import Raster, Var
 from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.passes.grid.rasterisation_order import Walk, best_raster
 from tilec.passes.grid.rasterise import AS_NUMBERED, tile_at
-from tilec.passes.memory.load_footprints import Strip
+from tilec.passes.memory.load_footprints import Footprint
 
 Tile = tuple[int, int, int]
 NUMBER = Var("number")
@@ -34,15 +34,15 @@ def counted(walk: Walk, order: list[Tile]) -> int:
     total = 0
     for first in range(0, len(order), walk.at_once):
         wave = order[first : first + walk.at_once]
-        for strip in walk.strips:
-            of = ["xyz".index(axis) for axis in strip.axes]
-            total += strip.bytes * len({tuple(tile[axis] for axis in of) for tile in wave})
+        for footprint in walk.footprints:
+            of = ["xyz".index(axis) for axis in footprint.axes]
+            total += footprint.bytes * len({tuple(tile[axis] for axis in of) for tile in wave})
     return total
 
 
-def product(rows: int = 128, columns: int = 128, axes: tuple[str, str] = ("y", "x")) -> tuple[Strip, Strip]:
+def product(rows: int = 128, columns: int = 128, axes: tuple[str, str] = ("y", "x")) -> tuple[Footprint, Footprint]:
     """Of a product by tiles of so many rows and columns."""
-    return Strip("A_shared", axes[0], rows * 8192), Strip("B_shared", axes[1], columns * 8192)
+    return Footprint("A_shared", axes[0], rows * 8192), Footprint("B_shared", axes[1], columns * 8192)
 
 
 GRIDS = (
@@ -54,15 +54,15 @@ GRIDS = (
     (13, 17, 5, 132, product(axes=("yz", "xz"))),
     (13, 17, 5, 132, product(axes=("yz", "x"))),
     (9, 7, 20, 132, product(axes=("yz", "xz"))),
-    (64, 32, 1, 108, (Strip("A", "y", 100), Strip("B", "xy", 10))),
-    (64, 32, 1, 108, (Strip("A", "xy", 100), Strip("B", "x", 10))),
-    (64, 32, 1, 108, (Strip("A", "xy", 100), Strip("B", "", 10))),
+    (64, 32, 1, 108, (Footprint("A", "y", 100), Footprint("B", "xy", 10))),
+    (64, 32, 1, 108, (Footprint("A", "xy", 100), Footprint("B", "x", 10))),
+    (64, 32, 1, 108, (Footprint("A", "xy", 100), Footprint("B", "", 10))),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(("width", "depth", "height", "at_once", "of"), GRIDS)
 def test_the_model_counts_what_the_code_does(
-    width: int, depth: int, height: int, at_once: int, of: tuple[Strip, ...]
+    width: int, depth: int, height: int, at_once: int, of: tuple[Footprint, ...]
 ) -> None:
     walk = Walk(width, depth, height, at_once, of)
     best = best_raster(walk)
@@ -132,8 +132,8 @@ def test_hilbert_s_curve_is_no_better(side: int, at_once: int) -> None:
     [
         Walk(1, 500, 1, 132, product()),
         Walk(11, 12, 1, 132, product()),
-        Walk(64, 64, 1, 132, (Strip("Q", "xy", 100), Strip("K", "y", 1000))),
-        Walk(64, 64, 1, 132, (Strip("X", "xy", 100),)),
+        Walk(64, 64, 1, 132, (Footprint("Q", "xy", 100), Footprint("K", "y", 1000))),
+        Walk(64, 64, 1, 132, (Footprint("X", "xy", 100),)),
         Walk(64, 64, 1, 132, ()),
     ],
     ids=["a line", "one wave", "rows that x walks along", "nothing in common", "nothing"],
@@ -144,7 +144,7 @@ def test_the_plain_order_stays(walk: Walk) -> None:
 
 def test_columns_that_blocks_above_each_other_share() -> None:
     """Attention with the blocks of queries along y: those of a head run together, so that a wave has few heads."""
-    walk = Walk(64, 64, 1, 132, (Strip("K", "x", 1000),))
+    walk = Walk(64, 64, 1, 132, (Footprint("K", "x", 1000),))
     whole = 64 * 64 // 132
     assert walk.bytes_of_waves(AS_NUMBERED) > 64 * 1000 * whole
     assert walk.bytes_of_waves(best_raster(walk)) <= 4 * 1000 * (whole + 1)

@@ -32,11 +32,11 @@ from tilec.frontend.sema import evaluate
 from tilec.ir.tile import Expr, Kernel
 from tilec.ops import form
 from tilec.passes.analysis.tensor_regions import Regions
-from tilec.passes.explicit_roles import role_layouts as hand_layout
+from tilec.passes.explicit_roles import role_layouts
 from tilec.passes.loop import statement_price
 from tilec.passes.lower import insert_sync as sync, numbered
 from tilec.passes.lower.owners import Owner
-from tilec.passes.memory import shared_reuse as overlays
+from tilec.passes.memory import shared_reuse
 from tilec.sched import check
 from tilec.sched.problem import Op, Problem, Slot, Use
 from tilec.sched.solve import solve
@@ -129,7 +129,7 @@ T.copy(d, A[320, 0])"""
 def test_memory_that_is_taken_over_unwritten(monkeypatch: Patch) -> None:
     params = 'A: T.Tensor((512, 64), "float16")'
     made(params, UNSET, "sm_90a")
-    monkeypatch.setattr(overlays, "_first_use", lambda tile, body: True)
+    monkeypatch.setattr(shared_reuse, "_first_use", lambda tile, body: True)
     with pytest.raises(InternalError, match=r"has the memory of|has its memory|has no barrier"):
         made(params, UNSET, "sm_90a")
 
@@ -154,7 +154,7 @@ def test_roles_that_count_differently(monkeypatch: Patch) -> None:
     with pytest.raises(CompileError, match="unbalanced-acquires"):
         made(params, COUNTS, "sm_90a", 256)
     for name in ("check_counts", "check_protocol", "check_races"):
-        monkeypatch.setattr(hand_layout, name, lambda kernel, roles: None)
+        monkeypatch.setattr(role_layouts, name, lambda kernel, roles: None)
     with pytest.raises(Fault, match="deadlock"):
         is_right(made(params, COUNTS, "sm_90a", 256))
 

@@ -17,8 +17,8 @@ CAUSAL = SourceFile("causal.tl", (SAMPLES / "attention" / "causal.tl").read_text
 
 
 def planned(budget: int | None, folder: Path | None = None) -> tuple[Plan, Observer]:
-    usual = CompileOptions(cache_dir=None if folder is None else str(folder))
-    options = usual if budget is None else CompileOptions(cache_dir=usual.cache_dir, search_budget=budget)
+    default = CompileOptions(cache_dir=None if folder is None else str(folder))
+    options = default if budget is None else CompileOptions(cache_dir=default.cache_dir, search_budget=budget)
     observer = Observer()
     return plan(CAUSAL, options, observer), observer
 

@@ -43,7 +43,7 @@ def pieces(loop: warp.Loop) -> tuple[warp.Operation, ...]:
 
 
 def run(body: tuple[warp.Operation, ...], values: dict[Var, int]) -> list[tuple[int, int]]:
-    """The barriers of each trip."""
+    """The barriers of each iteration."""
     met: list[tuple[int, int]] = []
 
     def value(expr: Expr) -> int:
@@ -51,11 +51,11 @@ def run(body: tuple[warp.Operation, ...], values: dict[Var, int]) -> list[tuple[
         assert found is not None
         return int(found)
 
-    def trip(k: int, operations: tuple[warp.Operation, ...]) -> None:
+    def iteration(k: int, operations: tuple[warp.Operation, ...]) -> None:
         for op in operations:
             match op:
                 case warp.Branch(condition=condition, then=then, orelse=orelse):
-                    trip(k, then if value(condition) else orelse)
+                    iteration(k, then if value(condition) else orelse)
                 case warp.BarSync(id=number):
                     met.append((k, number))
 
@@ -68,7 +68,7 @@ def run(body: tuple[warp.Operation, ...], values: dict[Var, int]) -> list[tuple[
                 for until, inner in (*((value(phase.until), phase.body) for phase in phases), (stop, rest)):
                     while k < min(until, stop):
                         values[K] = k
-                        trip(k, inner)
+                        iteration(k, inner)
                         k += 1
     return met
 
@@ -77,7 +77,7 @@ def branches(body: tuple[warp.Operation, ...]) -> int:
     return sum(isinstance(op, warp.Branch) for op in warp.walk(body))
 
 
-def test_each_trip_does_what_it_did() -> None:
+def test_each_iteration_does_what_it_did() -> None:
     """Whatever the order of the thresholds, and wherever they are beside the ends of the loop."""
     below, above = less(times(K, 3, 1), N), less(M, times(K, 2, -1))
     both, either = Binary("and", below, above, BOOL), Binary("or", below, Unary("not", above, BOOL), BOOL)

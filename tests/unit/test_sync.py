@@ -18,9 +18,9 @@ from tilec.support.source import SourceFile
 
 Case = tuple[Path, str, Strategy, Defines]
 
-# Seven trips through rings of three: prologue, steady state and epilogue, and each version is used again.
+# Seven iterations through rings of three: prologue, steady state and epilogue, and each version is used again.
 SHORT: Defines = (("M", 128), ("N", 128), ("K", 448), ("block_K", 32), ("num_stages", 3))
-# Fragments that are loaded beside the products before them, and a product in flight from trip to trip.
+# Fragments that are loaded beside the products before them, and a product in flight from iteration to iteration.
 STEPS: Defines = (("BM", 128), ("BN", 192), ("KI", 16), ("threads", 256), ("trips", 3))
 WALK: Defines = (("M", 640), ("N", 128), ("K", 128), ("walkers", 1), ("block_N", 128), ("block_K", 32))
 FORMS: list[tuple[str, Strategy]] = [
@@ -138,7 +138,7 @@ def test_one_barrier_serves_an_iteration(target: str, strategy: Strategy, stages
 
 
 def test_waits_leave_in_flight_what_the_schedule_does() -> None:
-    """Deeper rings, more cp.async groups still under way when a version is needed; at -O2, in its own trip."""
+    """Deeper rings, more cp.async groups still under way when a version is needed; at -O2, in its own iteration."""
     pending = []
     for stages in (1, 2, 3, 4):
         made = built(SAMPLES / "gemm.tl", "sm_80", "auto", 2, (("num_stages", stages),)).program

@@ -14,7 +14,7 @@ from tilec.driver.build import Build, build
 from tilec.driver.observer import Observer
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.passes.lower import scoreboard as inflight
+from tilec.passes.lower import scoreboard
 from tilec.support.diagnostics import InternalError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -160,7 +160,7 @@ for k in T.serial({last}):
     for i in T.Parallel(256):
         X[bx * 32 + {store}, i] = X[bx * 32 + {load}, 255 - i] + 1.0"""
     runs(made(text))
-    monkeypatch.setattr(inflight, "are_apart", lambda *_: True)
+    monkeypatch.setattr(scoreboard, "are_disjoint", lambda *_: True)
     with pytest.raises(InternalError, match="Elementwise on X has no barrier after Elementwise"):
         made(text)
 
@@ -170,7 +170,7 @@ def test_the_verifier_finds_loads_that_are_still_in_flight(store: str, monkeypat
     """A row that was asked for is overwritten some iterations sooner than anybody waits for it."""
     text = text_of("through a tile", "9", "k", store)
     runs(made(text))
-    monkeypatch.setattr(inflight, "are_apart", lambda *_: True)
+    monkeypatch.setattr(scoreboard, "are_disjoint", lambda *_: True)
     monkeypatch.setattr("tilec.passes.loop.build_problem.Regions.distance", lambda *_: None)
     with pytest.raises(InternalError, match=r"on X does not wait for CpAsync|on X has no barrier after"):
         made(text)

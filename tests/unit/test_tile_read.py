@@ -125,12 +125,13 @@ kernel all_of_it(A, B, C, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 t
   fill f[:, :], value=float32('-inf')
   fill own[:], value=select(n < 1, 2, n)
   copy A[row:+8, 0:+4], s[:, 1:+4]
-  for k in pipelined(1, n, num_stages=2, stage=[0, 1], order=[1, 0], wishes={}):
+  for k in pipelined(1, n, num_stages=2, stage=[0, 1], order=[1, 0], scheduling_hints={}):
     copy A[k, :], s[0, :]
     copy s[0, :], A[k, :]
-  for k_1 in pipelined(0, n, stage=[0], order=[0], wishes={'asynchronous': [True], 'groups': [-1], 'sync': [[0]]}):
+  for k_1 in pipelined(0, n, stage=[0], order=[0], \
+scheduling_hints={'asynchronous': [True], 'groups': [-1], 'sync': [[0]]}):
     copy A[k_1, :], s[0, :]
-  for k_2 in serial(int64(0), wide, 2, apart=['p', 'q'], handed_out=True):
+  for k_2 in serial(int64(0), wide, 2, distinct_by=['p', 'q'], dynamically_scheduled=True):
     if k_2 < wide and not k_2 == int64(7) or k_2 != int64(1):
       copy A[0, :], s[0, :]
     else:
@@ -245,9 +246,9 @@ def test_the_text_says_everything() -> None:
 
 def test_everything_reads_back_identically() -> None:
     kernel = read_kernel(EVERYTHING)
-    # That a loop is handed out is decided later: it is part of the text, and of no kernel that begins.
+    # That a loop is dynamically scheduled is decided later: it is part of the text, and of no kernel that begins.
     assert [said.split(": ")[1] for said in verify_tile(kernel)] == [
-        "the values of k_2 are handed out, which no kernel says"
+        "the values of k_2 are dynamically scheduled, which no kernel says"
     ]
     assert print_kernel(kernel) == EVERYTHING
     assert read_kernel(print_kernel(kernel)) == kernel
@@ -282,8 +283,8 @@ def test_everything_reads_back_identically() -> None:
         ("fill x[:], value=float32(0.0)", "atomic_add x[0], 1.0, now", "there is no order 'now'"),
         ("serial(0, 4)", "parallel(4, layout=[4])", "a layout is written fragment("),
         ("serial(0, 4)", "parallel(4, height=4)", "parallel has no 'height'"),
-        ("serial(0, 4)", "pipelined(0, 4, wishes={'colour': 3})", "wishes has no 'colour'"),
-        ("serial(0, 4)", "pipelined(0, 4, wishes={'groups': [True]})", "groups is a list of int"),
+        ("serial(0, 4)", "pipelined(0, 4, scheduling_hints={'colour': 3})", "scheduling_hints has no 'colour'"),
+        ("serial(0, 4)", "pipelined(0, 4, scheduling_hints={'groups': [True]})", "groups is a list of int"),
     ],
 )
 def test_what_is_no_tile_ir(old: str, new: str, says: str) -> None:

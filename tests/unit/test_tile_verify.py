@@ -51,12 +51,12 @@ BAD = (
 
 LOOP = GOOD.replace(
     "  copy f[:",
-    "  for k in pipelined(0, 4, num_stages=2, stage=[0], order=[0], wishes={'groups': [0]}):\n"
+    "  for k in pipelined(0, 4, num_stages=2, stage=[0], order=[0], scheduling_hints={'groups': [0]}):\n"
     "    copy A[k * 64:+64, :], s[:, :]\n  copy f[:",
 )
 BAD_LOOPS = (
     ("num_stages=2", "num_stages=-1", "the loop over k has -1 stages"),
-    ("num_stages=2", "handed_out=True", "the values of k are handed out, which no kernel says"),
+    ("num_stages=2", "dynamically_scheduled=True", "the values of k are dynamically scheduled, which no kernel says"),
     ("num_stages=2", "factor=0", "the loop over k is unrolled 0 times"),
     ("stage=[0]", "stage=[-3]", "has one below 0"),
     ("{'groups': [0]}", "{'groups': [0, 0]}", "lists of 1 and 2 entries for the statements of one loop"),

@@ -12,8 +12,8 @@ from tilec.passes.cost.model import (
     Level,
     LoopCost,
     Machine,
+    OccupancyLimits,
     Prediction,
-    Residence,
     cta_cycles,
     ctas_per_sm,
     pipeline_times,
@@ -24,19 +24,19 @@ from tilec.tune.search import by_model, next_batch
 from tilec.tune.space import SpaceError, space
 
 HOPPER = Machine(sms=132, l2_bytes_per_cycle=4472, dram_bytes_per_cycle=1720)
-LOOP = LoopCost(ii=512, length=2024, trips=64, busy=512)
-SM = Residence(233472, 1024, 128, 65536, 256, 2048, 32)
+LOOP = LoopCost(ii=512, length=2024, trip_count=64, busy=512)
+SM = OccupancyLimits(233472, 1024, 128, 65536, 256, 2048, 32)
 
 
 def test_one_cta() -> None:
     assert cta_cycles([LOOP]) == 2024 + 63 * 512
-    assert cta_cycles([replace(LOOP, trips=1)]) == 2024
-    assert cta_cycles([replace(LOOP, trips=0)]) == 0
-    assert cta_cycles([LOOP, replace(LOOP, trips=1)]) == 2024 + 63 * 512 + 2024
+    assert cta_cycles([replace(LOOP, trip_count=1)]) == 2024
+    assert cta_cycles([replace(LOOP, trip_count=0)]) == 0
+    assert cta_cycles([LOOP, replace(LOOP, trip_count=1)]) == 2024 + 63 * 512 + 2024
 
 
 def test_neighbours_share_slots_but_hide_latency() -> None:
-    waiting = LoopCost(ii=1000, length=2000, trips=11, busy=300)
+    waiting = LoopCost(ii=1000, length=2000, trip_count=11, busy=300)
     assert cta_cycles([waiting], 1) == cta_cycles([waiting], 3) == 12000
     assert cta_cycles([waiting], 4) == 2000 + 10 * 1200
 
@@ -78,13 +78,13 @@ def test_bandwidth_is_a_roof() -> None:
         (3771, 142, 160, 2),
     ],
 )
-def test_residence(smem: int, registers: int, threads: int, expected: int) -> None:
+def test_occupancy(smem: int, registers: int, threads: int, expected: int) -> None:
     assert ctas_per_sm(smem, registers, threads, SM) == expected
 
 
 # ---- levels ----------------------------------------------------------------------------------------------------------
 
-SHARED = Level("shared", latency=500, transfer=100, trips=10)
+SHARED = Level("shared", latency=500, transfer=100, trip_count=10)
 
 
 def cycles(level: Level, use: int, neighbours: int = 1, *inner: Level) -> tuple[int, str]:
@@ -122,11 +122,11 @@ def test_transfers_that_take_longer_than_the_use() -> None:
 
 
 def test_the_use_of_a_level_is_the_loop_in_it() -> None:
-    fragments = Level("registers", latency=30, transfer=20, trips=4, stages=2)
+    fragments = Level("registers", latency=30, transfer=20, trip_count=4, stages=2)
     outer = replace(SHARED, stages=4)
     inner = 50 + 4 * 100
     assert cycles(outer, 100, 1, fragments) == (600 + 10 * inner, "use")
-    # Begun in the trip before, the inner loop has no first load of its own.
+    # Begun in the iteration before, the inner loop has no first load of its own.
     assert cycles(outer, 100, 1, replace(fragments, carried=True)) == (600 + 10 * 400, "use")
     # One version: each step of the product waits for its fragments.
     assert cycles(outer, 100, 1, replace(fragments, stages=1)) == (600 + 10 * 4 * 150, "use")
@@ -138,17 +138,19 @@ def test_beginning_loads_takes_the_warps_time() -> None:
     assert cycles(replace(SHARED, stages=4, issue=50), 200) == (600 + 10 * 250, "use")
 
 
-def test_a_loop_without_trips() -> None:
-    assert cycles(replace(SHARED, trips=0), 200) == (0, "use")
+def test_a_loop_without_iterations() -> None:
+    assert cycles(replace(SHARED, trip_count=0), 200) == (0, "use")
 
 
 def test_more_of_what_hides_never_costs_time() -> None:
     uses, latencies, transfers = (1, 40, 300, 1000), (0, 90, 700), (0, 60, 400)
-    for use, latency, transfer, trips, carried in product(uses, latencies, transfers, (1, 2, 5, 16), (False, True)):
-        level = Level("any", latency, transfer, trips, carried=carried)
+    for use, latency, transfer, trip_count, carried in product(
+        uses, latencies, transfers, (1, 2, 5, 16), (False, True)
+    ):
+        level = Level("any", latency, transfer, trip_count, carried=carried)
         taken = [cycles(replace(level, stages=stages), use)[0] for stages in range(1, 9)]
         assert taken == sorted(taken, reverse=True)
-        assert all(found >= trips * max(use, transfer) for found in taken)
+        assert all(found >= trip_count * max(use, transfer) for found in taken)
         for stages in (1, 3):
             staged = replace(level, stages=stages)
             assert cycles(staged, use)[0] <= cycles(replace(staged, latency=latency + 1), use)[0]

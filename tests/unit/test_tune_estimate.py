@@ -24,7 +24,7 @@ def options(target: str, **constants: Value) -> CompileOptions:
 
 
 def cycles(target: str, **constants: Value) -> int:
-    return estimate(*driver.laid(SourceFile("matmul.tl", TEXT), options(target, **constants)))
+    return estimate(*driver.assignment(SourceFile("matmul.tl", TEXT), options(target, **constants)))
 
 
 def test_more_stages_never_cost_time() -> None:
@@ -42,7 +42,7 @@ def test_near_what_is_said_of_the_kernel_once_it_is_built(target: str) -> None:
 
 def test_what_does_not_seem_to_fit_is_told_and_comes_last() -> None:
     def rooms(**constants: Value) -> tuple[Room, ...]:
-        return by_stages(*driver.laid(SourceFile("matmul.tl", TEXT), options("sm_80", **constants)))
+        return by_stages(*driver.assignment(SourceFile("matmul.tl", TEXT), options("sm_80", **constants)))
 
     with pytest.raises(Refused, match="bytes of shared memory, of 166912"):
         rooms(block_M=256, block_N=256, block_K=256, threads=512, num_stages=1)
@@ -75,7 +75,7 @@ def test_what_the_compiler_builds_is_predicted() -> None:
     """More registers by the estimate than a thread may have: the assembler makes do with fewer."""
     variant = trial.Variant("wide.tl", WIDE, options("sm_80"))
     with pytest.raises(Refused, match="registers"):
-        by_stages(*driver.laid(variant.source(), variant.options))
+        by_stages(*driver.assignment(variant.source(), variant.options))
     assert isinstance(trial.predicted(variant), int)
     assert not trial.carried_out(variant).refusal
 

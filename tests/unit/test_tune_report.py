@@ -30,7 +30,7 @@ def test_a_product_on_hopper_is_one_level() -> None:
     (loop,) = found.loops
     (time,) = loop.levels
     # 128 x 128 x 64: 8 m64n128k16 of 64 cycles; 32 KiB at 64 bytes a cycle.
-    assert (time.use, time.level.transfer, time.level.trips, time.level.stages) == (512, 512, 16, 4)
+    assert (time.use, time.level.transfer, time.level.trip_count, time.level.stages) == (512, 512, 16, 4)
     assert time.level.latency == 928  # of tma.load, without what its bytes take
     assert (time.cycles, time.bound) == (928 + 512 + 16 * 512, "use")
     assert loop.ii == 512
@@ -46,13 +46,13 @@ def test_a_product_on_ampere_reads_fragments_at_a_level_of_its_own() -> None:
     outer, inner = loop.levels
     assert (outer.level.name, inner.level.name) == ("global → shared", "shared → registers")
     # 4 steps of 16 columns: 128 products m16n8k16 of 2 cycles each and a quarter of 96 KiB at 128 bytes a cycle.
-    assert (inner.level.trips, inner.use, inner.level.transfer) == (4, 256, 192)
+    assert (inner.level.trip_count, inner.use, inner.level.transfer) == (4, 256, 192)
     assert (inner.level.latency, inner.level.parts, inner.cycles) == (32, 2, 32 + 192 + 4 * 256)
     assert outer.use == inner.cycles + outer.level.issue
     assert outer.level.latency == 496 and outer.level.transfer == 512
 
 
-def test_fragments_that_are_loaded_in_the_trip_before_are_waited_for_once() -> None:
+def test_fragments_that_are_loaded_in_the_iteration_before_are_waited_for_once() -> None:
     (before,), (loop,) = (reported(GEMM, "sm_80", register_stages=stages).loops for stages in (1, None))
     outer, inner = loop.levels
     assert inner.level.carried and inner.cycles == 4 * 256 and outer.use == inner.cycles + outer.level.issue

@@ -13,7 +13,7 @@ from tilec.ir.layout import Axis, Fragment, SharedLayout
 from tilec.ir.tile import Binary, Placement, Var, integer
 from tilec.ir.types import INT32
 from tilec.ir.verify_layout import layout_violations
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -39,20 +39,22 @@ def kernel(A: T.Tensor((128, 64), "float16"), B: T.Tensor((64, 128), "float16"),
 
 
 @pytest.fixture
-def laid() -> Laid:
-    return build.laid(SourceFile("kernel.tl", TEXT), CompileOptions(target="sm_90a"))[0]
+def assignment() -> LayoutAssignment:
+    return build.assignment(SourceFile("kernel.tl", TEXT), CompileOptions(target="sm_90a"))[0]
 
 
-def said(laid: Laid) -> str:
-    return "\n".join(layout_violations(laid.kernel, laid.fragments, laid.shared, laid.nest_layout))
+def said(assignment: LayoutAssignment) -> str:
+    return "\n".join(
+        layout_violations(assignment.kernel, assignment.fragments, assignment.shared, assignment.nest_layout)
+    )
 
 
-def test_what_passes_choose_keeps_the_promises(laid: Laid) -> None:
-    assert said(laid) == ""
-    assert list(verified("layout", laid)) == []
+def test_what_passes_choose_keeps_the_promises(assignment: LayoutAssignment) -> None:
+    assert said(assignment) == ""
+    assert list(verified("layout", assignment)) == []
 
 
-def _turned(layout: Fragment) -> Fragment:
+def _transposed(layout: Fragment) -> Fragment:
     """Its threads in another order."""
     return replace(layout, threads=(*layout.threads[1:], layout.threads[0]))
 
@@ -71,16 +73,16 @@ FRAGMENTS: dict[str, tuple[str, Callable[[Fragment], Fragment], str]] = {
         lambda f: replace(f, registers=(*f.registers, Axis(2, -1, 0))),
         "several registers for one element",
     ),
-    "rows of other threads": ("row", _turned, "row is used where another thread has it"),
+    "rows of other threads": ("row", _transposed, "row is used where another thread has it"),
     "a dimension that is not there": ("row", lambda f: replace(f, registers=(Axis(2, 4, 1),)), "does not move along"),
 }
 
 
 @pytest.mark.parametrize("fault", FRAGMENTS)
-def test_registers(fault: str, laid: Laid) -> None:
+def test_registers(fault: str, assignment: LayoutAssignment) -> None:
     name, planted, expected = FRAGMENTS[fault]
-    fragments = {**laid.fragments, name: planted(laid.fragments[name])}
-    found = "\n".join(layout_violations(laid.kernel, fragments, laid.shared, laid.nest_layout))
+    fragments = {**assignment.fragments, name: planted(assignment.fragments[name])}
+    found = "\n".join(layout_violations(assignment.kernel, fragments, assignment.shared, assignment.nest_layout))
     assert expected in found
 
 
@@ -95,40 +97,40 @@ SHARED: dict[str, tuple[Callable[[SharedLayout], SharedLayout], str]] = {
 
 
 @pytest.mark.parametrize("fault", SHARED)
-def test_shared_memory(fault: str, laid: Laid) -> None:
+def test_shared_memory(fault: str, assignment: LayoutAssignment) -> None:
     planted, expected = SHARED[fault]
-    assert expected in said(replace(laid, shared={**laid.shared, "A_s": planted(laid.shared["A_s"])}))
+    assert expected in said(replace(assignment, shared={**assignment.shared, "A_s": planted(assignment.shared["A_s"])}))
 
 
-def test_placements(laid: Laid) -> None:
+def test_placements(assignment: LayoutAssignment) -> None:
     i, j = Var("i", INT32), Var("j", INT32)
     rows = Binary("add", Binary("mul", i, integer(64), INT32), j, INT32)
 
     def found(place: Binary, size: int) -> str:
         given = SharedLayout((128, 64), 2, 64, placement=Placement((128, 64), (i, j), place, size))
-        return said(replace(laid, shared={**laid.shared, "A_s": given}))
+        return said(replace(assignment, shared={**assignment.shared, "A_s": given}))
 
     assert found(rows, 128 * 64) == ""
     assert "two elements share a place" in found(rows, 128 * 64 - 1)
     assert "two elements share a place" in found(Binary("floordiv", rows, integer(2), INT32), 128 * 64)
 
 
-def test_tiles_without_a_layout(laid: Laid) -> None:
-    without = {name: layout for name, layout in laid.shared.items() if name != "B_s"}
-    assert "B_s has no place in shared memory" in said(replace(laid, shared=without))
-    fragments = {name: layout for name, layout in laid.fragments.items() if name != "row"}
-    found = layout_violations(laid.kernel, fragments, laid.shared, laid.nest_layout)
+def test_tiles_without_a_layout(assignment: LayoutAssignment) -> None:
+    without = {name: layout for name, layout in assignment.shared.items() if name != "B_s"}
+    assert "B_s has no place in shared memory" in said(replace(assignment, shared=without))
+    fragments = {name: layout for name, layout in assignment.fragments.items() if name != "row"}
+    found = layout_violations(assignment.kernel, fragments, assignment.shared, assignment.nest_layout)
     assert "row has no registers" in next(found)
 
 
-def test_nests(laid: Laid) -> None:
+def test_nests(assignment: LayoutAssignment) -> None:
     """Iterations left out, and iterations run by threads that have other elements."""
-    whole = laid.fragments["C_f"]
+    whole = assignment.fragments["C_f"]
 
     def found(swept: Fragment) -> str:
-        return "\n".join(layout_violations(laid.kernel, laid.fragments, laid.shared, lambda _: swept))
+        return "\n".join(layout_violations(assignment.kernel, assignment.fragments, assignment.shared, lambda _: swept))
 
     assert found(whole) == ""
     assert "have a place" in found(replace(whole, registers=whole.registers[:-1]))
     assert "is swept as" in found(replace(whole, shape=(64, 128)))
-    assert "is used where another thread has it" in found(_turned(whole))
+    assert "is used where another thread has it" in found(_transposed(whole))

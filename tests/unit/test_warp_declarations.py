@@ -131,4 +131,4 @@ def test_pipelines() -> None:
     steady = every(dynamic, lambda op: None if isinstance(op, warp.Loop) and op.part == "steady" else op)
     assert "has 0 steady states" in said(steady)
     guarded = every(dynamic, lambda op: replace(op, least=99) if isinstance(op, warp.Branch) else op)
-    assert "has a guard for 99 trips" in said(guarded)
+    assert "has a guard for 99 iterations" in said(guarded)

@@ -24,8 +24,8 @@ BAR = warp.BarSync(0, 128)
 COMMIT = warp.CpAsyncCommit()
 
 
-def loop(*body: warp.Operation, trips: int = 5) -> warp.Loop:
-    return warp.Loop(K, integer(0), integer(trips), 1, body)
+def loop(*body: warp.Operation, trip_count: int = 5) -> warp.Loop:
+    return warp.Loop(K, integer(0), integer(trip_count), 1, body)
 
 
 def sweep(store: Store) -> warp.Elementwise:
@@ -123,7 +123,7 @@ def test_programs_that_keep_every_promise() -> None:
 
 
 def test_a_program_longer_than_it_is_followed_is_not_at_fault_for_that() -> None:
-    """Of the consumer more is executed in a trip than of the producer, who is left waiting."""
+    """Of the consumer more is executed in an iteration than of the producer, who is left waiting."""
     filling = (ACQUIRE, *LOADS, NEXT_FILL) * 6_000
     using = (WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE) * 6_000
     assert violations(two_roles(filling, using)) == ""
@@ -181,7 +181,7 @@ def test_the_tiles_of_a_version_may_be_copied_in_different_stages() -> None:
     late = warp.Cursor("late", FILL.ring)
     behind = (load(B, late), warp.Advance(late))
     first = (ACQUIRE, LOADS[0], NEXT_FILL)
-    assert violations(two_roles((*first, loop(*first, *behind, trips=4), *behind), CONSUMER)) == ""
+    assert violations(two_roles((*first, loop(*first, *behind, trip_count=4), *behind), CONSUMER)) == ""
 
 
 def test_a_consumer_may_change_what_it_was_given() -> None:
@@ -209,8 +209,8 @@ def test_a_consumer_may_change_what_it_was_given() -> None:
         ),
         (PRODUCER, (loop(WAIT, RELEASE, RELEASE, NEXT_USE),), "TmaLoad on A does not wait for TmaLoad"),
         (PRODUCER, (loop(WAIT, wgmma(USE), warp.WgmmaWait(0), NEXT_USE),), "producer waits for ever at RingAcquire"),
-        ((loop(ACQUIRE, *LOADS, NEXT_FILL, trips=4),), CONSUMER, "consumer waits for ever at RingWait"),
-        ((loop(ACQUIRE, *LOADS, NEXT_FILL, trips=6),), CONSUMER, "is filled 3 times and released 2 times"),
+        ((loop(ACQUIRE, *LOADS, NEXT_FILL, trip_count=4),), CONSUMER, "consumer waits for ever at RingWait"),
+        ((loop(ACQUIRE, *LOADS, NEXT_FILL, trip_count=6),), CONSUMER, "is filled 3 times and released 2 times"),
         ((loop(ACQUIRE, *LOADS),), CONSUMER, "TmaLoad on A does not wait for TmaLoad"),
     ],
 )
@@ -227,8 +227,8 @@ def test_a_cursor_follows_another_one_by_one_version() -> None:
     done = (warp.WgmmaWait(0), warp.RingRelease(late))
 
     def behind(*moves: warp.Operation) -> str:
-        trip = (WAIT, wgmma(USE), warp.WgmmaWait(1), warp.RingRelease(late), *moves)
-        return violations(two_roles(PRODUCER, (*begin, loop(*trip, trips=4), *done)))
+        iteration = (WAIT, wgmma(USE), warp.WgmmaWait(1), warp.RingRelease(late), *moves)
+        return violations(two_roles(PRODUCER, (*begin, loop(*iteration, trip_count=4), *done)))
 
     follows = warp.Advance(late, USE)
     assert behind(follows, NEXT_USE) == ""
@@ -254,8 +254,8 @@ def test_as_many_threads_release_as_the_barrier_counts() -> None:
 def test_a_role_may_fill_what_it_reads_itself() -> None:
     """One of its threads begins the copies; all wait for them, and give the version back for it."""
 
-    def alone(*trip: warp.Operation) -> str:
-        both = two_roles((), (ACQUIRE, *LOADS, NEXT_FILL, loop(*trip, trips=4)), depth=3)
+    def alone(*iteration: warp.Operation) -> str:
+        both = two_roles((), (ACQUIRE, *LOADS, NEXT_FILL, loop(*iteration, trip_count=4)), depth=3)
         return violations(replace(both, roles=(replace(both.roles[0], name="all", registers=None),)))
 
     ahead, product = (ACQUIRE, *LOADS, NEXT_FILL), (wgmma(USE), warp.WgmmaWait(0))
@@ -319,7 +319,7 @@ def test_barriers_and_fences(body: tuple[warp.Operation, ...], message: str) -> 
 
 
 def test_what_is_awaited_has_completed() -> None:
-    """Without `meet`, as far as the thread itself is concerned."""
+    """Without `rendezvous`, as far as the thread itself is concerned."""
     here = warp.Await(("A",))
     assert violations(one_role(copy(A), COMMIT, warp.CpAsyncWait(0), here)) == ""
     assert "A is awaited while CpAsync is under way" in violations(one_role(copy(A), COMMIT, here))
@@ -327,7 +327,7 @@ def test_what_is_awaited_has_completed() -> None:
     assert violations(one_role(wgmma(), here, warp.WgmmaWait(0))) == ""
     readers = warp.Await(("A",), readers=True)
     assert "A is awaited while Wgmma is under way" in violations(one_role(wgmma(), readers, warp.WgmmaWait(0)))
-    meeting = warp.Await(("A",), meet=True)
+    meeting = warp.Await(("A",), rendezvous=True)
     assert "Await on A has no barrier after Elementwise" in violations(one_role(write(A), meeting))
     assert violations(one_role(write(A), BAR, meeting)) == ""
     assert "Await touches A without saying which version" in violations(one_role(here, depth=2))
@@ -369,13 +369,13 @@ def test_trip_counts_of_scalar_parameters_are_followed() -> None:
 def test_long_loops_are_followed_where_something_new_happens(depth: int) -> None:
     """At both ends, whatever the roles peel off, and whatever a part of the program does a thousand times."""
     fill, use = (ACQUIRE, *LOADS, NEXT_FILL), (WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE)
-    consumer = (*use, loop(*use, trips=997), *use, *use)
-    assert violations(two_roles((loop(*fill, trips=1000),), consumer, depth)) == ""
-    assert violations(two_roles((loop(*fill, *fill, trips=500),), consumer, depth)) == ""
-    assert "waits for ever" in violations(two_roles((loop(*fill, trips=999),), consumer, depth))
-    assert "waits for ever" in violations(two_roles((loop(*fill, trips=1000 + depth + 1),), consumer, depth))
+    consumer = (*use, loop(*use, trip_count=997), *use, *use)
+    assert violations(two_roles((loop(*fill, trip_count=1000),), consumer, depth)) == ""
+    assert violations(two_roles((loop(*fill, *fill, trip_count=500),), consumer, depth)) == ""
+    assert "waits for ever" in violations(two_roles((loop(*fill, trip_count=999),), consumer, depth))
+    assert "waits for ever" in violations(two_roles((loop(*fill, trip_count=1000 + depth + 1),), consumer, depth))
     last = warp.Branch(Binary("eq", K, integer(999), BOOL), (WAIT, wgmma(USE), NEXT_USE), use[:-1])
-    assert violations(two_roles((loop(*fill, trips=1000),), (loop(last, NEXT_USE, trips=1000),), depth)) != ""
+    assert violations(two_roles((loop(*fill, trip_count=1000),), (loop(last, NEXT_USE, trip_count=1000),), depth)) != ""
 
 
 def test_where_data_decides_a_loop_runs_twice() -> None:
@@ -392,32 +392,34 @@ def test_values_bound_on_the_way_are_known() -> None:
 
 # ---- turns -----------------------------------------------------------------------------------------------------------
 
-TURN, PASS = warp.TurnWait(), warp.TurnPass()
+PING_PONG_WAIT, PING_PONG_PASS = warp.PingPongWait(), warp.PingPongPass()
 
 
-def in_turns(*body: warp.Operation) -> str:
+def in_ping_pong(*body: warp.Operation) -> str:
     """Two warpgroups of a role that take turns."""
     program = one_role(*body, warps=8)
-    return violations(replace(program, roles=(replace(program.roles[0], turns_at=3),)))
+    return violations(replace(program, roles=(replace(program.roles[0], ping_pong_barrier=3),)))
 
 
 def test_warpgroups_in_turns() -> None:
-    assert in_turns(loop(TURN, PASS), BAR, TURN, PASS) == ""
-    assert "passes on a turn that it has not" in in_turns(TURN, PASS, PASS)
-    assert "waits for a turn that it has" in in_turns(TURN, TURN)
-    assert "meets the others at a barrier while it has its turn" in in_turns(TURN, BAR, PASS)
-    assert "waits for ever at TurnWait" in in_turns(TURN)
-    assert "nobody gives it" in violations(one_role(TURN, PASS, warps=8))
+    assert in_ping_pong(loop(PING_PONG_WAIT, PING_PONG_PASS), BAR, PING_PONG_WAIT, PING_PONG_PASS) == ""
+    assert "passes on a turn that it has not" in in_ping_pong(PING_PONG_WAIT, PING_PONG_PASS, PING_PONG_PASS)
+    assert "waits for a turn that it has" in in_ping_pong(PING_PONG_WAIT, PING_PONG_WAIT)
+    assert "meets the others at a barrier while it has its turn" in in_ping_pong(PING_PONG_WAIT, BAR, PING_PONG_PASS)
+    assert "waits for ever at PingPongWait" in in_ping_pong(PING_PONG_WAIT)
+    assert "nobody gives it" in violations(one_role(PING_PONG_WAIT, PING_PONG_PASS, warps=8))
 
 
 def test_a_group_that_never_gets_its_turn_keeps_the_producer_waiting() -> None:
     """Each warpgroup of four warps releases a version of its own accord; the ring counts both."""
-    program = two_roles(PRODUCER, (loop(TURN, WAIT, wgmma(USE), PASS, warp.WgmmaWait(0), RELEASE, NEXT_USE),))
+    program = two_roles(
+        PRODUCER, (loop(PING_PONG_WAIT, WAIT, wgmma(USE), PING_PONG_PASS, warp.WgmmaWait(0), RELEASE, NEXT_USE),)
+    )
     consumer, producer = program.roles
-    roles = (replace(consumer, warps=8, turns_at=3), replace(producer, first_warp=8))
+    roles = (replace(consumer, warps=8, ping_pong_barrier=3), replace(producer, first_warp=8))
     both = replace(program, roles=roles, rings=(replace(program.rings[0], arrivals=8),))
     assert violations(both) == ""
-    late = (loop(TURN, WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE), PASS)
+    late = (loop(PING_PONG_WAIT, WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE), PING_PONG_PASS)
     assert violations(replace(both, roles=(replace(roles[0], body=late), roles[1]))) != ""
 
 
@@ -571,7 +573,7 @@ def test_a_tile_over_a_ring_waits_for_it(
 def test_the_role_that_reads_a_ring_has_what_lies_over_it() -> None:
     """No barrier of one role says when another one is done."""
     program = with_tile_over(
-        two_roles((loop(ACQUIRE, *LOADS, NEXT_FILL, trips=1),), (WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE))
+        two_roles((loop(ACQUIRE, *LOADS, NEXT_FILL, trip_count=1),), (WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE))
     )
     consumer, producer = program.roles
     roles = (replace(producer, first_warp=0), replace(consumer, first_warp=4), warp.Role("other", 8, 4, (BAR, *STORED)))
@@ -583,7 +585,7 @@ def test_a_ring_of_one_role_is_not_touched_again() -> None:
     cursor = (USE,)
     ring = loop(copy(A, *cursor), COMMIT, warp.CpAsyncWait(0), BAR, replace(read(A), cursors=cursor), BAR, NEXT_USE)
     assert violations(with_tile_over(one_role(ring, *STORED, depth=3))) == ""
-    early = (loop(copy(A, *cursor), COMMIT, NEXT_USE, trips=2),)
+    early = (loop(copy(A, *cursor), COMMIT, NEXT_USE, trip_count=2),)
     assert "Elementwise on A does not wait for CpAsync" in violations(
         with_tile_over(one_role(*early, *STORED, depth=3))
     )

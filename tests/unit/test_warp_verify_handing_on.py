@@ -58,7 +58,7 @@ def test_tiles_may_be_written_in_different_stages() -> None:
     late = warp.Cursor("late", "ring")
     first = (CLAIM, change(A, MAKE), NEXT_MADE)
     behind = (change(B, late), FENCE, warp.RingFill(late), warp.Advance(late))
-    assert violations(program((*first, loop(*first, *behind, trips=4), *behind))) == ""
+    assert violations(program((*first, loop(*first, *behind, trip_count=4), *behind))) == ""
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,12 @@ def test_tiles_may_be_written_in_different_stages() -> None:
         (COMPUTE, (loop(AWAIT, *STORES, READ, NEXT_TAKEN),), "consumer waits for ever at RingAcquire"),
         (COMPUTE, (loop(GIVE_BACK, NEXT_TAKEN),), "ring is released before it was filled"),
         (COMPUTE, (loop(AWAIT, GIVE_BACK, *STORES, READ, NEXT_TAKEN),), "after it has passed the version on"),
-        ((loop(CLAIM, *WRITES, FENCE, HAND_ON, NEXT_MADE, trips=4),), STORE, "store waits for ever at RingWait"),
-        ((loop(CLAIM, *WRITES, FENCE, HAND_ON, NEXT_MADE, trips=6),), STORE, "is filled 3 times and released 2 times"),
+        ((loop(CLAIM, *WRITES, FENCE, HAND_ON, NEXT_MADE, trip_count=4),), STORE, "store waits for ever at RingWait"),
+        (
+            (loop(CLAIM, *WRITES, FENCE, HAND_ON, NEXT_MADE, trip_count=6),),
+            STORE,
+            "is filled 3 times and released 2 times",
+        ),
     ],
 )
 def test_what_is_missing(compute: tuple[warp.Operation, ...], store: tuple[warp.Operation, ...], message: str) -> None:

@@ -55,7 +55,7 @@ def _fma(both: bool = False) -> str:
 
 def _halving(run: Run) -> Array:
     x = np.arange(32, dtype=np.float32)
-    for _ in range(min(2 * CHAIN * run.trips, 100)):
+    for _ in range(min(2 * CHAIN * run.trip_count, 100)):
         x = x * np.float32(0.5) + np.float32(0.5)
     return np.tile(x, (run.blocks, 1))
 
@@ -78,7 +78,7 @@ def _mufu(name: str, chains: int, rounds: int) -> str:
 def _iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Array]:
     def expected(run: Run) -> Array:
         x = np.float64(START)
-        for _ in range(rounds * run.trips):
+        for _ in range(rounds * run.trip_count):
             x = MUFU[name][2](x)
         return np.full((run.blocks, threads), x, np.float32)
 

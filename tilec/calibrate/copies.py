@@ -26,7 +26,7 @@ WORDS = ROW_BYTES // 4
 FILLED = 0x3F803F80
 COPY_THREADS = 1024
 COPY_BYTES = COPY_THREADS * 4 * 16
-"""Of a block in a trip of the copy."""
+"""Of a block in an iteration of the copy."""
 
 
 def probes() -> Iterator[Probe]:
@@ -50,9 +50,9 @@ def probes() -> Iterator[Probe]:
             f"tma.store throughput, boxes of {size} bytes", _store_stream(box), _filled, SLOTS, (64, 512), 32, size,
             tma, rows=ROWS, box=box,
         )  # fmt: skip
-    for name, window, trips in (("l2", L2_WINDOW, (16, 256)), ("dram", ROWS, (8, 56))):
+    for name, window, trip_count in (("l2", L2_WINDOW, (16, 256)), ("dram", ROWS, (8, 56))):
         yield Probe(
-            f"{name} throughput, all SMs", _stream(LARGE, window), _streamed(LARGE, window), SLOTS, trips, 32,
+            f"{name} throughput, all SMs", _stream(LARGE, window), _streamed(LARGE, window), SLOTS, trip_count, 32,
             SLOTS * LARGE * ROW_BYTES, tma, ("cycles", "ns"), fills_chip=True, rows=ROWS, box=LARGE,
         )  # fmt: skip
     yield Probe(
@@ -80,7 +80,8 @@ _READ_BACK = "    ld.shared.b32 %word, [%smem];\n"
 
 
 def _load_latency(box: int) -> str:
-    """Issued and waited for by thread 0; an even number of trips leaves the phase as it was. %t2 sums the issue."""
+    """Issued and waited for by thread 0; an even number of iterations leaves the phase as it was. %t2 sums the
+    issue."""
 
     def walk(name: str) -> str:
         return loop(
@@ -105,7 +106,7 @@ def _load_latency(box: int) -> str:
 
 
 def _last_box(box: int) -> Callable[[Run], Array]:
-    return lambda run: _of_first(run, _word(run, (run.trips - 1) * box * WORDS))
+    return lambda run: _of_first(run, _word(run, (run.trip_count - 1) * box * WORDS))
 
 
 def _of_first(run: Run, word: int | Array) -> Array:
@@ -182,8 +183,8 @@ def _stream(box: int, window: int) -> str:
 
 def _streamed(box: int, window: int) -> Callable[[Run], Array]:
     def expected(run: Run) -> Array:
-        # Slot 0 holds the first box of the last trip's issues.
-        row = (run.trips * SLOTS * run.blocks + np.arange(run.blocks)) * box & window - 1
+        # Slot 0 holds the first box of the last iteration's issues.
+        row = (run.trip_count * SLOTS * run.blocks + np.arange(run.blocks)) * box & window - 1
         return _of_first(run, _word(run, row * WORDS))
 
     return expected
@@ -225,7 +226,7 @@ def _cp_async() -> str:
 
 
 def _last_copied(run: Run) -> Array:
-    return np.tile(_word(run, (run.trips - 1) * 512 + 4 * np.arange(128)), (run.blocks, 1))
+    return np.tile(_word(run, (run.trip_count - 1) * 512 + 4 * np.arange(128)), (run.blocks, 1))
 
 
 STEP = 4096 + 128
@@ -251,11 +252,11 @@ MET:
 
 
 def _steps(run: Run) -> Array:
-    return _of_first(run, 4 * STEP * run.trips)
+    return _of_first(run, 4 * STEP * run.trip_count)
 
 
 def _copy() -> str:
-    """Each thread copies 64 bytes a trip, 16 by 16, from the first half of the rows to the second."""
+    """Each thread copies 64 bytes an iteration, 16 by 16, from the first half of the rows to the second."""
     loads = "".join(
         f"    ld.global.v4.b32 {{%r{8 + 4 * i}, %r{9 + 4 * i}, %r{10 + 4 * i}, %r{11 + 4 * i}}}, "
         f"[%rd3+{16 * COPY_THREADS * i}];\n"
@@ -280,5 +281,5 @@ def _copy() -> str:
 
 
 def _copied(run: Run) -> Array:
-    place = ((run.trips - 1) * run.blocks + np.arange(run.blocks)) * (COPY_BYTES // 4)
+    place = ((run.trip_count - 1) * run.blocks + np.arange(run.blocks)) * (COPY_BYTES // 4)
     return _word(run, place[:, None] + 4 * np.arange(COPY_THREADS))

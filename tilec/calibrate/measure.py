@@ -10,7 +10,7 @@ from typing import Annotated, Any, Protocol
 
 import numpy as np
 
-from tilec.calibrate import arithmetic, copies, meeting, shared, tensor
+from tilec.calibrate import arithmetic, copies, shared, tensor, thread_barriers
 from tilec.calibrate.probe import Array, Probe, Run
 from tilec.host import runtime
 from tilec.support import readers, schema
@@ -19,7 +19,7 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 PROBES: tuple[Probe, ...] = tuple(
-    probe for family in (arithmetic, tensor, shared, meeting, copies) for probe in family.probes()
+    probe for family in (arithmetic, tensor, shared, thread_barriers, copies) for probe in family.probes()
 )
 SCHEMA = 1
 REPEATS = 15
@@ -168,7 +168,7 @@ class WrongWords(Exception):
 
 def _slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[list[float]]:
     """For each pair of a short and a long run, what one operation takes in each reading. A first pair warms up."""
-    short, long = probe.trips
+    short, long = probe.trip_count
     for repeat in range(-1, repeats):
         few, many = _readings(probe, kernel, short, sms), _readings(probe, kernel, long, sms)
         if repeat >= 0:
@@ -176,15 +176,15 @@ def _slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[li
             yield [float(later - sooner) / operations for sooner, later in zip(few, many, strict=True)]
 
 
-def _readings(probe: Probe, kernel: Kernel, trips: int, sms: int) -> list[int]:
+def _readings(probe: Probe, kernel: Kernel, trip_count: int, sms: int) -> list[int]:
     """Of the block that took longest."""
     blocks = sms if probe.fills_chip else 1
     times = np.full((blocks, len(probe.readings)), -1, np.int64)
     result = np.full((blocks, probe.threads), 0xDEADBEEF, np.uint32)
     rows = {"rows": probe.rows} if probe.rows else {}
-    kernel.run({"times": times, "result": result}, {"trips": trips, "blocks": blocks, **rows})
+    kernel.run({"times": times, "result": result}, {"trips": trip_count, "blocks": blocks, **rows})
     # The memory is zero at first, and what lies outside of the words known here counts as zero.
-    wrong = wrong_words(probe, Run(trips, blocks, np.zeros(1, np.uint32)), result)
+    wrong = wrong_words(probe, Run(trip_count, blocks, np.zeros(1, np.uint32)), result)
     if wrong:
         raise WrongWords(wrong)
     return [int(reading) for reading in times.max(axis=0)]

@@ -1,7 +1,7 @@
 """A probe: a kernel that times a chain of one instruction, by the clock of its multiprocessor, from inside.
 
-Its text is a frame around a body. The body runs a loop `trips` times, with the chain's length unrolled in it; what one
-operation takes is the difference of a long and a short run over the difference of their operations, so that neither
+Its text is a frame around a body. The body runs a loop `trip_count` times, with the chain's length unrolled in it; what
+one operation takes is the difference of a long and a short run over the difference of their operations, so that neither
 the launch nor what comes before and after the loop counts. Each thread leaves a word by which the work can be checked.
 """
 
@@ -38,9 +38,9 @@ POLLS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a result depends on: trips of the loop, blocks, and the words of the memory before the launch."""
+    """What a result depends on: iterations of the loop, blocks, and the words of the memory before the launch."""
 
-    trips: int
+    trip_count: int
     blocks: int
     words: Array
 
@@ -48,15 +48,16 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Probe:
     """`readings` are what thread 0 of each block leaves in %t0, %t1, …: clock cycles, or nanoseconds where the name
-    ends in `ns`. A trip of the loop holds `operations` of the instruction. `trips` are those of the short and the long
-    run. With `rows`, the kernel has so many rows of memory, zero at first, and with `box` a tensor map of it: boxes of
-    so many rows. `expected` says what word each thread leaves, within a relative `tolerance` where it is a float."""
+    ends in `ns`. An iteration of the loop holds `operations` of the instruction. `trip_count` are those of the short
+    and the long run. With `rows`, the kernel has so many rows of memory, zero at first, and with `box` a tensor map of
+    it: boxes of so many rows. `expected` says what word each thread leaves, within a relative `tolerance` where it is a
+    float."""
 
     name: str
     body: str
     expected: Callable[[Run], Array]
     operations: int = 1
-    trips: tuple[int, int] = (64, 1024)
+    trip_count: tuple[int, int] = (64, 1024)
     threads: int = 32
     smem_bytes: int = 0
     features: tuple[str, ...] = ()
@@ -107,8 +108,8 @@ def manifest(probe: Probe, target: str) -> Manifest:
 
 def ptx(probe: Probe, target: str, version: str) -> str:
     """The module: one entry, and the manifest that the cubin is to carry. The body finds the thread in %thread, its
-    warp and lane in %warp and %lane, the block in %block, shared memory at %smem, the trips in %left, and leaves its
-    readings in %t0 … and the thread's word in %word."""
+    warp and lane in %warp and %lane, the block in %block, shared memory at %smem, the iterations in %left, and leaves
+    its readings in %t0 … and the thread's word in %word."""
     params = [".param .u64 times", ".param .u64 result", ".param .u32 trips"]
     params += [".param .u64 memory", ".param .u32 rows"] if probe.rows else []
     params += [".param .align 64 .b8 map[128]"] if probe.box else []
@@ -173,7 +174,7 @@ def _memory(probe: Probe) -> str:
 
 
 def loop(body: str, name: str = "LOOP") -> str:
-    """The body, `trips` times; %left counts down to 1."""
+    """The body, `trip_count` times; %left counts down to 1."""
     return f"""    ld.param.u32 %left, [trips];
 {name}:
 {body}

@@ -16,7 +16,7 @@ REGION = 2 * ACCESSES * ACCESS_BYTES
 """Of a warp: it takes turns at two halves, so that no access is the one before."""
 THREADS = 32 * WARPS
 SM_BYTES = WARPS * ACCESSES * ACCESS_BYTES
-"""What all warps move in a trip."""
+"""What all warps move in an iteration."""
 
 
 def probes() -> Iterator[Probe]:
@@ -27,13 +27,13 @@ def probes() -> Iterator[Probe]:
         ("ld.shared", "ld.shared.v4.b32 {{{v}}}, [{at}];", ()),
         ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{v}}}, [{at}];", ("ldmatrix",)),
     ):
-        loaded = same_word(lambda run: 4 * ACCESSES * run.trips, THREADS)
+        loaded = same_word(lambda run: 4 * ACCESSES * run.trip_count, THREADS)
         yield Probe(f"{name} throughput", _loads(access), loaded, 1, (256, 4096), THREADS, WARPS * REGION, feature)
     for name, access, feature in (
         ("st.shared", "st.shared.v4.b32 [{at}], {{%left, %left, %left, %left}};", ()),
         ("stmatrix", "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{at}], {{%left, %left, %left, %left}};", ("stmatrix",)),
     ):
-        # In the last trip the count is 1, and odd.
+        # In the last iteration the count is 1, and odd.
         stored = same_word(lambda run: 1, THREADS)
         yield Probe(f"{name} throughput", _stores(access), stored, 1, (256, 4096), THREADS, WARPS * REGION, feature)
 
@@ -57,7 +57,7 @@ def _own(step: int) -> Callable[[Run], Array]:
 
 
 def _place(which: str) -> str:
-    """The warp's half of this trip, and the lane's 16 bytes in its first access."""
+    """The warp's half of this iteration, and the lane's 16 bytes in its first access."""
     return f"""    and.b32 %r8, %left, 1;
     mad.lo.u32 %r9, %r8, {ACCESSES * ACCESS_BYTES}, {which};"""
 

@@ -17,7 +17,7 @@ WIDE = (64, 128, 256)
 WIDTHS_RS = (8, 16, 32, 64, 96, 128)
 """With A in registers: beyond, sums and sixteen As in flight are more registers than there are."""
 IN_FLIGHT = 8
-"""Products of a trip: two times the four steps of 32 bytes that a row of 128 bytes holds."""
+"""Products of an iteration: two times the four steps of 32 bytes that a row of 128 bytes holds."""
 FEW, MANY = 1, 5
 """Products issued in a row, before their end is waited for: the difference is what one more costs the issuing warps."""
 
@@ -91,7 +91,7 @@ def _zeros(operand: Operand, count: int) -> str:
 def _mma_total(operand: Operand, sums: int, rounds: int, threads: int) -> Callable[[Run], Array]:
     each = operand.k * rounds
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
-    return same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trips, threads, dtype)
+    return same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trip_count, threads, dtype)
 
 
 def _mma(operand: Operand, sums: int, rounds: int) -> str:
@@ -107,12 +107,12 @@ def _mma(operand: Operand, sums: int, rounds: int) -> str:
             )
     ones = "".join(f"    mov.b32 %r{i}, {operand.ones};\n" for i in range(4, 10))
     kind, begins = operand.accumulator, operand.accumulator.replace("b32", "u32")
-    apart = "".join(
+    distinct = "".join(
         f"    mov.u32 %r10, {tile};\n    {'cvt.rn.f32' if kind == 'f32' else 'mov'}.u32 %sum{4 * tile}, %r10;\n"
         for tile in range(sums)
     )
     total = "".join(f"    add.{begins} %sum0, %sum0, %sum{4 * tile};\n" for tile in range(1, sums))
-    return f"""{ones}{_zeros(operand, 4 * sums)}{apart}    bar.sync 0;
+    return f"""{ones}{_zeros(operand, 4 * sums)}{distinct}    bar.sync 0;
 {timed(loop(chr(10).join(line)))}{total}    mov.b32 %word, %sum0;
 """
 
@@ -121,7 +121,7 @@ def _mma(operand: Operand, sums: int, rounds: int) -> str:
 
 
 def _wgmma(name: str, operand: Operand, n: int, chain: str, operations: int, count: int = 0) -> Probe:
-    """`count` products a trip, where they are not the operations."""
+    """`count` products an iteration, where they are not the operations."""
     each = operand.k * (count or operations)
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     size = A_BYTES + 128 * n
@@ -130,7 +130,7 @@ def _wgmma(name: str, operand: Operand, n: int, chain: str, operations: int, cou
 """
     registers = (*_sums(operand, n // 2), ".b64 %da<4>, %db<4>")
     return Probe(
-        name, body, same_word(lambda run: each * run.trips, WARPGROUP, dtype), operations, (16, 144),
+        name, body, same_word(lambda run: each * run.trip_count, WARPGROUP, dtype), operations, (16, 144),
         WARPGROUP, size, ("wgmma",), registers=registers,
     )  # fmt: skip
 
@@ -189,8 +189,8 @@ _WIDE = 256
 
 
 def _loaded() -> Probe:
-    """Products of numbers like random ones on every multiprocessor: with zeros the clock would stay higher. Each trip
-    begins its sums anew, for so many roundings would show."""
+    """Products of numbers like random ones on every multiprocessor: with zeros the clock would stay higher. Each
+    iteration begins its sums anew, for so many roundings would show."""
     word = f"""    mad.lo.u32 %r2, %r0, {_FACTOR}, {_ADDEND};
     shr.u32 %r3, %r2, 9;
     xor.b32 %r2, %r2, %r3;

@@ -224,7 +224,7 @@ def _build(
         usage("-o - is standard output, for one output without -MD: give -o a name")
 
     with reported(None):
-        _check_apart(plans)
+        _check_entry_names(plans)
         work = [
             job for plan in plans for job in _jobs(plan, targets, stop_after, dump_ir, len(plans) > 1, report, given)
         ]
@@ -297,7 +297,7 @@ class Plan:
         return list(dict.fromkeys("cubin" if kind in FROM_CUBIN else kind for kind in self.kinds()))
 
 
-def _check_apart(plans: Sequence[Plan]) -> None:
+def _check_entry_names(plans: Sequence[Plan]) -> None:
     """Each kernel file has names of its own for what is made of it."""
     known: dict[str, str] = {}
     for plan in plans:

@@ -120,7 +120,7 @@ def _emit(machine: Target, folder: str) -> None:
         cubin = cubin_of(probe)
         name, digest = f"{probe.entry}.cubin", hashlib.sha256(cubin).hexdigest()
         made[str(Path(folder) / name)] = cubin
-        plan.append(_Carried(probe.name, name, digest, probe.figures, probe.trips, probe.operations))
+        plan.append(_Carried(probe.name, name, digest, probe.figures, probe.trip_count, probe.operations))
     record = schema.plain(_Plan(machine.name, tuple(plan)))
     made[str(Path(folder) / PLAN)] = (json.dumps(record, indent=1) + "\n").encode()
     files.make_folder(folder)

@@ -132,7 +132,7 @@ def schedule(
     for planned in plan.loops:
         line = planned.loop.loop.span.line
         show_tables(schedule_tables(planned.loop.problem, planned.solution, width, line, planned.loop.kept))
-    if stores := [store for one in plan.laid.kernels for store in stagings(one)]:
+    if stores := [store for one in plan.assignment.kernels for store in stagings(one)]:
         show_tables((Text(), stores_table(stores)))
 
 

@@ -66,7 +66,7 @@ def explain_pipeline(file: str, verbose: bool, **given: Any) -> None:
         f"{plan.kernel.name} on {plan.target.name}: tiles that are loaded and used",
         "line", "<tile", "<from", "<level", "loop", "versions", "<because",
     )  # fmt: skip
-    for found in loaded_tiles(plan.laid, schedules, plan.target):
+    for found in loaded_tiles(plan.assignment, schedules, plan.target):
         loop = "" if found.loop is None else str(found.loop)
         names = (Text(found.tile), Text(found.source), found.memory)
         table.add_row(str(found.line), *names, loop, str(found.versions), Text(found.why))

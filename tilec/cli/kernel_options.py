@@ -20,7 +20,7 @@ from tilec.support.options import DECIDED, OPTIONS, CompileOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_USUAL = CompileOptions()
+_DEFAULTS = CompileOptions()
 _COMPLETED = {"target": several_of(resources.target_names)}
 """What a shell proposes for values that no field lists."""
 
@@ -57,15 +57,15 @@ def kernel_options(command: Command) -> Command:
 
 def _click_option(field: str, stated: Option) -> Callable[[Command], Command]:
     """One option, under the name of its field; what it is given is read by `compile_options`."""
-    usual = getattr(_USUAL, field)
-    spelled = f"{stated.switch}/{stated.off}" if usual is True else stated.switch
+    default = getattr(_DEFAULTS, field)
+    spelled = f"{stated.switch}/{stated.off}" if default is True else stated.switch
     more: dict[str, Any] = {}
-    if isinstance(usual, bool):
-        more |= {"is_flag": True, "default": usual}
+    if isinstance(default, bool):
+        more |= {"is_flag": True, "default": default}
     elif stated.many:
         more |= {"multiple": True}
     else:
-        more |= {"type": _type(stated), "default": _default(stated, usual)}
+        more |= {"type": _type(stated), "default": _default(stated, default)}
     if field in _COMPLETED:
         more |= {"shell_complete": _COMPLETED[field]}
     return click.option(
@@ -76,7 +76,7 @@ def _click_option(field: str, stated: Option) -> Callable[[Command], Command]:
         former=stated.former,
         metavar=stated.metavar,
         help=_help(stated),
-        show_default=not stated.usual and more.get("default") not in (None, True, False),
+        show_default=not stated.default_text and more.get("default") not in (None, True, False),
         **more,
     )
 
@@ -87,14 +87,14 @@ def _type(stated: Option) -> click.ParamType[Any]:
     return click.STRING if stated.bounds is None else click.IntRange(*stated.bounds)
 
 
-def _default(stated: Option, usual: object) -> object:
-    """As a person would give it: None where `usual` says it in words."""
-    return None if stated.usual else word_for(stated, usual) or usual
+def _default(stated: Option, default: object) -> object:
+    """As a person would give it: None where `default` says it in words."""
+    return None if stated.default_text else word_for(stated, default) or default
 
 
 def _help(stated: Option) -> str:
     text = stated.help.format(decides="; ".join(of.decides for of in DECIDED.values()))
-    return f"{text}  [{stated.usual}]" if stated.usual else text
+    return f"{text}  [{stated.default_text}]" if stated.default_text else text
 
 
 def compile_options(given: dict[str, Any]) -> CompileOptions:
@@ -125,8 +125,8 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
 def _value(field: str, stated: Option, given: Any) -> Any:
     if stated.many:
         return tuple(value_of(stated, (), one) for one in given)
-    usual = getattr(_USUAL, field)
-    return usual if given is None else value_of(stated, usual, given)
+    default = getattr(_DEFAULTS, field)
+    return default if given is None else value_of(stated, default, given)
 
 
 def _warn_of_former(asked: CompileOptions) -> None:

@@ -130,7 +130,7 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
         "latency",
         "transfer",
         "use",
-        "trips",
+        "iterations",
         "stages",
         "cycles",
         "<bound by",
@@ -138,7 +138,7 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
     for loop in report.loops:
         for time_of in loop.levels:
             level = time_of.level
-            numbers = (level.latency, level.transfer, time_of.use, level.trips, level.stages, time_of.cycles)
+            numbers = (level.latency, level.transfer, time_of.use, level.trip_count, level.stages, time_of.cycles)
             levels.add_row(str(loop.line), level.name, *(f"{n:,}" for n in numbers), time_of.bound)
     if report.loops:
         yield levels

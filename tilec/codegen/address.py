@@ -168,7 +168,7 @@ class Addresses:
         """Where the version starts that the cursors point at: a register and a constant to add."""
         place = self.place(buffer, cursors)
         base = self.scalars.register(SHARED_BASE)
-        own = own_copy(self.tiles[buffer.name].layout)
+        own = private_copy(self.tiles[buffer.name].layout)
         if own != tile.integer(0):
             base = self.sum(base, self.scalars.register(own))
         return self.moved(base, place), place.constant
@@ -181,7 +181,7 @@ class Addresses:
         if first is None:
             start = base
         else:
-            start = self.scalars.ahead(("first", base, first, each), lambda: self.multiplied(first, -each, base))
+            start = self.scalars.hoisted(("first", base, first, each), lambda: self.multiplied(first, -each, base))
         key = ("version", start, moving, each, place.moves)
         return self.scalars.once(key, lambda: self.multiplied(moving, each, start))
 
@@ -260,7 +260,7 @@ class Addresses:
         )
 
 
-def own_copy(layout: SharedLayout) -> tile.Expr:
+def private_copy(layout: SharedLayout) -> tile.Expr:
     """By how many bytes the warpgroup's own copy of a tile lies behind the first one."""
     if layout.copies == 1:
         return tile.integer(0)

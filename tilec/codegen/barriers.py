@@ -40,7 +40,7 @@ def warpgroup(state: State) -> Reg:
 
     def compute() -> Reg:
         number = state.builder.into("b32", "shr.u32", state.scalars.register(WARP), Imm(2))
-        first = 0 if state.program.by_hand else state.role.first_warp // WARPGROUP_WARPS
+        first = 0 if state.program.explicit_roles else state.role.first_warp // WARPGROUP_WARPS
         return state.builder.into("b32", "sub.u32", number, Imm(first)) if first else number
 
     return state.scalars.once(("warpgroup", state.role.name), compute)

@@ -25,9 +25,9 @@ _STRIDE = 8 << 32  # eight lines of 16 bytes are 128 bytes
 def scaled_descriptor(op: TensorMma, scales: Scales, rows: int, columns: int) -> int:
     """Without the places of the scales in their words."""
     a, b = (_TYPES[scales.kind][name] for name in scales.types)
-    turned = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
+    transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
     powers = int(scales.kind != "mxf4nvf4") << 23  # ue8m0, else ue4m3
-    return a << 7 | b << 10 | turned | columns >> 3 << 17 | powers | rows >> 7 << 27
+    return a << 7 | b << 10 | transposed | columns >> 3 << 17 | powers | rows >> 7 << 27
 
 
 class Places:

@@ -59,11 +59,11 @@ class Builder:
         self.begun = 0
 
     def begin(self) -> None:
-        """What is to stand `ahead` stands here."""
+        """What is to be hoisted stands here."""
         self.begun = len(self.items)
 
     @contextmanager
-    def ahead(self) -> Iterator[None]:
+    def hoisted(self) -> Iterator[None]:
         """What is emitted inside stands before everything since `begin`."""
         later, self.items = self.items[self.begun :], self.items[: self.begun]
         yield

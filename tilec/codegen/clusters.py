@@ -1,4 +1,4 @@
-"""What a block does with the others of its cluster, or with other grids: shares of loads, releases, meetings."""
+"""What a block does with the others of its cluster, or with other grids: shares of loads, releases, barriers."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def emit_start(program: Program, builder: Builder) -> None:
     memory)."""
     sends = any(isinstance(op, Elementwise) and op.block is not None for op in program.operations())
     if sends or program.signals_blocks or any(ring.crosses_blocks for ring in program.rings):
-        emit_meeting(builder)
+        emit_cluster_barrier(builder)
     elif program.tensor or program.barriers or any(ring.has_barriers for ring in program.rings):
         builder.emit("bar.sync", Imm(0))
 
 
-def emit_meeting(builder: Builder) -> None:
+def emit_cluster_barrier(builder: Builder) -> None:
     """Of all threads of the cluster; at the end so that no block is gone while another one signals it."""
     builder.emit("barrier.cluster.arrive.release.aligned")
     builder.emit("barrier.cluster.wait.acquire.aligned")
@@ -149,7 +149,7 @@ def in_first(barrier: Address, cursor: Cursor, of: Pair, state: State) -> Addres
     return Address(theirs, barrier.offset)
 
 
-def meet_peer(state: State) -> None:
+def wait_for_peer(state: State) -> None:
     """A warp tells one of the pair's other block that it has come here, and waits to be told the same. Not at the
     cluster's barrier: other roles have ended, or wait for what only these blocks' rings still say."""
     builder, base, at = state.builder, state.scalars.register(SHARED_BASE), state.program.peer_barrier_at
@@ -177,7 +177,7 @@ def release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
     """One lane for each block that fills this version."""
     builder, mate = state.builder, state.mates[ring.shared]
     position, base = state.addresses.positions[cursor.name], state.scalars.register(SHARED_BASE)
-    away = state.scalars.ahead(("mate", ring.shared), lambda: builder.into("b32", "sub.u32", mate.base, base))
+    away = state.scalars.hoisted(("mate", ring.shared), lambda: builder.into("b32", "sub.u32", mate.base, base))
     version = state.scalars.once(
         ("mate's barrier", cursor.name, position.moves, ring.shared),
         lambda: builder.into("b32", "add.u32", position.place, away),
@@ -212,8 +212,8 @@ HIGH_BIT = 1 << 31
 
 
 def emit_grid_sync(op: GridSync, state: State) -> None:
-    """The blocks' arrivals add up to the counter's highest bit and nothing else, so that each meeting turns it over and
-    leaves the rest for the next one. All of a block arrive and leave together."""
+    """The blocks' arrivals add up to the counter's highest bit and nothing else, so that each rendezvous turns it over
+    and leaves the rest for the next one. All of a block arrive and leave together."""
     builder = state.builder
     if any(isinstance(inner, warp.TmaStore) for inner in warp.walk(state.role.body)):
         builder.emit("cp.async.bulk.wait_group", Imm(0), guard=state.first_lanes or state.leader)
@@ -229,8 +229,8 @@ def emit_grid_sync(op: GridSync, state: State) -> None:
     before = builder.into("b32", "atom.global.acq_rel.gpu.add.u32", counter, mine)
     builder.place(again)
     now = builder.into("b32", "ld.acquire.gpu.global.u32", counter)
-    turned = builder.into("b32", "xor.b32", now, before)
-    waits = builder.into("pred", "setp.ge.s32", turned, Imm(0))
+    flipped = builder.into("b32", "xor.b32", now, before)
+    waits = builder.into("pred", "setp.ge.s32", flipped, Imm(0))
     builder.emit("bra", Symbol(again), guard=waits)
     builder.emit("fence.acq_rel.gpu")
     builder.place(passed)

@@ -36,7 +36,7 @@ from tilec.codegen.tcgen05 import (
 )
 from tilec.codegen.transfer import emit_cp_async, emit_tma_load, emit_tma_store
 from tilec.codegen.wgmma import emit_wgmma
-from tilec.codegen.words import accumulated_in_pairs, held_in_words, per_word, taken_apart
+from tilec.codegen.words import accumulated_in_pairs, held_in_words, per_word, unpacked
 from tilec.ir import tile, warp
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.types import INT32
@@ -47,7 +47,7 @@ from tilec.support.diagnostics import InternalError
 from tilec.target.table import Target
 
 SMEM = "tilec_smem"
-TURN_THREADS = 256  # a warpgroup that waits for its turn, and the one that passes it on
+PING_PONG_THREADS = 256  # a warpgroup that waits for its turn, and the one that passes it on
 
 _BY_TENSOR_CORES = warp.Wgmma | warp.TensorMma | warp.TensorCopy
 
@@ -184,8 +184,8 @@ class EntryCode:
         if len(roles) > 1 or roles[0].single_thread:
             self.builder.place(end)
         if self.program.signals_blocks:
-            clusters.emit_meeting(self.builder)
-        if self.program.by_hand and self.program.tensor:  # any role may read it last
+            clusters.emit_cluster_barrier(self.builder)
+        if self.program.explicit_roles and self.program.tensor:  # any role may read it last
             emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.register(WARP))
 
     def branch_to(self, roles: list[Role], labels: Mapping[str, str]) -> None:
@@ -210,7 +210,7 @@ class EntryCode:
             builder.emit("elect.sync", Pair(Reg("_"), elected), Imm(-1))
             builder.emit("bra", Symbol(end), guard=Guard(elected, True))
         before = self.scalars.ranges[tile.THREAD], self.scalars.ranges[WARP]
-        if self.program.by_hand and role.first_warp:
+        if self.program.explicit_roles and role.first_warp:
             thread, index = self.scalars.register(tile.THREAD), self.scalars.register(WARP)
             inside = builder.into("b32", "sub.u32", thread, Imm(32 * role.first_warp))
             self.scalars.define(tile.THREAD, inside, (0, role.threads - 1))
@@ -268,11 +268,11 @@ class EntryCode:
         clusters.prepare(role, state)
         self.scalars.begin()
         self.set_cursors(role)
-        if role.turns_at is not None:
-            self.take_turns(role, role.turns_at, state)
+        if role.ping_pong_barrier is not None:
+            self.ping_pong(role, role.ping_pong_barrier, state)
         else:
             self.body(role.body, state)
-        if self.tensor is not None and role is self.program.roles[0] and not self.program.by_hand:
+        if self.tensor is not None and role is self.program.roles[0] and not self.program.explicit_roles:
             emit_deallocation(state, Imm(barrier_id), Imm(role.threads), state.warp)
         self.scalars.ranges[tile.THREAD], self.scalars.ranges[WARP] = before
 
@@ -297,7 +297,7 @@ class EntryCode:
             self.builder.emit(f"setmaxnreg.{direction}.sync.aligned.u32", Imm(count))
         self.register_count = count
 
-    def take_turns(self, role: Role, barrier: int, state: State) -> None:
+    def ping_pong(self, role: Role, barrier: int, state: State) -> None:
         """The first warpgroup's turn comes first: the last one passes it on before anything else. At the end it is the
         first one's again, which waits for that, so that no arrival is left at its barrier."""
         builder, groups = self.builder, role.warps // 4
@@ -307,7 +307,7 @@ class EntryCode:
         is_last = builder.into("pred", "setp.eq.u32", group, Imm(groups - 1))
         mine = builder.into("b32", "add.u32", group, Imm(barrier))
         following = builder.into("b32", "add.u32", mine, Imm(1))
-        state.turns = (mine, builder.into("b32", "selp.b32", Imm(barrier), following, is_last))
+        state.ping_pong_barriers = (mine, builder.into("b32", "selp.b32", Imm(barrier), following, is_last))
         self.only_if(is_last, "bar.arrive", barrier)
         self.body(role.body, state)
         self.only_if(builder.into("pred", "setp.eq.u32", group, Imm(0)), "bar.sync", barrier)
@@ -315,14 +315,14 @@ class EntryCode:
     def only_if(self, condition: Reg, barrier: str, number: int) -> None:
         past = self.builder.label("past")
         self.builder.emit("bra", Symbol(past), guard=Guard(condition, True))
-        self.builder.emit(barrier, Imm(number), Imm(TURN_THREADS))
+        self.builder.emit(barrier, Imm(number), Imm(PING_PONG_THREADS))
         self.builder.place(past)
 
     # ---- operations ----
 
     def body(self, operations: tuple[Operation, ...], state: State) -> None:
         for op in operations:
-            with taken_apart(op, state):
+            with unpacked(op, state):
                 self.operation(op, state)
 
     def operation(self, op: Operation, state: State) -> None:
@@ -407,10 +407,10 @@ class EntryCode:
                 clusters.emit_grid_sync(op, state)
             case warp.GridControl(what=what):
                 builder.emit(f"griddepcontrol.{what}")
-            case warp.TurnWait():
-                builder.emit("bar.sync", state.turns[0], Imm(TURN_THREADS))
-            case warp.TurnPass():
-                builder.emit("bar.arrive", state.turns[1], Imm(TURN_THREADS))
+            case warp.PingPongWait():
+                builder.emit("bar.sync", state.ping_pong_barriers[0], Imm(PING_PONG_THREADS))
+            case warp.PingPongPass():
+                builder.emit("bar.arrive", state.ping_pong_barriers[1], Imm(PING_PONG_THREADS))
             case warp.Advance(cursor=cursor, behind=behind):
                 self.rings.advance(cursor, behind)
             case warp.Arrive() | warp.CopiesArrive() | warp.ExpectBytes() | warp.BarrierWait():
@@ -435,15 +435,15 @@ class EntryCode:
         start, stop = self.scalars.value(op.start), self.scalars.value(op.stop)
         counter = builder.into("b32", "mov.u32", start)
         if op.following is not None:
-            self.trips_handed_out(op, op.following, counter, state)
+            self.dynamic_iterations(op, op.following, counter, state)
             return
         runs_once = self.scalars.interval(op.start)[1] < self.scalars.interval(op.stop)[0]
         for phase in op.phases:
             until = self.scalars.value(tile.Binary("min", phase.until, op.stop, INT32))
-            self.trips(replace(op, body=phase.body), counter, until, False, state)
-        self.trips(op, counter, stop, runs_once and not op.phases, state)
+            self.iterations(replace(op, body=phase.body), counter, until, False, state)
+        self.iterations(op, counter, stop, runs_once and not op.phases, state)
 
-    def trips(self, op: warp.Loop, counter: Reg, stop: Operand, runs_once: bool, state: State) -> None:
+    def iterations(self, op: warp.Loop, counter: Reg, stop: Operand, runs_once: bool, state: State) -> None:
         """Those that run the loop's body, until the counter has come to `stop`."""
         builder = self.builder
         low, high = self.scalars.interval(op.start)[0], self.scalars.interval(op.stop)[1] - 1
@@ -457,15 +457,17 @@ class EntryCode:
             self.scalars.define(op.var, counter, (low, max(low, high)))
             guard = warp.final_guard(op)
             self.body(op.body if guard is None else op.body[:-1], state)
-            if guard is not None:  # the assembler spends fewer instructions where a trip is not skipped but the last
+            if (
+                guard is not None
+            ):  # the assembler spends fewer instructions where an iteration is not skipped but the last
                 self.branch(guard, state, done)
         builder.emit("add.s32", counter, counter, Imm(op.step))
         builder.emit("bra", Symbol(again), guard=self.compare("lt", counter, stop))
         builder.place(self.exits.pop())
         self.addresses.forget_positions()
 
-    def trips_handed_out(self, op: warp.Loop, following: warp.Following, counter: Reg, state: State) -> None:
-        """As long as a trip finds that there is another one."""
+    def dynamic_iterations(self, op: warp.Loop, following: warp.Following, counter: Reg, state: State) -> None:
+        """As long as an iteration finds that there is another one."""
         builder, again = self.builder, self.builder.label("loop")
         builder.place(again)
         self.addresses.forget_positions()

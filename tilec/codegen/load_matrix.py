@@ -17,8 +17,8 @@ def emit_load_matrix(op: LoadMatrix, state: State) -> None:
     place = warp_part(layout, 2)
     words = layout.register_count // 2
     together = next(count for count in (4, 2, 1) if words % count == 0 and _is_linear(op, state, count))
-    turned = ".trans" if layout.registers[0].dim == 0 else ""
-    opcode = f"ldmatrix.sync.aligned.m8n8.x{together}{turned}.shared.b16"
+    transposed = ".trans" if layout.registers[0].dim == 0 else ""
+    opcode = f"ldmatrix.sync.aligned.m8n8.x{together}{transposed}.shared.b16"
     held = state.words.get(op.destination.name)
     *outer, down, across = op.source.start
     steps = _steps(op, state, together)

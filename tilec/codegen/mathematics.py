@@ -205,11 +205,11 @@ class Functions:
 
     def _wave(self, x: Reg, quarter: int) -> Reg:
         """sin(x + quarter · π/2), from the nearest multiple of π/2."""
-        turns = self.op("cvt.rni.f32", self.mul(x, f32(2 / math.pi)))
+        quadrants = self.op("cvt.rni.f32", self.mul(x, f32(2 / math.pi)))
         rest = x
         for part in HALF_PI:
-            rest = self.fma(turns, f32(-part), rest)
-        number = self.word("add.s32", self.word("cvt.rzi.s32.f32", turns), Imm(quarter))
+            rest = self.fma(quadrants, f32(-part), rest)
+        number = self.word("add.s32", self.word("cvt.rzi.s32.f32", quadrants), Imm(quarter))
         square = self.mul(rest, rest)
         series = self.horner(square, (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1))
         sine = self.fma(self.mul(series, square), rest, rest)

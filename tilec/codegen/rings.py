@@ -132,4 +132,4 @@ class RingProtocol:
 
     def end_of(self, ring: warp.Ring, start: Reg) -> Reg:
         size = warp.MBARRIER_BYTES * ring.depth
-        return self.scalars.ahead(("end", size), lambda: self.builder.into("b32", "add.u32", start, Imm(size)))
+        return self.scalars.hoisted(("end", size), lambda: self.builder.into("b32", "add.u32", start, Imm(size)))

@@ -82,14 +82,14 @@ class Scalars:
         return result
 
     def begin(self) -> None:
-        """What is computed `ahead` is computed here."""
+        """What is hoisted is computed here."""
         self.builder.begin()
         self.outer = len(self.scopes)
 
-    def ahead(self, key: object, compute: Callable[[], Reg]) -> Reg:
+    def hoisted(self, key: object, compute: Callable[[], Reg]) -> Reg:
         """As `once`, but computed where `begin` was called: from what has a value there, for all that follows."""
         inner, self.scopes = self.scopes[self.outer :], self.scopes[: self.outer]
-        with self.builder.ahead():
+        with self.builder.hoisted():
             result = self.once(key, compute)
         self.scopes += inner
         return result

@@ -46,10 +46,10 @@ class State:
     `fragments` holds copies while an operation that is no product is at them; `leader` is true in the role's first
     thread, `lane_zero` in the first lane of each warp (None: the role is one thread), `first_lanes` in the first thread
     of each warpgroup (None: nothing is stored by warpgroups); `barriers` gives the shared address of each ring's first
-    full barrier; `touched` are the tiles that threads read or write themselves, as wgmma does not; `turns` are the
-    numbers of the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the loads and
-    the rings that blocks of the cluster have in common, by the axes along which they do; `tensor` is where the block's
-    tensor memory begins; `pair` is there where the role has to do with the barriers of a pair of blocks,
+    full barrier; `touched` are the tiles that threads read or write themselves, as wgmma does not; `ping_pong_barriers`
+    are the numbers of the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the
+    loads and the rings that blocks of the cluster have in common, by the axes along which they do; `tensor` is where
+    the block's tensor memory begins; `pair` is there where the role has to do with the barriers of a pair of blocks,
     and `head` where it has to do with those of its cluster's first block; `loaded` are the words that are on their way
     from tensor memory to a fragment."""
 
@@ -72,7 +72,7 @@ class State:
     barrier_id: int = 0
     true: Reg | None = None
     barriers: dict[str, int] = field(default_factory=dict)
-    turns: tuple[Reg, ...] = ()
+    ping_pong_barriers: tuple[Reg, ...] = ()
     touched: frozenset[str] = frozenset()
     shares: dict[str, Share] = field(default_factory=dict)
     mates: dict[tuple[str, ...], Mate] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.barriers import is_thread, own_barrier
 from tilec.codegen.block_scaled import Places, emit_copies, opcode, scale_columns, scaled_descriptor
 from tilec.codegen.builder import Builder, register_class
-from tilec.codegen.clusters import mates_mask, meet_peer
+from tilec.codegen.clusters import mates_mask, wait_for_peer
 from tilec.codegen.matrix import K_BYTES, WARP, packed
 from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
@@ -90,7 +90,7 @@ def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> No
     builder.emit("bar.sync", barrier, threads)
     builder.emit("bra", Symbol(past), guard=builder.into("pred", "setp.ne.u32", warp, Imm(0)))
     if state.program.tells_peer:
-        meet_peer(state)
+        wait_for_peer(state)
     builder.emit(AFTER_SYNC)
     columns = Imm(state.program.tensor_columns)
     builder.emit(f"tcgen05.dealloc.{cta_group(state.program)}.sync.aligned.b32", state.tensor, columns)
@@ -104,7 +104,7 @@ def _version(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) -> 
     builder, scalars, tensor = state.builder, state.scalars, state.tensor
     base = tensor
     if held.offset:
-        base = scalars.ahead(("tmem", buffer.name), lambda: builder.into("b32", "add.u32", tensor, Imm(held.offset)))
+        base = scalars.hoisted(("tmem", buffer.name), lambda: builder.into("b32", "add.u32", tensor, Imm(held.offset)))
     if held.depth == 1:
         return base
     cursor = next(c for c in cursors if c.ring == buffer.name)
@@ -116,7 +116,7 @@ def _version(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) -> 
     each = Imm(held.columns // step)
     if first is not None:
         back = Imm(-each.value)
-        base = scalars.ahead(
+        base = scalars.hoisted(
             ("tmem versions", buffer.name), lambda: builder.into("b32", "mad.lo.u32", first, back, base)
         )
     return scalars.once(
@@ -234,8 +234,8 @@ def _keeps(op: TensorMma, state: State, always: Reg) -> Reg:
     builder = state.builder
     if tile.is_true(op.clear):
         return builder.into("pred", "setp.ne.u32", Imm(1), Imm(1))
-    clears = state.scalars.value(op.clear)
-    return builder.into("pred", "not.pred", clears) if isinstance(clears, Reg) else always
+    clear = state.scalars.value(op.clear)
+    return builder.into("pred", "not.pred", clear) if isinstance(clear, Reg) else always
 
 
 def _offset(buffer: tile.Buffer, k_major: bool, mn: int, k: int, state: State) -> int:
@@ -291,8 +291,8 @@ def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
         quarter = builder.into("b32", "and.b32", state.warp, Imm(3))
         group = builder.into("b32", "shr.u32", state.warp, Imm(2))
         lanes = builder.into("b32", "mad.lo.u32", quarter, Imm(32 * _LANE), _version(buffer, op.cursors, state))
-        apart = held.columns // (fragment.shape[0] // TENSOR_LANES) if fragment.shape[0] > TENSOR_LANES else 0
-        start = builder.into("b32", "mad.lo.u32", group, Imm(apart or 2 * words * blocks), lanes)
+        half_stride = held.columns // (fragment.shape[0] // TENSOR_LANES) if fragment.shape[0] > TENSOR_LANES else 0
+        start = builder.into("b32", "mad.lo.u32", group, Imm(half_stride or 2 * words * blocks), lanes)
         column = state.scalars.value(tile.Binary("floordiv", op.column, tile.integer(held.per_column), INT32))
         start = builder.into("b32", "add.u32", start, column) if column != Imm(0) else start
         is_load = isinstance(op, TensorLoad)
@@ -315,7 +315,7 @@ def emit_tensor_wait(op: TensorWait, state: State) -> None:
     state.builder.emit(f"tcgen05.wait::{'ld' if op.what == 'load' else 'st'}.sync.aligned")
     if op.what == "load":
         held, registers = state.loaded.pop(op.fragment.name)
-        _take_apart(op.fragment, held, registers, state)
+        _unpack(op.fragment, held, registers, state)
 
 
 def _powers(count: int, most: int) -> Iterator[tuple[int, int]]:
@@ -335,7 +335,7 @@ def _words_into(fragment: tile.Buffer, held: TensorTile, state: State) -> tuple[
     return state.builder.many("b32", len(registers) // held.per_column)
 
 
-def _take_apart(fragment: tile.Buffer, held: TensorTile, words: tuple[Reg, ...], state: State) -> None:
+def _unpack(fragment: tile.Buffer, held: TensorTile, words: tuple[Reg, ...], state: State) -> None:
     registers, builder = state.fragments[fragment.name], state.builder
     if words == registers:
         return

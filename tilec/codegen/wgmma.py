@@ -6,7 +6,7 @@ format".
 
 from __future__ import annotations
 
-from tilec.codegen.address import SHARED_BASE, own_copy
+from tilec.codegen.address import SHARED_BASE, private_copy
 from tilec.codegen.matrix import K_BYTES, KIND, WARP, accumulators, element, operand_kind, packed, warp_part
 from tilec.codegen.sparse import metadata
 from tilec.codegen.state import State
@@ -123,7 +123,9 @@ def _descriptor(state: State, buffer: tile.Buffer, cursors: tuple[Cursor, ...], 
     def first() -> Reg:
         """The descriptor where the cursor holds 0."""
         # Blocks are whole rows (K-major) or whole panels (MN-major), so the offset is a multiple of the repeat size.
-        inside = add(scale(mn, per_row if k_major else layout.panel_bytes // layout.panel), _uniform(own_copy(layout)))
+        inside = add(
+            scale(mn, per_row if k_major else layout.panel_bytes // layout.panel), _uniform(private_copy(layout))
+        )
         address = state.scalars.register(SHARED_BASE)
         if inside != tile.integer(0):
             address = builder.into("b32", "add.u32", address, state.scalars.register(inside))
@@ -137,7 +139,7 @@ def _descriptor(state: State, buffer: tile.Buffer, cursors: tuple[Cursor, ...], 
             return found
         return builder.into("b64", "sub.s64", found, builder.into("b64", "mul.wide.u32", place.first, Imm(units)))
 
-    found = state.scalars.ahead(("descriptor", buffer.name, k_major, mn, place.constant, place.first, units), first)
+    found = state.scalars.hoisted(("descriptor", buffer.name, k_major, mn, place.constant, place.first, units), first)
     if place.register is None:
         return found
     return builder.into("b64", "add.s64", builder.into("b64", "mul.wide.u32", place.register, Imm(units)), found)

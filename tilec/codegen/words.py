@@ -49,22 +49,22 @@ def held_in_words(role: Role, layouts: Mapping[str, Fragment], tensor: Sequence[
     stored = [op.source for op in operations if isinstance(op, TensorStore) and op.destination in packed]
     multiplied = (*(f.buffer for p in products for f in (p.a, p.b) if f.buffer.scope == "fragment"), *stored)
     factors = [a for a in multiplied if a.dtype.is_float and per_word(a) > 1]
-    taken_apart = {p.c.name for p in products}
+    unpacked = {p.c.name for p in products}
     for op in operations:
-        taken_apart |= {*scalar_reads(op)}
+        unpacked |= {*scalar_reads(op)}
         match op:
             case Elementwise(nest=nest):
                 filled = {nest_filled(nest, op.layout, layouts)}
-                taken_apart |= {b.name for b in (*reads(nest), *writes(nest))} - filled
+                unpacked |= {b.name for b in (*reads(nest), *writes(nest))} - filled
             case Reduce(source=source, destination=destination):
-                taken_apart |= {source.name, destination.name}
+                unpacked |= {source.name, destination.name}
             case StoreMatrix(source=source):
-                taken_apart.add(source.name)
+                unpacked.add(source.name)
             case TensorLoad(destination=destination):
-                taken_apart.add(destination.name)
+                unpacked.add(destination.name)
             case _:
                 pass
-    return frozenset(factor for factor in factors if factor.name not in taken_apart)
+    return frozenset(factor for factor in factors if factor.name not in unpacked)
 
 
 def accumulated_in_pairs(role: Role) -> frozenset[Buffer]:
@@ -73,12 +73,12 @@ def accumulated_in_pairs(role: Role) -> frozenset[Buffer]:
 
 
 @contextmanager
-def taken_apart(op: Operation, state: State) -> Iterator[None]:
+def unpacked(op: Operation, state: State) -> Iterator[None]:
     """Accumulators of halves, an element to a register for an operation that is no product: a product may be in flight
     for as long as nothing else is at its accumulators."""
     # What a load from tensor memory brings is there when that has been waited for.
-    is_apart = isinstance(op, Mma | Wgmma | TensorLoad) or nested(op)
-    touched = () if is_apart or not state.pairs else touches(op)[0]
+    is_unpacked = isinstance(op, Mma | Wgmma | TensorLoad) or nested(op)
+    touched = () if is_unpacked or not state.pairs else touches(op)[0]
     names = {touch.buffer: touch for touch in touched if touch.buffer in state.pairs}
     for name in names:
         for pair, packed in _pairs(name, state):

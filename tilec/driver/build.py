@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tilec.ir.tile import Kernel
     from tilec.ir.warp import Program
     from tilec.passes.cost.report import Report
-    from tilec.passes.layout.assign_layouts import Laid
+    from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.ptx.assemble import EntryReport
     from tilec.sched.decision import Decision
     from tilec.sched.schedule import Schedule
     from tilec.target.table import Target
 
-READ, LAID, PLANNED = "fold-constants", "check-registers", "lint-schedule"
+READ, WITH_LAYOUTS, PLANNED = "fold-constants", "check-registers", "lint-schedule"
 """The passes behind which a kernel is read, has layouts, is planned."""
 
 
@@ -38,7 +38,7 @@ class Plan:
     blocks."""
 
     kernel: Kernel
-    laid: Laid
+    assignment: LayoutAssignment
     target: Target
     loops: tuple[Planned, ...]
     decisions: tuple[Decision, ...]
@@ -148,15 +148,15 @@ def plan_all(source: SourceFile, options: CompileOptions, observer: Observer) ->
         return tuple(_plan(work) for work in engine.each(file, observer, last=PLANNED).kernels)
 
 
-def laid(source: SourceFile, options: CompileOptions) -> tuple[Laid, Target]:
+def assignment(source: SourceFile, options: CompileOptions) -> tuple[LayoutAssignment, Target]:
     """A kernel with its layouts and the grid that is launched, for which nothing has been solved yet."""
     file = engine.read(source, options, Observer(), is_single=True)
-    (work,) = engine.each(file, Observer(), last=LAID).kernels
-    return work.laid, work.target
+    (work,) = engine.each(file, Observer(), last=WITH_LAYOUTS).kernels
+    return work.assignment, work.target
 
 
 def _plan(work: Work) -> Plan:
-    return Plan(work.source_kernel, work.laid, work.target, work.loops, work.decisions, work)
+    return Plan(work.source_kernel, work.assignment, work.target, work.loops, work.decisions, work)
 
 
 def _library(file: File) -> Library:
@@ -197,5 +197,5 @@ def reports(library: Library) -> tuple[Report, ...]:
         schedules = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
         grid = manifest.blocks({}) if all(isinstance(size, int) for size in manifest.grid) else None
         threads, used = prod(manifest.block), registers[manifest.entry]
-        found.append(report(planned.laid, schedules, planned.target, grid, threads, manifest.dynamic_smem, used))
+        found.append(report(planned.assignment, schedules, planned.target, grid, threads, manifest.dynamic_smem, used))
     return tuple(found)

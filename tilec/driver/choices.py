@@ -27,10 +27,10 @@ one with layouts from its problems on."""
 def eliminate_masks(work: Work, explore: Explore) -> Asking[Work]:
     """Conditions that hold in most iterations are tested only in the others."""
     from tilec.passes.choices.question import Candidate, ask, ruled
-    from tilec.passes.loop.eliminate_masks import iterations, unmasked
+    from tilec.passes.loop.eliminate_masks import iterations, without_masks
 
     written = work
-    kernel, masks = unmasked(written.kernel, written.target)
+    kernel, masks = without_masks(written.kernel, written.target)
     for mask in masks:
         fewer = Candidate(iterations(mask), lambda: replace(written, kernel=kernel))
         every = Candidate("in every iteration", lambda: written, "--no-split-loops")
@@ -47,7 +47,7 @@ def eliminate_masks(work: Work, explore: Explore) -> Asking[Work]:
 def detect_pipelines(work: Work, explore: Explore) -> Asking[Work]:
     """Loops that load tiles for products are pipelined, if asynchronous copies can load them."""
     from tilec.passes.choices.question import Candidate, ask, ruled
-    from tilec.passes.loop.detect_pipelines import detected, loads_ahead, why_not_detected, with_detected
+    from tilec.passes.loop.detect_pipelines import detected, prefetches_tiles, why_not_detected, with_detected
 
     written = work
     found = with_detected(written.kernel, written.target)
@@ -56,7 +56,7 @@ def detect_pipelines(work: Work, explore: Explore) -> Asking[Work]:
         return written
     against = why_not_detected(strategy_of(written.kernel, written.options), written.options)
     ahead = None if against is not None else layouts_of(found, written)
-    if ahead is not None and not loads_ahead(ahead, loops):
+    if ahead is not None and not prefetches_tiles(ahead, loops):
         ahead, against = None, ("the compiler", "no asynchronous copy can load its tiles")
     for loop in loops:
         what = f"loop at line {loop.span.line}"
@@ -77,7 +77,7 @@ def persistent_grid(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.question import ask
 
     against = dict(work.withdrawn).get("persistent-grid")
-    asked = persistence(work.kernel, work.laid, work.target, work.options, against)
+    asked = persistence(work.kernel, work.assignment, work.target, work.options, against)
     return replace(work, walks=(yield from ask(asked)).value, ungrouped=work.kernel)
 
 
@@ -87,7 +87,7 @@ def cluster(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.question import ask
 
     kernel = work.kernel
-    chosen = (yield from ask(question(work.laid, work.target, work.options, work.walks))).value
+    chosen = (yield from ask(question(work.assignment, work.target, work.options, work.walks))).value
     return work if chosen == kernel.cluster else replace(work, kernel=replace(kernel, cluster=chosen))
 
 
@@ -96,7 +96,7 @@ def rasterisation(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.launch_grid import rasterisation
     from tilec.passes.choices.question import ask
 
-    kernel = (yield from ask(rasterisation(work.kernel, work.laid, work.target, work.options))).value
+    kernel = (yield from ask(rasterisation(work.kernel, work.assignment, work.target, work.options))).value
     return replace(work, kernel=kernel)
 
 
@@ -116,8 +116,10 @@ def register_stages(work: Work, explore: Explore) -> Asking[Work]:
     """Whether products load their fragments an iteration ahead."""
     from tilec.passes.choices.register_stages import asking
 
-    laid = yield from asking(work.kernel, work.laid, lambda k: layouts_of(k, work), work.target, work.options)
-    return replace(work, layouts=laid)
+    assignment = yield from asking(
+        work.kernel, work.assignment, lambda k: layouts_of(k, work), work.target, work.options
+    )
+    return replace(work, layouts=assignment)
 
 
 def cta_pairs(work: Work, explore: Explore) -> Asking[Work]:
@@ -125,12 +127,12 @@ def cta_pairs(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.grid.cta_pair_products import may_pair, with_pairs
 
-    if not may_pair(work.laid, work.target):
+    if not may_pair(work.assignment, work.target):
         return work
     single = Candidate("none", lambda: work, "--no-cta-pairs")
     if not work.options.cta_pairs:
         return (yield from ask(ruled("pairs", "the command line", "--no-cta-pairs", single))).value
-    paired, said = with_pairs(work.laid, work.target)
+    paired, said = with_pairs(work.assignment, work.target)
     if paired is None:
         return (yield from ask(ruled("pairs", "the compiler", said, single))).value
     both = Candidate(said, lambda: replace(work, layouts=paired), "--cta-pairs")
@@ -143,23 +145,23 @@ def multicast(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.ir.tile import walk
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.grid.cta_pair_products import is_paired
-    from tilec.passes.memory.load_footprints import strips
+    from tilec.passes.memory.load_footprints import footprints
     from tilec.passes.memory.multicast import with_multicast
 
-    if any(map(is_paired, walk(work.laid.kernel.body))):
+    if any(map(is_paired, walk(work.assignment.kernel.body))):
         return work
-    laid = with_multicast(work.laid, enabled=work.options.multicast)
-    if laid.kernel.cluster.blocks == 1:
-        return replace(work, layouts=laid)
-    each = Candidate("none", lambda: replace(work, layouts=laid), "--no-multicast")
+    assignment = with_multicast(work.assignment, enabled=work.options.multicast)
+    if assignment.kernel.cluster.blocks == 1:
+        return replace(work, layouts=assignment)
+    each = Candidate("none", lambda: replace(work, layouts=assignment), "--no-multicast")
     if not work.options.multicast:
         return (yield from ask(ruled("multicast", "the command line", "--no-multicast", each))).value
-    found = dict.fromkeys((strip.tile, strip.shared) for strip in strips(laid.kernel) if strip.shared)
+    found = dict.fromkeys((strip.tile, strip.shared) for strip in footprints(assignment.kernel) if strip.shared)
     if not found:
         why = "no blocks of a cluster load the same tile at the same time"
         return (yield from ask(ruled("multicast", "the compiler", why, each))).value
     chosen = ", ".join(f"{name} along {' and '.join(axes)}" for name, axes in found)
-    slices = Candidate(chosen, lambda: replace(work, layouts=laid), "--multicast")
+    slices = Candidate(chosen, lambda: replace(work, layouts=assignment), "--multicast")
     why = "each block loads a slice, for all that need the tile"
     return (yield from ask(ruled("multicast", "the compiler", why, slices, each))).value
 
@@ -169,7 +171,7 @@ def roles(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.question import ask
     from tilec.passes.choices.roles import roles
 
-    return (yield from ask(roles(work.laid, work.options, work))).value
+    return (yield from ask(roles(work.assignment, work.options, work))).value
 
 
 def overlap(work: Work, explore: Explore) -> Asking[Work]:
@@ -177,7 +179,7 @@ def overlap(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.question import ask
     from tilec.passes.choices.roles import overlap
 
-    asked = overlap(work.laid, work.options, work)
+    asked = overlap(work.assignment, work.options, work)
     return work if asked is None else (yield from ask(asked)).value
 
 
@@ -186,7 +188,7 @@ def dependent_launch(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.dependent_launch import question
     from tilec.passes.choices.question import ask
 
-    return (yield from ask(question(work.laid, work.target, work.options, work))).value
+    return (yield from ask(question(work.assignment, work.target, work.options, work))).value
 
 
 def subtile(work: Work, explore: Explore) -> Asking[Work]:
@@ -195,24 +197,28 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.subtile import Plan, candidates, question
     from tilec.passes.loop.assign_roles import products
 
-    assert work.unlaid is not None
-    whole, unlaid = work, work.unlaid
-    is_asked = any(decision.what == "subtile" for decision in unlaid.decisions)
-    ways = () if is_asked else candidates(unlaid.kernel, whole.laid, whole.options)
+    assert work.unassigned is not None
+    whole, unassigned = work, work.unassigned
+    is_asked = any(decision.what == "subtile" for decision in unassigned.decisions)
+    ways = () if is_asked else candidates(unassigned.kernel, whole.assignment, whole.options)
     if not ways:
         return whole
     planned = _planned(whole, explore)
 
     @cache
-    def laid_out(cut: Kernel) -> Work | None:
+    def with_layouts(cut: Kernel) -> Work | None:
         try:
-            tried = explore(replace(unlaid, kernel=cut), "dependent-launch")
+            tried = explore(replace(unassigned, kernel=cut), "dependent-launch")
         except CompileError:
             return None
-        return tried if len(products(tried.laid.kernel.body)) >= len(products(whole.laid.kernel.body)) else None
+        return (
+            tried
+            if len(products(tried.assignment.kernel.body)) >= len(products(whole.assignment.kernel.body))
+            else None
+        )
 
     def quickly(cut: Kernel) -> Solution | None:
-        tried = laid_out(cut)
+        tried = with_layouts(cut)
         if tried is None:
             return None
         try:
@@ -222,9 +228,9 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
         return _only(tried)
 
     def made(cut: Kernel) -> Work | None:
-        if cut is unlaid.kernel:
+        if cut is unassigned.kernel:
             return planned
-        tried = laid_out(cut)
+        tried = with_layouts(cut)
         try:
             return None if tried is None else _planned(tried, explore)
         except CompileError:
@@ -235,7 +241,9 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
         return None if solution is None else solution.schedule.ii
 
     (loop,) = planned.explored or ()
-    answer = yield from ask(question(unlaid.kernel, whole.options, ways, loop.solution, Plan(quickly, made, interval)))
+    answer = yield from ask(
+        question(unassigned.kernel, whole.options, ways, loop.solution, Plan(quickly, made, interval))
+    )
     return answer.value
 
 
@@ -245,15 +253,15 @@ def occupancy(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.question import ask
     from tilec.passes.loop.build_problem import Scheduled
 
-    if work.laid.form != "unspecialised" or work.explored is not None:
+    if work.assignment.form != "unspecialised" or work.explored is not None:
         return work
     unplanned, work = work, _planned(work, explore)
     schedules = [Scheduled(p.loop, p.solution.schedule) for p in work.explored or ()]
-    asked = question(work.laid, schedules, work.target)
+    asked = question(work.assignment, schedules, work.target)
     if asked is None:
         return work
-    laid = (yield from ask(asked)).value
-    return work if laid is work.laid else _planned(replace(unplanned, layouts=laid), explore)
+    assignment = (yield from ask(asked)).value
+    return work if assignment is work.assignment else _planned(replace(unplanned, layouts=assignment), explore)
 
 
 def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
@@ -263,11 +271,13 @@ def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.loop.build_problem import divisions, loops_to_schedule
     from tilec.passes.loop.decisions import ping_pong
 
-    if work.explored is not None or work.laid.parts:
+    if work.explored is not None or work.assignment.roles:
         return work
-    options, loops, made = work.options, loops_to_schedule(work.laid), []
+    options, loops, made = work.options, loops_to_schedule(work.assignment), []
     given = {"overlap": options.overlap, "store_role": options.epilogue_warp}
-    for loop, _, divided in divisions(work.laid, work.target, unlimited_smem=options.switches.unlimited_smem, **given):
+    for loop, _, divided in divisions(
+        work.assignment, work.target, unlimited_smem=options.switches.unlimited_smem, **given
+    ):
         what = ping_pong(loop, loops)
         if not options.ping_pong:
             yield from ask(ruled(what, "the command line", "--no-ping-pong", Candidate("no", lambda: work)))

@@ -20,7 +20,7 @@ from tilec.driver.emulate_compare import Comparison
 from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
 from tilec.ir import tile
-from tilec.ir.elements import apart, is_raw, largest, poison, storage_shape, storage_type, stored
+from tilec.ir.elements import is_raw, largest, poison, storage_shape, storage_type, stored, strided_copy
 from tilec.ir.expr import as_size, integer_range
 from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, DType
@@ -256,7 +256,7 @@ def run(
     if 0 in grid:
         return Report({}, 0, (), tuple(None for _ in manifest.params), ())
     dense = {t.name: arguments.tensors[t.name] for t in manifest.tensors if t.strides is not None}
-    strided = {t.name: _apart(t, dense[t.name], sizes) for t in manifest.tensors if t.strides is not None}
+    strided = {t.name: _strided(t, dense[t.name], sizes) for t in manifest.tensors if t.strides is not None}
     arguments = Arguments({**arguments.tensors, **strided}, arguments.scalars)
     report = launch(
         build.ptx,
@@ -275,10 +275,10 @@ def run(
     return report
 
 
-def _apart(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
+def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
     """The array as the kernel wants it in memory: its elements as far apart as the tensor's strides say."""
     try:
-        return apart(array, shape_of(tensor.strides or (), sizes))
+        return strided_copy(array, shape_of(tensor.strides or (), sizes))
     except ValueError as error:
         fail("wrong-input", f"{tensor.name} {error}")
 

@@ -231,34 +231,34 @@ def summing_error(kernel: tile.Kernel) -> float:
 def _summing(
     body: tuple[tile.Stmt, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel
 ) -> Iterator[float]:
-    trips = math.prod(_trip_count(loop) for loop in loops)
+    trip_count = math.prod(_trip_count(loop) for loop in loops)
     for stmt in body:
         inside = (*loops, stmt) if isinstance(stmt, tile.For | tile.While) else loops
-        yield trips * 2.0**-24
+        yield trip_count * 2.0**-24
         match stmt:
             case Gemm(regions=regions) | Reduce(regions=regions):
                 longest = max(extent for region in regions for extent in region.extent)
                 unit = _step(regions[2].buffer.dtype) if isinstance(stmt, Gemm) else 2.0**-24
                 # The tensor core rounds once for every 16 products.
-                yield trips * (longest if unit == 2.0**-24 else -(-longest // 16)) * unit
+                yield trip_count * (longest if unit == 2.0**-24 else -(-longest // 16)) * unit
             case AtomicTile(regions=(_, destination)):
-                yield _meetings(destination.start, loops, kernel) * _step(destination.buffer.dtype)
+                yield _additions(destination.start, loops, kernel) * _step(destination.buffer.dtype)
             case tile.Parallel(vars=variables, extents=extents):
                 for store in tile.walk(stmt.body):
                     if isinstance(store, tile.Store) and store.atomic == "add":
                         still = [e for v, e in zip(variables, extents, strict=True) if not _moves(v, store.indices)]
-                        meetings = _meetings(store.indices, loops, kernel) * math.prod(still)
-                        yield meetings * _step(store.buffer.dtype)
+                        additions = _additions(store.indices, loops, kernel) * math.prod(still)
+                        yield additions * _step(store.buffer.dtype)
             case _:
                 pass
         for nested in tile.bodies(stmt) if not isinstance(stmt, tile.Parallel) else ():
             yield from _summing(nested, inside, kernel)
 
 
-def _meetings(indices: tuple[tile.Expr, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel) -> int:
+def _additions(indices: tuple[tile.Expr, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel) -> int:
     """How often blocks and iterations add to the same place."""
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
-    blocks = [e if isinstance(e, int) else UNKNOWN_TRIPS for v, e in grid if not _moves(v, indices)]
+    blocks = [e if isinstance(e, int) else UNKNOWN_TRIP_COUNT for v, e in grid if not _moves(v, indices)]
     still = (_trip_count(loop) for loop in loops if isinstance(loop, tile.While) or not _moves(loop.var, indices))
     return math.prod(blocks) * math.prod(still)
 
@@ -272,11 +272,11 @@ def _step(dtype: DType) -> float:
     return {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype.name, 2.0**-24)
 
 
-UNKNOWN_TRIPS = 64
+UNKNOWN_TRIP_COUNT = 64
 """Where a number is known only at run time: a bound for the tolerance, no more."""
 
 
 def _trip_count(loop: tile.For | tile.While) -> int:
     if isinstance(loop, tile.For) and isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const):
         return max(math.ceil((int(loop.stop.value) - int(loop.start.value)) / loop.step), 1)
-    return UNKNOWN_TRIPS
+    return UNKNOWN_TRIP_COUNT

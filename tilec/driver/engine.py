@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from tilec.driver.front import apart
+from tilec.driver.front import observer_of_each
 from tilec.driver.observer import Observer
 from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
 from tilec.driver.stages import SUFFIX, text_of, value_of, violations
@@ -176,7 +176,7 @@ def _kernel_passes() -> Iterator[tuple[int, KernelPass, Stage]]:
 
 
 def _observers(file: File, observer: Observer) -> list[Observer]:
-    return apart(observer, [work.kernel for work in file.kernels])
+    return observer_of_each(observer, [work.kernel for work in file.kernels])
 
 
 def _no_code(level: int) -> None:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def explain_loops(work: Work, observer: Observer) -> Work:
     """What was decided about the loops of the kernel while they were scheduled."""
-    from tilec.passes.loop.decisions import about_turned
+    from tilec.passes.loop.decisions import about_operand_transposes
 
     decided = (
-        *about_turned(work.laid, [p.loop for p in work.loops], work.options, work.decisions),
+        *about_operand_transposes(work.assignment, [p.loop for p in work.loops], work.options, work.decisions),
         *about_budget(work.budget, work.options),
     )
     return replace(work, decisions=(*work.decisions, *decided))
@@ -32,10 +32,10 @@ def trace_of(work: Work) -> str:
     from tilec.passes.memory.staged_stores import stagings
     from tilec.sched.trace import dump, trace
 
-    laid, target, kernel = work.laid, work.target, work.source_kernel
-    stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
+    assignment, target, kernel = work.assignment, work.target, work.source_kernel
+    stores = [asdict(store) for one in assignment.kernels for store in stagings(one)]
     solved = [(p.loop.problem, p.solution) for p in work.loops]
-    also = {**_asked(kernel, work.options), **listing(kernel, laid)}
+    also = {**_asked(kernel, work.options), **listing(kernel, assignment)}
     return dump(trace(solved, kernel.name, target.name, target.calibration, work.decisions, stores, also))
 
 

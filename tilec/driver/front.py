@@ -105,7 +105,7 @@ def analyse_aliases(work: Work, observer: Observer) -> Work:
     return work
 
 
-def apart(observer: Observer, kernels: Sequence[Kernel]) -> list[Observer]:
+def observer_of_each(observer: Observer, kernels: Sequence[Kernel]) -> list[Observer]:
     """An observer for each kernel. Several together have no text of what only one has."""
     if len(kernels) == 1:
         return [observer]

@@ -10,7 +10,7 @@ from tilec.driver.refusals import footprint, over_ceiling
 from tilec.ir.tile import TileOp, walk
 from tilec.ops.refused import is_refused
 from tilec.passes.analysis.usage import writes
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.annotate import given_schedule
 from tilec.passes.loop.build_problem import LoopProblem, Scheduled, loops_to_schedule, problems
 from tilec.sched.bounds import Unschedulable, bounds
@@ -20,11 +20,11 @@ from tilec.support.options import Switches
 from tilec.target.table import Target
 
 
-def check_loops(laid: Laid, target: Target, switches: Switches, mistakes: Mistakes) -> None:
+def check_loops(assignment: LayoutAssignment, target: Target, switches: Switches, mistakes: Mistakes) -> None:
     """What pipelined loops ask for, inner ones first."""
     decided: list[Scheduled] = []
-    loops = loops_to_schedule(laid)
-    while ready := problems(laid, target, decided, unlimited_smem=switches.unlimited_smem, mistakes=mistakes):
+    loops = loops_to_schedule(assignment)
+    while ready := problems(assignment, target, decided, unlimited_smem=switches.unlimited_smem, mistakes=mistakes):
         for loop in ready:
             check_ceilings(loop, target, mistakes)
             if not _has_lost_a_tile(loop):

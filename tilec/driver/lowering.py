@@ -18,7 +18,7 @@ def expand(work: Work, observer: Observer) -> Work:
     from tilec.passes.lower.expand import expand
 
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in work.loops]
-    return replace(work, warp_program=expand(work.laid, scheduled, work.target, work.options.arrivals))
+    return replace(work, warp_program=expand(work.assignment, scheduled, work.target, work.options.arrivals))
 
 
 def allocate_shared(work: Work, observer: Observer) -> Work:
@@ -45,9 +45,9 @@ def split_loops(work: Work, observer: Observer) -> Work:
 
 def programmatic_launch(work: Work, observer: Observer) -> Work:
     """The kernel begins while the one before it ends, where it does not say itself what it waits for."""
-    from tilec.passes.lower.programmatic_launch import dependent
+    from tilec.passes.lower.programmatic_launch import with_programmatic_launch
 
-    return replace(work, warp_program=dependent(work.program))
+    return replace(work, warp_program=with_programmatic_launch(work.program))
 
 
 def emit(work: Work, observer: Observer) -> Work:
@@ -66,7 +66,7 @@ def emit(work: Work, observer: Observer) -> Work:
         outputs=kernel.outputs,
         fast_math="fast-math" in kernel.asks,
     )
-    check_work(work.laid, sum(len(entry.body) for entry in module.entries))
+    check_work(work.assignment, sum(len(entry.body) for entry in module.entries))
     return replace(work, ptx_module=module)
 
 

@@ -60,7 +60,7 @@ class Choice:
     gives: Stage | None = None
 
 
-EXPLAINED = ("consumers", "loads", "arrivals", "product")
+EXPLAINED = ("consumer warpgroups", "loads", "arrivals", "product")
 
 _CONSUMERS = only_with("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = only_with("--cluster none", lambda options: options.cluster == (1, 1, 1))
@@ -90,12 +90,12 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Choice("tile-scheduler", choices.tile_scheduler, ("tile scheduler",), ("--tile-scheduler",)),
     Pass("launch-grid", planning.launch_grid),
     Choice("register-stages", choices.register_stages, ("register stages",), ("--register-stages",)),
-    Choice("cta-pairs", choices.cta_pairs, ("pairs",), ("--no-cta-pairs",)),
+    Choice("cta-pairs", choices.cta_pairs, ("CTA pairs",), ("--no-cta-pairs",)),
     Choice("multicast", choices.multicast, ("multicast",), ("--no-multicast",)),
     Choice("roles", choices.roles, ("roles",), ("--pipeline-strategy",)),
     Pass("explain-warps", planning.explain_warps, decides=EXPLAINED),
     Choice("overlap", choices.overlap, ("overlap",), ("--no-overlap",)),
-    Choice("dependent-launch", choices.dependent_launch, ("dependent launch",), ("--no-pdl",)),
+    Choice("dependent-launch", choices.dependent_launch, ("programmatic dependent launch",), ("--no-pdl",)),
     Pass("check-registers", planning.check_registers, checks=True),
     Choice("subtile", choices.subtile, ("subtile",), ("--subtile",)),
     Choice(

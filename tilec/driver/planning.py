@@ -12,7 +12,7 @@ from tilec.driver.work import Withdrawn, Work
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
     from tilec.ir.tile import Kernel
-    from tilec.passes.layout.assign_layouts import Laid
+    from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.sched.decision import Decision
 
 
@@ -37,26 +37,26 @@ def subtile_as_asked(work: Work, observer: Observer) -> Work:
     return with_decisions(replace(work, kernel=kernel), *decisions)
 
 
-def layouts_of(kernel: Kernel, work: Work) -> Laid:
+def layouts_of(kernel: Kernel, work: Work) -> LayoutAssignment:
     """A kernel with types that the machine knows, a mechanism for each copy and product, and a layout for each tile."""
-    from tilec.passes.explicit_roles.role_layouts import laid_out
-    from tilec.passes.layout.legalise_types import widened
+    from tilec.passes.explicit_roles.role_layouts import with_layouts
+    from tilec.passes.layout.legalise_types import legalised
 
     strategy, switches = strategy_of(kernel, work.options), work.options.switches
-    legal = widened(kernel, work.mistakes)
-    return laid_out(legal, work.target, strategy, switches, work.mistakes, tma_loads=work.options.tma_loads)
+    legal = legalised(kernel, work.mistakes)
+    return with_layouts(legal, work.target, strategy, switches, work.mistakes, tma_loads=work.options.tma_loads)
 
 
 def assign_layouts(work: Work, observer: Observer) -> Work:
     """Types that the machine knows, a mechanism for each copy and product, and a layout for each tile."""
-    return replace(work, layouts=layouts_of(work.kernel, work), unlaid=work)
+    return replace(work, layouts=layouts_of(work.kernel, work), unassigned=work)
 
 
 def check_registers(work: Work, observer: Observer) -> Work:
     """Whether the assembler can be asked to keep the fragments of a kernel at all."""
     from tilec.passes.layout.register_limits import check_registers
 
-    check_registers(work.laid, work.mistakes)
+    check_registers(work.assignment, work.mistakes)
     return work
 
 
@@ -66,22 +66,22 @@ def launch_grid(work: Work, observer: Observer) -> Work:
     from tilec.passes.grid.rasterise import ordered
 
     launched = work.kernel if work.walks else ordered(work.kernel)
-    laid = work.laid if launched is work.ungrouped else layouts_of(launched, work)
-    if work.walks and laid.form != work.laid.form:
+    assignment = work.assignment if launched is work.ungrouped else layouts_of(launched, work)
+    if work.walks and assignment.form != work.assignment.form:
         raise Withdrawn("persistent-grid", LOSES_ROLES)
-    return replace(work, kernel=launched, layouts=laid)
+    return replace(work, kernel=launched, layouts=assignment)
 
 
 def explain_warps(work: Work, observer: Observer) -> Work:
     """What was decided about the warps of the kernel, while mechanisms and layouts were chosen."""
     from tilec.passes.loop.decisions import about_consumers, about_loads, about_products
 
-    laid, options = work.laid, work.options
+    assignment, options = work.assignment, work.options
     return with_decisions(
         work,
-        *about_consumers(laid, options),
-        *about_loads(laid, options),
-        *about_products(laid, work.target),
+        *about_consumers(assignment, options),
+        *about_loads(assignment, options),
+        *about_products(assignment, work.target),
     )
 
 

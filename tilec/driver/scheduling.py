@@ -15,7 +15,7 @@ from tilec.support.options import CompileOptions
 
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
-    from tilec.passes.layout.assign_layouts import Laid
+    from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.passes.loop.build_problem import LoopProblem
     from tilec.sched.budget import Budget
     from tilec.sched.decision import Decision
@@ -25,23 +25,27 @@ if TYPE_CHECKING:
 
 
 def problems_of(
-    laid: Laid, target: Target, options: CompileOptions, budget: Budget, divided: tuple[LoopProblem, ...]
+    assignment: LayoutAssignment,
+    target: Target,
+    options: CompileOptions,
+    budget: Budget,
+    divided: tuple[LoopProblem, ...],
 ) -> tuple[tuple[LoopProblem, ...], tuple[Planned, ...]]:
     """The scheduling problem of each loop, in program order. A loop's problem is known when those in it are scheduled:
     these are the second result."""
     from tilec.driver.legality import check_ceilings
     from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule, problems
 
-    if laid.parts:
-        return _of_roles(laid, target, options), ()
-    loops = loops_to_schedule(laid)
+    if assignment.roles:
+        return _of_roles(assignment, target, options), ()
+    loops = loops_to_schedule(assignment)
     place = {id(loop): k for k, loop in enumerate(loops)}
     read = None if options.schedule is None else _read_schedules(options.schedule, len(loops))
     found: list[LoopProblem] = []
     decided: list[Planned] = []
     while True:
         ready = problems(
-            laid,
+            assignment,
             target,
             [Scheduled(p.loop, p.solution.schedule) for p in decided],
             unlimited_smem=options.switches.unlimited_smem,
@@ -58,13 +62,13 @@ def problems_of(
             decided.append(_decided(loop, None if read is None else read[place[id(loop.loop)]], options, budget))
 
 
-def _of_roles(laid: Laid, target: Target, options: CompileOptions) -> tuple[LoopProblem, ...]:
+def _of_roles(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> tuple[LoopProblem, ...]:
     """The problem of each loop in which a role of the kernel's own acquires stages of pipelines."""
-    if strategy_of(laid.kernel, options) == "none":
+    if strategy_of(assignment.kernel, options) == "none":
         return ()
     from tilec.passes.loop.role_loops import problems
 
-    return problems(laid, target)
+    return problems(assignment, target)
 
 
 def has_open_roles(loop: LoopProblem) -> bool:
@@ -106,8 +110,8 @@ def _decided(loop: LoopProblem, read: Schedule | None, options: CompileOptions, 
     from tilec.passes.loop.annotate import given_schedule
     from tilec.sched.solve import given
 
-    by_hand = given_schedule(loop)
-    return Planned(loop, _solve(loop, options, budget) if by_hand is None else given(loop.problem, by_hand))
+    manual = given_schedule(loop)
+    return Planned(loop, _solve(loop, options, budget) if manual is None else given(loop.problem, manual))
 
 
 def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Solution:
@@ -185,11 +189,11 @@ def build_problems(work: Work, observer: Observer) -> Work:
     if work.is_checked_only:
         from tilec.driver.legality import check_loops
 
-        check_loops(work.laid, work.target, work.options.switches, work.mistakes)
+        check_loops(work.assignment, work.target, work.options.switches, work.mistakes)
         return work
     if work.explored is not None:
         return replace(work, problems=tuple(p.loop for p in work.explored), loops=work.explored)
-    problems, decided = problems_of(work.laid, work.target, work.options, work.budget, work.divided)
+    problems, decided = problems_of(work.assignment, work.target, work.options, work.budget, work.divided)
     return replace(work, problems=problems, loops=decided)
 
 
@@ -198,18 +202,18 @@ def solve(work: Work, observer: Observer) -> Work:
     if work.explored is not None:
         return work
     planned = solved(work, where=lambda loop: True)
-    if work.options.schedule is None and len(planned) == 1 and work.laid.form == "warp_specialised":
+    if work.options.schedule is None and len(planned) == 1 and work.assignment.form == "warp_specialised":
         planned = (_deepened(planned[0]),)
     return replace(work, loops=planned)
 
 
 def order_roles(work: Work, observer: Observer) -> Work:
     """The roles that a kernel makes itself, with their statements in the order of the schedules."""
-    if not work.laid.parts or not work.loops:
+    if not work.assignment.roles or not work.loops:
         return work
     from tilec.passes.loop.role_loops import in_order
 
-    ordered = in_order(work.laid, {id(p.loop.loop): p.solution.schedule for p in work.loops})
+    ordered = in_order(work.assignment, {id(p.loop.loop): p.solution.schedule for p in work.loops})
     return replace(work, layouts=ordered)
 
 
@@ -222,9 +226,9 @@ def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...
         return ()
     from tilec.sched.decision import Decision
 
-    is_usual = options.search_budget == CompileOptions().search_budget
+    is_default = options.search_budget == CompileOptions().search_budget
     why = f"the search took all of its {options.search_budget} units: a larger --search-budget may find more"
-    return (Decision("search", "budget spent", "the compiler" if is_usual else "the command line", why),)
+    return (Decision("search", "budget spent", "the compiler" if is_default else "the command line", why),)
 
 
 def problem_text(loops: tuple[LoopProblem, ...]) -> str:

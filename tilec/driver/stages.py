@@ -9,7 +9,7 @@ from tilec.driver.work import File, Work
 from tilec.support.options import Stage
 
 if TYPE_CHECKING:
-    from tilec.passes.layout.assign_layouts import Laid
+    from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.target.table import Target
 
 SUFFIX: dict[Stage, str] = {
@@ -37,7 +37,7 @@ def text_of(stage: Stage, value: File | Work) -> str | bytes:
 
             return print_aliased(analyse(value.kernel))
         case "layout":
-            return _laid(value.laid, value.target)
+            return _assignment(value.assignment, value.target)
         case "problem":
             from tilec.driver.scheduling import problem_text
 
@@ -72,7 +72,7 @@ def value_of(stage: Stage, work: Work) -> object:
     """What a pass rewrites of a kernel in this form."""
     match stage:
         case "layout":
-            return work.laid
+            return work.assignment
         case "problem":
             return work.problems
         case "schedule":
@@ -94,18 +94,18 @@ def violations(stage: Stage, work: Work, *, is_complete: bool, everything: bool)
     return verified(stage, value_of(stage, work), everything=everything)
 
 
-def _laid(laid: Laid, target: Target) -> str:
+def _assignment(assignment: LayoutAssignment, target: Target) -> str:
     """The kernel, and under it where the elements of each tile live; what layouts of shared tiles were chosen from."""
     from tilec.ir.text import print_kernel
     from tilec.ir.warp_text import show_fragment, show_shared
     from tilec.passes.layout.atoms import scores, shared_accesses
 
-    lines = [print_kernel(laid.kernel)]
-    for name, fragment in laid.fragments.items():
+    lines = [print_kernel(assignment.kernel)]
+    for name, fragment in assignment.fragments.items():
         lines.append(f"fragment {name}: {show_fragment(fragment)}")
-    reached = list(shared_accesses(laid.kernel, laid.fragments, laid.nest_layout))
-    buffers = {buffer.name: buffer for buffer in laid.kernel.buffers}
-    for name, shared in laid.shared.items():
+    reached = list(shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout))
+    buffers = {buffer.name: buffer for buffer in assignment.kernel.buffers}
+    for name, shared in assignment.shared.items():
         where = f"{shared.panels} panels of {shared.panel}, swizzle {shared.swizzle}"
         lines.append(f"shared {name}: {where if shared.placement is None else show_shared(shared)}")
         if name not in buffers or shared.placement is not None:

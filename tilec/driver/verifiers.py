@@ -14,7 +14,7 @@ from tilec.support.options import Stage
 if TYPE_CHECKING:
     from tilec.driver.work import Planned
     from tilec.ir.tile import Kernel
-    from tilec.passes.layout.assign_layouts import Laid
+    from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.passes.loop.build_problem import LoopProblem
 
 
@@ -24,7 +24,7 @@ def verified(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[s
         case "tile":
             yield from _kernel(value, everything)
         case "layout":
-            yield from _laid(value)
+            yield from _assignment(value)
         case "problem":
             yield from _problems(value)
         case "schedule":
@@ -75,14 +75,14 @@ def _kernel(kernel: Kernel, everything: bool) -> Iterator[str]:
             yield "its text does not read back identically"
 
 
-def _laid(laid: Laid) -> Iterator[str]:
+def _assignment(assignment: LayoutAssignment) -> Iterator[str]:
     """The layouts of the roles, where a kernel makes these, else of all of it."""
     from tilec.ir.verify_layout import layout_violations
 
-    yield from rewritten_violations(laid.kernel)
-    for part in laid.parts:
-        yield from (f"role {part.name}: {said}" for said in rewritten_violations(part.laid.kernel))
-    for one in laid.kernels:
+    yield from rewritten_violations(assignment.kernel)
+    for part in assignment.roles:
+        yield from (f"role {part.name}: {said}" for said in rewritten_violations(part.assignment.kernel))
+    for one in assignment.kernels:
         yield from layout_violations(one.kernel, one.fragments, one.shared, one.nest_layout)
 
 

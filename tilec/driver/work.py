@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilec.frontend.syntax import ast as syntax
     from tilec.ir.tile import Kernel
     from tilec.ir.warp import Program
-    from tilec.passes.layout.assign_layouts import Laid
+    from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.passes.loop.build_problem import LoopProblem
     from tilec.ptx.assemble import Assembled
     from tilec.ptx.module import Module
@@ -47,11 +47,11 @@ class Withdrawn(Exception):
 @dataclass(frozen=True, slots=True)
 class Work:
     """One kernel. `source_kernel` is what its text says, with constants folded, and `kernel` the same as passes have
-    rewritten it. `laid` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and after they
-    are scheduled. `walks` says that its grid is persistent; `ungrouped` is the kernel before anything was decided about
-    its grid. `withdrawn` are the choices whose answer could not be had after all, and why. `explored` are the loops of
-    `laid` that a choice has scheduled already, and `divided` the problems of those of which it is decided how many
-    warpgroups run apart. `mistakes` collects what is wrong, where all of it is wanted;
+    rewritten it. `assignment` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and
+    after they are scheduled. `walks` says that its grid is persistent; `ungrouped` is the kernel before anything was
+    decided about its grid. `withdrawn` are the choices whose answer could not be had after all, and why. `explored` are
+    the loops of `assignment` that a choice has scheduled already, and `divided` the problems of those of which it is
+    decided how many warpgroups run apart. `mistakes` collects what is wrong, where all of it is wanted;
     `is_checked_only` says that nothing else is. `verified` is what has been verified last: the form, whether it was
     complete, and the value."""
 
@@ -64,8 +64,8 @@ class Work:
     mistakes: Mistakes = AT_ONCE
     is_checked_only: bool = False
     decisions: tuple[Decision, ...] = ()
-    layouts: Laid | None = None
-    unlaid: Work | None = None
+    layouts: LayoutAssignment | None = None
+    unassigned: Work | None = None
     walks: bool = False
     ungrouped: Kernel | None = None
     withdrawn: tuple[tuple[str, str], ...] = ()
@@ -78,7 +78,7 @@ class Work:
     verified: tuple[Stage, bool, object] | None = None
 
     @property
-    def laid(self) -> Laid:
+    def assignment(self) -> LayoutAssignment:
         return _made(self.layouts, "layouts")
 
     @property

@@ -75,16 +75,16 @@ def _atomic(form: Form) -> None:
         members = cta.thread_ids[threads]
         is_alone = len(np.unique(addresses)) == len(addresses)
         # Threads that meet at an address take turns, in the order of their numbers.
-        turns = [slice(None)] if is_alone else [slice(at, at + 1) for at in range(len(addresses))]
+        selections = [slice(None)] if is_alone else [slice(at, at + 1) for at in range(len(addresses))]
         for lane, (b_slot, c_slot) in enumerate(zip(b_slots, c_slots, strict=True)):
             b, c = cta.views[b_slot][threads], cta.views[c_slot][threads]
             old = np.empty_like(b)
             at = addresses + lane * width
-            for turn in turns:
-                seen = load(cta, members[turn], at[turn], width).view(view.dtype).reshape(b[turn].shape)
-                old[turn] = seen
-                new = np.ascontiguousarray(combine(seen, b[turn], c[turn]), dtype=view.dtype)
-                store(cta, members[turn], at[turn], width, new.view(WORD[width]).reshape(-1))
+            for selection in selections:
+                seen = load(cta, members[selection], at[selection], width).view(view.dtype).reshape(b[selection].shape)
+                old[selection] = seen
+                new = np.ascontiguousarray(combine(seen, b[selection], c[selection]), dtype=view.dtype)
+                store(cta, members[selection], at[selection], width, new.view(WORD[width]).reshape(-1))
             if returns:
                 cta.views[targets[lane]][threads] = old
 

@@ -126,7 +126,7 @@ def _store_from(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[
     def release() -> None:
         end()
         if watch is not None:
-            watch.fetched(actor, rows, step)
+            watch.read_by_engine(actor, rows, step)
 
     writing = Deed(put)
     note(cta, np.array([thread]), "issue", f"store from {int(rows[0]) * 16:#x}", line)

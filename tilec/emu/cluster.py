@@ -166,7 +166,7 @@ def _round(cta: Cta, group: Group) -> str:
     threads, indices = describe_threads(group.indices), group.indices
     generator, launch.random = launch.random, None
     # Ahead of all others, so that it does not stop where they stand.
-    group.turn = -1
+    group.time_slice = -1
     cta.run_group(group)
     launch.random = generator
     steps = [step for step, old, new in zip(cta.program.steps, before, launch.counts, strict=True) if new > old]

@@ -61,7 +61,7 @@ def _nanosleep(form: Form) -> None:
     def control(cta: Cta, group: Group, threads: Threads) -> bool:
         # Whoever sleeps waits for others: let them go first.
         group.pc += 1
-        group.turn += 1
+        group.time_slice += 1
         return False
 
     form.step.control = control

@@ -39,9 +39,9 @@ def gather(cta: Cta, group: Group, pc: int, step: Step) -> bool:
     if complete.all():
         group.gathering = False
         return True
-    if step.exchanged is not None and _meet_elsewhere(cta, group, pc, step):
+    if step.exchanged is not None and _wait_elsewhere(cta, group, pc, step):
         return False
-    _park(cta, make_group(pc, group.indices[~complete], group.turn), step)
+    _park(cta, make_group(pc, group.indices[~complete], group.time_slice), step)
     if not complete.any():
         cta.groups.remove(group)
         return False
@@ -85,7 +85,7 @@ def _complete(cta: Cta, indices: Array, step: Step, present: Array) -> Array:
 # -- at several instructions -------------------------------------------------------------------------------------------
 
 
-def _meet_elsewhere(cta: Cta, group: Group, pc: int, step: Step) -> bool:
+def _wait_elsewhere(cta: Cta, group: Group, pc: int, step: Step) -> bool:
     """Let the group meet lanes that wait at other instructions of this kind; whether any did."""
     group.pc = pc
     steps = cta.program.steps
@@ -94,16 +94,16 @@ def _meet_elsewhere(cta: Cta, group: Group, pc: int, step: Step) -> bool:
         return False
     present = _present(cta, step.gather, np.concatenate([part.indices for part in parts]))
     complete = [_complete(cta, part.indices, steps[part.pc], present) for part in parts]
-    meeting = [(steps[g.pc], g.indices[ready]) for g, ready in zip(parts, complete, strict=True) if ready.any()]
-    if len(meeting) == 1 and not complete[0].any():
+    complete_parts = [(steps[g.pc], g.indices[ready]) for g, ready in zip(parts, complete, strict=True) if ready.any()]
+    if len(complete_parts) == 1 and not complete[0].any():
         return False
-    _run_together(cta, [(its, _unheld(cta, its, members)) for its, members in meeting])
+    _run_together(cta, [(its, _unheld(cta, its, members)) for its, members in complete_parts])
     for part, ready in zip(parts, complete, strict=True):
         cta.groups.remove(part)
         if ready.any():
-            cta.groups.append(make_group(part.pc + 1, part.indices[ready], part.turn))
+            cta.groups.append(make_group(part.pc + 1, part.indices[ready], part.time_slice))
         if not ready.all():
-            _park(cta, make_group(part.pc, part.indices[~ready], part.turn), steps[part.pc])
+            _park(cta, make_group(part.pc, part.indices[~ready], part.time_slice), steps[part.pc])
     return True
 
 

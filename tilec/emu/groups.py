@@ -26,7 +26,7 @@ class Group:
     pc: int
     indices: Array
     threads: Threads
-    turn: int = 0
+    time_slice: int = 0
     ready: Callable[[], bool] | None = None
     reason: Callable[[], str] = str
     gathering: bool = False
@@ -48,5 +48,5 @@ class Group:
         return False
 
 
-def make_group(pc: int, indices: Array, turn: int = 0) -> Group:
-    return Group(pc, indices, as_threads(indices), turn)
+def make_group(pc: int, indices: Array, time_slice: int = 0) -> Group:
+    return Group(pc, indices, as_threads(indices), time_slice)

@@ -215,14 +215,14 @@ class Cta:
             chosen = min(runnable, key=_priority)
         return self._merge(chosen, [group for group in runnable if group.pc == chosen.pc])
 
-    def _merge(self, chosen: Group, meeting: list[Group]) -> Group:
+    def _merge(self, chosen: Group, reconverging: list[Group]) -> Group:
         """Groups at one step become one."""
-        if len(meeting) == 1:
+        if len(reconverging) == 1:
             return chosen
-        for group in meeting:
+        for group in reconverging:
             self.groups.remove(group)
-        indices = np.sort(np.concatenate([group.indices for group in meeting]))
-        merged = make_group(chosen.pc, indices, max(group.turn for group in meeting))
+        indices = np.sort(np.concatenate([group.indices for group in reconverging]))
+        merged = make_group(chosen.pc, indices, max(group.time_slice for group in reconverging))
         self.groups.append(merged)
         return merged
 
@@ -230,7 +230,7 @@ class Cta:
         """Run a group until it waits, parts, meets others or has used up its quantum; whether it has done the last."""
         steps = self.program.steps
         counts = self.launch.counts
-        meet = self._meeting_point(group)
+        reconvergence = self._reconvergence_point(group)
         generator = self.launch.random
         quantum = budget = _QUANTUM if generator is None else generator.randrange(1, 200)
         # A quantum ends where a loop begins again, so that one that goes round for nothing is caught in the same state.
@@ -238,7 +238,7 @@ class Cta:
         warps = -(-len(group.indices) // _WARP)
         asynchronous = self.asynchronous
         events = self.launch.events
-        pc, turn = group.pc, group.turn
+        pc, time_slice = group.pc, group.time_slice
         step: Step = steps[pc] if pc < len(steps) else self._past_the_end()
         try:
             while True:
@@ -258,7 +258,7 @@ class Cta:
                         if not len(active):
                             pc += 1
                             budget -= 1
-                            if pc >= meet or budget <= last:
+                            if pc >= reconvergence or budget <= last:
                                 break
                             step = steps[pc] if pc < len(steps) else self._past_the_end()
                             continue
@@ -273,15 +273,15 @@ class Cta:
                     group.pc = pc
                     assert step.control is not None
                     if not step.control(self, group, threads):
-                        return group.turn != turn
+                        return group.time_slice != time_slice
                     if budget <= 0 and group.pc <= pc:
                         pc = group.pc
                         break
                     pc = group.pc
                     warps = -(-len(group.indices) // _WARP)
-                    meet = self._meeting_point(group)
+                    reconvergence = self._reconvergence_point(group)
                 budget -= step.cost
-                if pc >= meet or budget <= last:
+                if pc >= reconvergence or budget <= last:
                     break
                 step = steps[pc] if pc < len(steps) else self._past_the_end()
         except Fault as fault:
@@ -291,15 +291,18 @@ class Cta:
             self.steps_run += quantum - budget
         group.pc = pc
         if budget <= 0:
-            group.turn += 1
+            group.time_slice += 1
         return budget <= 0
 
-    def _meeting_point(self, group: Group) -> int:
+    def _reconvergence_point(self, group: Group) -> int:
         """The step at which another group could run first, or join."""
         if self.launch.random is not None:
             return _FAR
-        turn = group.turn
-        return min((g.pc for g in self.groups if g.ready is None and g.turn <= turn and g is not group), default=_FAR)
+        time_slice = group.time_slice
+        return min(
+            (g.pc for g in self.groups if g.ready is None and g.time_slice <= time_slice and g is not group),
+            default=_FAR,
+        )
 
     def _past_the_end(self) -> Step:
         raise Fault("unsupported", "a thread runs past the end of the kernel without ret or exit")
@@ -310,7 +313,7 @@ class Cta:
         """Threads of the group part from it and go on at `pc`; the rest stay."""
         leaving = self.thread_ids[threads]
         staying = group.indices[~np.isin(group.indices, leaving)]
-        self.groups.append(make_group(pc, leaving, group.turn))
+        self.groups.append(make_group(pc, leaving, group.time_slice))
         group.indices = staying
         group.threads = as_threads(staying)
 
@@ -350,7 +353,7 @@ class Cta:
 
 
 def _priority(group: Group) -> tuple[int, int]:
-    return group.turn, group.pc
+    return group.time_slice, group.pc
 
 
 def release(barrier: NamedBarrier) -> None:

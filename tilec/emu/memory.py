@@ -224,7 +224,7 @@ class Memory:
         try:
             states = self._shadow[width][index]
         except IndexError:
-            raise self._outside(addresses, width) from None
+            raise self._out_of_bounds(addresses, width) from None
         if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
             raise self._unreadable(addresses, width)
         if by is not None and self.watch is not None:
@@ -245,7 +245,7 @@ class Memory:
         try:
             states = self._shadow[width][index]
         except IndexError:
-            raise self._outside(addresses, width) from None
+            raise self._out_of_bounds(addresses, width) from None
         if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
             self._take_from_barriers(addresses, width, by)
         if self.pending_readers:
@@ -268,7 +268,7 @@ class Memory:
             bad = int(addresses[(offsets & (width - 1)) != 0][0])
             raise Fault("misaligned", f"{self.name} address {bad:#x} is not a multiple of {width}")
         if bits < 0:
-            raise self._outside(addresses, width)
+            raise self._out_of_bounds(addresses, width)
         return offsets >> _SHIFT[width]
 
     # -- ranges of bytes, for asynchronous operations ------------------------------------------------------------------
@@ -319,7 +319,7 @@ class Memory:
         try:
             states = shadow[index]
         except IndexError:
-            raise self._outside(addresses, width) from None
+            raise self._out_of_bounds(addresses, width) from None
         if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
             self._take_from_barriers(addresses, width, by)
             states = shadow[index]
@@ -415,7 +415,7 @@ class Memory:
     def _contains(self, address: int, width: int) -> bool:
         return any(a.start <= address and address + width <= a.end for a in self.allocations)
 
-    def _outside(self, addresses: Array, width: int) -> Fault:
+    def _out_of_bounds(self, addresses: Array, width: int) -> Fault:
         for address in addresses.reshape(-1).tolist():
             if not self._contains(address, width):
                 message = f"{width} bytes at {self.name} address {address:#x}{self._nearest(address)}"
@@ -429,10 +429,10 @@ class Memory:
 
     def _unreadable(self, addresses: Array, width: int) -> Fault:
         if not self.is_shared:
-            return self._outside(addresses, width)
+            return self._out_of_bounds(addresses, width)
         for address in addresses.reshape(-1).tolist():
             if not self._contains(address, width):
-                return self._outside(addresses, width)
+                return self._out_of_bounds(addresses, width)
             state = self._state(address, width)
             if state & IN_FLIGHT:
                 return Fault("unarrived-read", f"shared address {address:#x} is read{self.explain(address)}")
@@ -452,11 +452,11 @@ class Memory:
 
     def _unwritable(self, addresses: Array, width: int) -> Fault:
         if not self.is_shared:
-            return self._outside(addresses, width)
+            return self._out_of_bounds(addresses, width)
         for address in addresses.reshape(-1).tolist():
             if self._contains(address, width) and self._state(address, width) & IN_FLIGHT:
                 return self._unwritable_at(address)
-        return self._outside(addresses, width)
+        return self._out_of_bounds(addresses, width)
 
     def _unwritable_at(self, address: int) -> Fault:
         if not self._contains(address, 1):

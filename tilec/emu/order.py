@@ -138,7 +138,7 @@ class Order:
         self.know[:, self._before] = before
         self.floor[:] = self.start = self.log.now
 
-    def meet(self, actors: Array) -> None:
+    def sync_warps(self, actors: Array) -> None:
         """The lanes of each warp among these threads wait for each other."""
         warps = actors // WARP
         for warp in np.unique(warps).tolist():

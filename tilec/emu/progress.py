@@ -24,7 +24,7 @@ _EVERY = 8
 
 def note(cta: Cta, group: Group) -> None:
     """The group has used up a quantum, or sleeps."""
-    if not _is_due(group.turn, cta.launch.random is not None):
+    if not _is_due(group.time_slice, cta.launch.random is not None):
         return
     key = _state_of(cta, group)
     seen = cta.seen_states
@@ -36,11 +36,11 @@ def note(cta: Cta, group: Group) -> None:
     seen[key] = memory
 
 
-def _is_due(turn: int, is_hostile: bool) -> bool:
+def _is_due(time_slice: int, is_hostile: bool) -> bool:
     """Whether to look now: quanta are long unless a group sleeps, and short on a hostile machine."""
-    if turn < _PATIENCE:
-        return turn > 1 and not is_hostile
-    return turn % _EVERY == 0
+    if time_slice < _PATIENCE:
+        return time_slice > 1 and not is_hostile
+    return time_slice % _EVERY == 0
 
 
 def _state_of(cta: Cta, group: Group) -> int:

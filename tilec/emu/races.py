@@ -185,7 +185,7 @@ class Watch:
         winners = self._write_actor[where[:, 0]]
         crowded = winners != actors
         if np.count_nonzero(crowded):
-            self._meet_in_crowd(actors, where, index * width, values, winners, crowded)
+            self._conflicts_in_crowd(actors, where, index * width, values, winners, crowded)
         if benign is not None and benign.any():
             # Two writes of one value: whoever knows of either may read it.
             for access, part in np.argwhere(benign).tolist():
@@ -194,7 +194,7 @@ class Watch:
                 self._write_actor[place] = self._crowd(warps)
                 self._write_time[place] = times[access, part]
 
-    def _meet_in_crowd(
+    def _conflicts_in_crowd(
         self, actors: Array, where: Array, offsets: Array, values: Array, winners: Array, crowded: Array
     ) -> None:
         """Several threads write one address in one step: that is no race where they write the same."""
@@ -250,7 +250,7 @@ class Watch:
         if late.any():
             self.memory.found(self._conflict(who, "reads", where, late, times, writers, "wrote"))
 
-    def fetched(self, actor: int, index: Array, pc: int) -> None:
+    def read_by_engine(self, actor: int, index: Array, pc: int) -> None:
         """An asynchronous operation has read these 16-byte rows, and `actor`, a thread or an engine, knows."""
         where = self._granules(index.reshape(-1), 16)
         event = self.order.log.tick(pc)

@@ -32,7 +32,7 @@ def _single_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
     return first
 
 
-def _meet_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
+def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
     """The number of the pair's collective that a warp has come to, or None where its peer has yet to come."""
     mine, peer = (tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
     key = (int(warp[0]), group.pc)
@@ -76,7 +76,7 @@ def _alloc(form: Form) -> None:
         if (int(warp[0]), group.pc) not in memory.tickets:
             memory.request(columns)
         if group_size == 2:
-            ticket = _meet_peer(cta, group, warp, "tcgen05.alloc", columns)
+            ticket = _wait_for_peer(cta, group, warp, "tcgen05.alloc", columns)
             if ticket is None:
                 return False
         start = memory.granted.pop(ticket, None) if ticket is not None else None
@@ -99,7 +99,7 @@ def _alloc(form: Form) -> None:
         cta.shared.settle(where, 4)  # no store of a thread's, so that no fence of one could follow
         if cta.order is not None:
             # All lanes may read the address at once.
-            cta.order.meet(cta.actors[warp])
+            cta.order.sync_warps(cta.actors[warp])
         group.pc += 1
         return True
 
@@ -120,7 +120,7 @@ def _dealloc(form: Form) -> None:
         address = same(cta.views[address_slot][warp], "the address")
         memory = tensor_memory(cta)
         allocation = memory.find(address, columns)
-        if group_size == 2 and _meet_peer(cta, group, warp, "tcgen05.dealloc", columns) is None:
+        if group_size == 2 and _wait_for_peer(cta, group, warp, "tcgen05.dealloc", columns) is None:
             return False
         memory.tickets.pop((int(warp[0]), group.pc), None)
         actors = cta.actors[warp]

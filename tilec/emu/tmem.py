@@ -234,7 +234,7 @@ class TensorMemory:
             for cta, rows in operation.rows:
                 if order is not None and cta.shared.watch is not None:
                     engine = order.threads + int(operation.actors[0]) // WARPGROUP
-                    cta.shared.watch.fetched(engine, rows, operation.step)
+                    cta.shared.watch.read_by_engine(engine, rows, operation.step)
             for end in operation.ends:
                 end()
             operation.done = self.cta.launch.events.tick(operation.step)

@@ -71,8 +71,8 @@ def _shfl(form: Form) -> None:
     form.step.run = run
 
 
-def _teams(members: Array, masks: Array | None) -> Array:
-    """For each thread the number of its team: the threads of one warp that name the same lanes."""
+def _lane_groups(members: Array, masks: Array | None) -> Array:
+    """For each thread the number of its group of lanes: the threads of one warp that name the same lanes."""
     keys = (members >> 5) << 32
     if masks is not None:
         keys = keys | masks
@@ -80,11 +80,11 @@ def _teams(members: Array, masks: Array | None) -> Array:
     return positions
 
 
-def _ballot(members: Array, teams: Array, values: Array) -> Array:
-    """For each thread the mask of the lanes of its team whose value is true."""
-    masks = np.zeros(int(teams.max()) + 1, np.int64)
-    np.bitwise_or.at(masks, teams, np.where(values, np.left_shift(np.int64(1), members & 31), 0))
-    ballot: Array = masks[teams]
+def _ballot(members: Array, lane_groups: Array, values: Array) -> Array:
+    """For each thread the mask of the lanes of its group of lanes whose value is true."""
+    masks = np.zeros(int(lane_groups.max()) + 1, np.int64)
+    np.bitwise_or.at(masks, lane_groups, np.where(values, np.left_shift(np.int64(1), members & 31), 0))
+    ballot: Array = masks[lane_groups]
     return ballot
 
 
@@ -100,9 +100,9 @@ def _vote(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads] ^ is_negated
-        teams = _teams(members, cta.views[mask_slot][threads] if mask_slot >= 0 else None)
-        ballot = _ballot(members, teams, values)
-        everyone = _ballot(members, teams, np.ones(len(members), np.bool_))
+        lane_groups = _lane_groups(members, cta.views[mask_slot][threads] if mask_slot >= 0 else None)
+        ballot = _ballot(members, lane_groups, values)
+        everyone = _ballot(members, lane_groups, np.ones(len(members), np.bool_))
         result = {
             "ballot": ballot,
             "all": ballot == everyone,
@@ -123,8 +123,8 @@ def _match_any(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
-        teams = _teams(members, cta.views[mask_slot][threads])
-        same = (values[:, None] == values[None, :]) & (teams[:, None] == teams[None, :])
+        lane_groups = _lane_groups(members, cta.views[mask_slot][threads])
+        same = (values[:, None] == values[None, :]) & (lane_groups[:, None] == lane_groups[None, :])
         bits = np.left_shift(np.int64(1), members & 31)
         cta.views[result_slot][threads] = np.where(same, bits[None, :], 0).sum(axis=1)
 
@@ -145,11 +145,11 @@ def _match_all(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
-        teams = _teams(members, cta.views[mask_slot][threads])
-        first = np.full(int(teams.max()) + 1, len(members), np.int64)
-        np.minimum.at(first, teams, np.arange(len(members)))
-        everyone = _ballot(members, teams, np.ones(len(members), np.bool_))
-        same = _ballot(members, teams, values == values[first[teams]]) == everyone
+        lane_groups = _lane_groups(members, cta.views[mask_slot][threads])
+        first = np.full(int(lane_groups.max()) + 1, len(members), np.int64)
+        np.minimum.at(first, lane_groups, np.arange(len(members)))
+        everyone = _ballot(members, lane_groups, np.ones(len(members), np.bool_))
+        same = _ballot(members, lane_groups, values == values[first[lane_groups]]) == everyone
         cta.views[result_slot][threads] = np.where(same, everyone, 0)
         if same_slot >= 0:
             cta.views[same_slot][threads] = same
@@ -184,9 +184,9 @@ def _redux(form: Form) -> None:
         members = cta.thread_ids[threads]
         values = np.abs(cta.views[value_slot][threads]) if is_magnitude else cta.views[value_slot][threads]
         result = values.copy()
-        teams = _teams(members, cta.views[mask_slot][threads])
-        for team in range(int(teams.max()) + 1):
-            lanes = teams == team
+        lane_groups = _lane_groups(members, cta.views[mask_slot][threads])
+        for lane_group in range(int(lane_groups.max()) + 1):
+            lanes = lane_groups == lane_group
             result[lanes] = reduce(values[lanes])
         cta.views[result_slot][threads] = result
 
@@ -199,7 +199,7 @@ def _activemask(form: Form) -> None:
 
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
-        cta.views[result_slot][threads] = _ballot(members, _teams(members, None), np.ones(len(members), np.bool_))
+        cta.views[result_slot][threads] = _ballot(members, _lane_groups(members, None), np.ones(len(members), np.bool_))
 
     form.step.run = run
 
@@ -217,7 +217,7 @@ def _elect(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         named = (cta.views[mask_slot][threads] >> (members & 31).astype(np.uint32)) & 1
-        ballot = _ballot(members, _teams(members, None), named == 1)
+        ballot = _ballot(members, _lane_groups(members, None), named == 1)
         lowest = np.log2((ballot & -ballot).astype(np.float64)).astype(np.int64)
         cta.views[lane_slot][threads] = lowest
         cta.views[elected_slot][threads] = (members & 31) == lowest
@@ -233,8 +233,8 @@ def _warp_sync(form: Form) -> None:
         if cta.order is None:
             return
         actors = cta.actors[threads]
-        teams = _teams(cta.thread_ids[threads], cta.views[mask_slot][threads])
-        for team in range(int(teams.max()) + 1):
-            cta.order.meet(actors[teams == team])
+        lane_groups = _lane_groups(cta.thread_ids[threads], cta.views[mask_slot][threads])
+        for lane_group in range(int(lane_groups.max()) + 1):
+            cta.order.sync_warps(actors[lane_groups == lane_group])
 
     form.step.run = run

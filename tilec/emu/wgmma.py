@@ -322,7 +322,7 @@ def _retire(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
         return
     first = int(cta.actors[warpgroup * _THREADS])
     engine = order.threads + first // _THREADS
-    watch.fetched(engine, np.concatenate([rows for issue in issues for rows in issue.rows]), issues[-1].step)
+    watch.read_by_engine(engine, np.concatenate([rows for issue in issues for rows in issue.rows]), issues[-1].step)
     order.learn(slice(first, first + _THREADS), engine)
 
 

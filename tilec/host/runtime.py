@@ -349,10 +349,10 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
 
 def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
     """The array with its elements as far apart as the tensor's strides say."""
-    from tilec.ir.elements import apart
+    from tilec.ir.elements import strided_copy
 
     try:
-        return apart(array, _steps(tensor, sizes))
+        return strided_copy(array, _steps(tensor, sizes))
     except ValueError as error:
         raise ValueError(f"{tensor.name} {error}") from None
 

@@ -20,7 +20,7 @@ class _Piece:
     run: Callable[[], None]
     may_go_on: Callable[[], bool] = lambda: True
     waits_at: Span = NOWHERE
-    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    may_run: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     error: BaseException | None = None
     is_done: bool = False
 
@@ -53,7 +53,7 @@ class Cooperative:
 
     def _pause(self, piece: _Piece) -> None:
         self.back.release()
-        piece.turn.acquire()
+        piece.may_run.acquire()
         if piece.error is not None:
             raise piece.error
 
@@ -83,7 +83,7 @@ class Cooperative:
                 continue
             ready.error = failure  # so that it ends
             self.running = ready
-            ready.turn.release()
+            ready.may_run.release()
             self.back.acquire()
             if ready.is_done and failure is None:
                 failure = ready.error
@@ -93,7 +93,7 @@ class Cooperative:
             raise failure
 
     def _run(self, piece: _Piece) -> None:
-        piece.turn.acquire()
+        piece.may_run.acquire()
         try:
             if piece.error is None:
                 piece.run()

@@ -11,8 +11,8 @@ from tilec.support.diagnostics import fail
 from tilec.support.source import NOWHERE, Span
 
 
-class Meetings:
-    """Runs the blocks of a group. A block that comes to a meeting lets the others go on until they have come there, or
+class GridBarriers:
+    """Runs the blocks of a group. A block that comes to a barrier lets the others go on until they have come there, or
     have ended."""
 
     def __init__(self, clusters: Sequence[object]) -> None:
@@ -44,4 +44,4 @@ class Meetings:
 def _stuck(waiting: list[Span]) -> NoReturn:
     if at_barriers := [span for span in waiting if span != NOWHERE]:
         stuck(at_barriers)
-    fail("wrong-input", "blocks wait for each other for ever: not all of them come to a meeting")
+    fail("wrong-input", "blocks wait for each other for ever: not all of them come to a barrier")

@@ -62,7 +62,7 @@ class Roles:
             self.blocks.give_way()
         return self.barriers[name, index].completed % 2 != parity
 
-    def meet(self, number: int, threads: int, mine: int, waits: bool, span: Span) -> None:
+    def named_barrier(self, number: int, threads: int, mine: int, waits: bool, span: Span) -> None:
         """A named barrier of so many threads, to which `mine` come now."""
         barrier = self.barriers.setdefault((f"named barrier {number}", 0), _Phases(threads))
         phase = barrier.completed

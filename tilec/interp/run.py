@@ -17,7 +17,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from tilec.interp.grid_barriers import Meetings
+from tilec.interp.grid_barriers import GridBarriers
 from tilec.interp.roles import Roles
 from tilec.ir import tile
 from tilec.ir.elements import (
@@ -36,11 +36,11 @@ from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.ops import bits, cluster_launch, philox, registry
 from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, barrier_of, counts_of
 from tilec.ops.intrinsics import fused, references
-from tilec.ops.meet import Meet
+from tilec.ops.rendezvous import Rendezvous
 from tilec.ops.sync import BlockBarrier
 from tilec.ops.warp_functions import REFERENCES
 from tilec.ops.warpgroups import NamedArrive
-from tilec.passes.explicit_roles.split_roles import Part, parts
+from tilec.passes.explicit_roles.split_roles import ExplicitRole, roles_of
 from tilec.support.diagnostics import InternalError, fail
 from tilec.support.sizes import SizeError, found
 from tilec.support.source import NOWHERE, Span
@@ -62,22 +62,26 @@ def run(kernel: tile.Kernel, tensors: Mapping[str, Array], scalars: Mapping[str,
             machine.storage[param.name] = _take_tensor(param, machine.shape(param.extents), tensors)
     for buffer in kernel.workspaces:
         machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
-    roles = parts(kernel)
+    roles = roles_of(kernel)
     made = (s for s in kernel.body if isinstance(s, AllocBarrier))
     counts = {barrier_of(s).name: counts_of(s) for s in made}
     blocks = [tuple(reversed(place)) for place in np.ndindex(*reversed(machine.shape(kernel.grid)))]
     for group in _groups(kernel, blocks):
         machines = [_of_block(machine, kernel, block) for block in group]
         if len(group) == 1:
-            machines[0].peers, machines[0].meeting = machines, Roles(counts)
+            machines[0].peers, machines[0].role_barriers = machines, Roles(counts)
             _run_block(kernel, roles, machines[0])
             continue
-        meetings = Meetings([_cluster_of(kernel, block) for block in group])
+        grid_barriers = GridBarriers([_cluster_of(kernel, block) for block in group])
         for number, one in enumerate(machines):
-            one.number, one.meetings, one.meeting = number, meetings, Roles(counts, meetings.blocks)
+            one.number, one.grid_barriers, one.role_barriers = (
+                number,
+                grid_barriers,
+                Roles(counts, grid_barriers.blocks),
+            )
             cluster = _cluster_of(kernel, group[number])
             one.peers = [m for m, block in zip(machines, group, strict=True) if _cluster_of(kernel, block) == cluster]
-        meetings.run([partial(_run_block, kernel, roles, one) for one in machines])
+        grid_barriers.run([partial(_run_block, kernel, roles, one) for one in machines])
     for param in kernel.params:
         if isinstance(param, tile.Buffer) and is_raw(param.dtype):
             tensors[param.name][...] = stored(machine.storage[param.name], param.dtype)
@@ -89,9 +93,11 @@ Block = tuple[int, ...]
 def _groups(kernel: tile.Kernel, blocks: list[Block]) -> list[list[Block]]:
     """The blocks that may wait for each other, a cluster's in the order of their ranks."""
     reaching = [
-        s for s in tile.walk(kernel.body) if isinstance(s, tile.TileOp) and (isinstance(s, Meet) or s.reaches_blocks)
+        s
+        for s in tile.walk(kernel.body)
+        if isinstance(s, tile.TileOp) and (isinstance(s, Rendezvous) or s.reaches_blocks)
     ]
-    if any(isinstance(s, Meet) and s.what == "sync_grid" for s in reaching):
+    if any(isinstance(s, Rendezvous) and s.what == "sync_grid" for s in reaching):
         return [blocks]
     clusters: dict[Block, list[Block]] = {}
     for block in blocks:
@@ -116,19 +122,19 @@ def _of_block(machine: _Machine, kernel: tile.Kernel, block: Block) -> _Machine:
     return own
 
 
-def _run_block(kernel: tile.Kernel, roles: tuple[Part, ...], machine: _Machine) -> None:
+def _run_block(kernel: tile.Kernel, roles: tuple[ExplicitRole, ...], machine: _Machine) -> None:
     """What the block does: as one, or as the roles among which the kernel shares its work out."""
     if not roles:
-        machine.meeting = None
+        machine.role_barriers = None
         with np.errstate(all="ignore"):
             machine.body(kernel.body)
         return
-    assert machine.meeting is not None
+    assert machine.role_barriers is not None
     for together in (True, False):
-        machine.meeting.run([partial(_run_role, p, machine) for p in roles if p.is_common == together])
+        machine.role_barriers.run([partial(_run_role, p, machine) for p in roles if p.is_common == together])
 
 
-def _run_role(part: Part, block: _Machine) -> None:
+def _run_role(part: ExplicitRole, block: _Machine) -> None:
     """A role, whose registers are its own."""
     threads = part.kernel.threads
     variables = {**block.variables, tile.THREAD.name: np.arange(threads, dtype=np.int32)}
@@ -198,7 +204,7 @@ def _poison(dtype: DType) -> float | int:
     return float("nan") if dtype.is_float else 0 if dtype == BOOL else integer_range(dtype)[1]
 
 
-def _outside(dtype: DType) -> float:
+def _out_of_bounds_fill(dtype: DType) -> float:
     """What is read outside a tensor: the element whose bits are 0."""
     return 2.0**-127 if dtype == FLOAT8_E8M0 else 0
 
@@ -243,10 +249,10 @@ class _Left(Exception):
 
 @dataclass(slots=True)
 class _Machine:
-    """The state of one block, `number` of those that `meetings` runs, and of its cluster's, `peers`. Inside T.Parallel
-    variables are arrays over `extents`, and `mask` says for which elements code runs; what differs from thread to
-    thread is an array over the threads. A role of a kernel that shares its work out has `threads`, and meets the others
-    at the barriers of `meeting`."""
+    """The state of one block, `number` of those that `grid_barriers` runs, and of its cluster's, `peers`. Inside
+    T.Parallel variables are arrays over `extents`, and `mask` says for which elements code runs; what differs from
+    thread to thread is an array over the threads. A role of a kernel that shares its work out has `threads`, and meets
+    the others at the barriers of `role_barriers`."""
 
     storage: dict[str, Array] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)
@@ -254,10 +260,10 @@ class _Machine:
     extents: tuple[int, ...] = ()
     is_shared_out: bool = False
     span: Span = NOWHERE
-    meeting: Roles | None = None
+    role_barriers: Roles | None = None
     threads: int = 0
     number: int = 0
-    meetings: Meetings | None = None
+    grid_barriers: GridBarriers | None = None
     peers: list[_Machine] = field(default_factory=list)
 
     def shape(self, extents: tuple[tile.Extent, ...]) -> tuple[int, ...]:
@@ -269,12 +275,12 @@ class _Machine:
         for stmt in body:
             self.span = stmt.span
             match stmt:
-                case tile.TileOp() if self.meeting is not None and stmt.synchronises_roles:
-                    self._meet(stmt, self.meeting)
+                case tile.TileOp() if self.role_barriers is not None and stmt.synchronises_roles:
+                    self._wait_with_roles(stmt, self.role_barriers)
                 case tile.TileOp(name=name):
                     registry.get(name).reference(stmt, self)
-                    if self.meeting is not None and stmt.commits:
-                        self._meet(stmt, self.meeting)
+                    if self.role_barriers is not None and stmt.commits:
+                        self._wait_with_roles(stmt, self.role_barriers)
                 case tile.Store():
                     self._store(stmt)
                 case tile.Print():
@@ -299,34 +305,34 @@ class _Machine:
                 case _:
                     assert_never(stmt)
 
-    def _meet(self, op: tile.TileOp, meeting: Roles) -> None:
+    def _wait_with_roles(self, op: tile.TileOp, role_barriers: Roles) -> None:
         """What lets roles wait for one another."""
         if isinstance(op, BlockBarrier | NamedArrive):
             assert op.id is not None and op.threads is not None
-            meeting.meet(op.id, op.threads, self.threads, isinstance(op, BlockBarrier), op.span)
+            role_barriers.named_barrier(op.id, op.threads, self.threads, isinstance(op, BlockBarrier), op.span)
             return
         barrier = barrier_of(op)
         index = int(self.expr(barrier.index))
         match op:
             case AwaitBarrier():
-                meeting.wait(barrier.name, index, int(self.expr(op.parity)), op.span)
+                role_barriers.wait(barrier.name, index, int(self.expr(op.parity)), op.span)
             case tile.TileOp(commits=True):
-                for heard in map(self._barriers, (0, 1)) if op.is_paired else (meeting,):
+                for heard in map(self._barriers, (0, 1)) if op.is_paired else (role_barriers,):
                     heard.arrive(barrier.name, index, 1)
             case ExpectTx():
-                meeting.arrive(barrier.name, index, int(op.arrives))
+                role_barriers.arrive(barrier.name, index, int(op.arrives))
             case Arrive(by_warps=True):
-                meeting.arrive(barrier.name, index, self.threads // 32)
+                role_barriers.arrive(barrier.name, index, self.threads // 32)
             case Arrive() | CpAsyncArrive():
                 come = True if op.condition is None else self.expr(op.condition)
-                theirs = meeting if op.block is None else self._barriers(int(self.expr(op.block)))
+                theirs = role_barriers if op.block is None else self._barriers(int(self.expr(op.block)))
                 theirs.arrive(barrier.name, index, int(np.broadcast_to(come, (self.threads,)).sum()))
             case _:
                 raise InternalError(f"nobody knows what T.{op.name} does to a barrier")
 
     def _barriers(self, block: int) -> Roles:
         """Those of a block of the cluster."""
-        theirs = self._in_cluster(block).meeting
+        theirs = self._in_cluster(block).role_barriers
         assert theirs is not None, "all blocks have the same roles"
         return theirs
 
@@ -415,22 +421,22 @@ class _Machine:
     def scalar(self, expr: tile.Expr) -> Any:
         return self.expr(expr)
 
-    def meet(self, what: str) -> None:
+    def rendezvous(self, what: str) -> None:
         """Alone, or with others that run meanwhile."""
-        if self.meetings is None or what.startswith("pdl"):
+        if self.grid_barriers is None or what.startswith("pdl"):
             return
         where = "grid" if what == "sync_grid" else "cluster"
         if what != "cluster_wait":
-            self.meetings.arrive(self.number, where)
+            self.grid_barriers.arrive(self.number, where)
         if what in ("sync_grid", "cluster_sync", "cluster_wait"):
-            self.meetings.wait(self.number, where)
+            self.grid_barriers.wait(self.number, where)
 
     def read(self, region: tile.Region) -> Array:
         """The region's elements; 0 for what lies outside a tensor."""
         source, inner, outer = self._overlap(region)
         if outer is None:
             return source[inner]
-        result: Array = np.full(region.extent, _outside(region.buffer.dtype), source.dtype)
+        result: Array = np.full(region.extent, _out_of_bounds_fill(region.buffer.dtype), source.dtype)
         result[outer] = source[inner]
         return result
 
@@ -485,9 +491,9 @@ class _Machine:
                 alike = np.broadcast_arrays(whole, *(self.expr(a) for a in args))
                 return _rounded(REFERENCES[fn](*alike[1:]), dtype)
             case tile.Call(fn=fn, args=(tile.Load(buffer=barrier, indices=(index,)), parity)) if fn == tile.PHASE_DONE:
-                assert self.meeting is not None, "only roles have barriers"
+                assert self.role_barriers is not None, "only roles have barriers"
                 place, wanted = int(self.expr(index)), int(self.expr(parity))
-                return np.bool_(self.meeting.is_complete(barrier.name, place, wanted, self.span))
+                return np.bool_(self.role_barriers.is_complete(barrier.name, place, wanted, self.span))
             case tile.Call(fn="fma", args=args, dtype=dtype):
                 x, y, z = (np.asarray(self.expr(a)) for a in args)
                 return convert(fused(x, y, z, dtype), dtype)
@@ -502,7 +508,11 @@ class _Machine:
                 if self.storage[buffer.name].size == 0:
                     return np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)), self.storage[buffer.name].dtype)
                 values = self.storage[buffer.name][tuple(arrays)]
-                return values if np.all(inside) else np.where(inside, values, values.dtype.type(_outside(buffer.dtype)))
+                return (
+                    values
+                    if np.all(inside)
+                    else np.where(inside, values, values.dtype.type(_out_of_bounds_fill(buffer.dtype)))
+                )
             case _:
                 assert_never(expr)
 

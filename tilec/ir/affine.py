@@ -95,8 +95,8 @@ def divisor(extent: tile.Extent) -> int:
 def row_divisor(tensor: tile.Buffer) -> int:
     """The largest number of elements known to divide the length of a row, and the distances of rows where these are
     given."""
-    apart = (divisor(stride) for stride in (tensor.strides or ())[:-1])
-    return math.gcd(divisor(tensor.extents[-1]), *apart)
+    row_steps = (divisor(stride) for stride in (tensor.strides or ())[:-1])
+    return math.gcd(divisor(tensor.extents[-1]), *row_steps)
 
 
 def add(a: tile.Expr, b: tile.Expr) -> tile.Expr:

@@ -60,7 +60,7 @@ def is_poison(array: Array, dtype: DType) -> Array:
     return np.repeat(marked, dtype.per_byte, axis=-1) if dtype.per_byte > 1 else marked
 
 
-def apart(array: Array, steps: tuple[int, ...]) -> Array:
+def strided_copy(array: Array, steps: tuple[int, ...]) -> Array:
     """A copy whose elements are `steps` elements apart along each dimension; its `base` is the memory, as bytes. Raises
     `ValueError` where elements would lie on one another."""
     if any(step < 0 for step in steps):

@@ -350,16 +350,16 @@ def operand_a(accumulator: Fragment, depth: int, element_bytes: int, as_accumula
     return Fragment((accumulator.shape[0], depth), (*lanes, *warps), registers)
 
 
-def operand_b(accumulator: Fragment, depth: int, element_bytes: int, turned: bool) -> Fragment:
-    """B in registers for the mma.sync that has this accumulator, `depth` × N, or `turned` N × `depth`: each thread
+def operand_b(accumulator: Fragment, depth: int, element_bytes: int, transposed: bool) -> Fragment:
+    """B in registers for the mma.sync that has this accumulator, `depth` × N, or `transposed` N × `depth`: each thread
     holds 4 bytes (or one element) along the depth; warps that share columns hold the same."""
     per = max(4 // element_bytes, 1)
-    k, n = (1, 0) if turned else (0, 1)
+    k, n = (1, 0) if transposed else (0, 1)
     columns = accumulator.registers[2]
     warps = tuple(Axis(a.size, n, a.stride) if a.dim == 1 else Axis(a.size, -1, 0) for a in accumulator.threads[2:])
     registers = (Axis(per, k, 1), Axis(depth // (4 * per), k, 4 * per), Axis(columns.size, n, columns.stride))
     shape = (depth, accumulator.shape[1])
-    return Fragment(shape[::-1] if turned else shape, (Axis(4, k, per), Axis(8, n, 1), *warps), registers)
+    return Fragment(shape[::-1] if transposed else shape, (Axis(4, k, per), Axis(8, n, 1), *warps), registers)
 
 
 ACCUMULATED = 16

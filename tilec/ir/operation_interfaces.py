@@ -131,7 +131,7 @@ class Asked:
         raise InternalError(f"T.{self.name} is no nest of elements")
 
     @property
-    def fetched(self) -> int | None:
+    def prefetched(self) -> int | None:
         """Of a load of a loop that is not pipelined, which is begun ahead all the same: the versions of its tile."""
         return None
 

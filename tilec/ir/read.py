@@ -340,19 +340,25 @@ class _Reader:
         given = arguments.named
         numbers = {name: self.literal(given.pop(name), int, line) for name in ("num_stages", "factor") if name in given}
         lists = {name: self.integers(given.pop(name), line) for name in ("stage", "order") if name in given}
-        wishes = self.wishes(given.pop("wishes"), line) if "wishes" in given else None
-        apart = tuple(map(str, self.literal(given.pop("apart"), list, line))) if "apart" in given else None
-        handed_out = "handed_out" in given and self.literal(given.pop("handed_out"), bool, line)
+        scheduling_hints = (
+            self.scheduling_hints(given.pop("scheduling_hints"), line) if "scheduling_hints" in given else None
+        )
+        distinct_by = (
+            tuple(map(str, self.literal(given.pop("distinct_by"), list, line))) if "distinct_by" in given else None
+        )
+        dynamically_scheduled = "dynamically_scheduled" in given and self.literal(
+            given.pop("dynamically_scheduled"), bool, line
+        )
         self.nothing_else(given, kind, line)
         var = tile.Var(names, start.dtype)
         self.vars[var.name] = var
         body = self.body(line.depth + 1)
         return tile.For(
             _KINDS[kind], var, start, stop, step, body, numbers.get("num_stages"), lists.get("stage"),
-            lists.get("order"), line.span, wishes, numbers.get("factor"), apart, handed_out,
+            lists.get("order"), line.span, scheduling_hints, numbers.get("factor"), distinct_by, dynamically_scheduled,
         )  # fmt: skip
 
-    def wishes(self, node: ast.expr, line: _Line) -> tile.Wishes:
+    def scheduling_hints(self, node: ast.expr, line: _Line) -> tile.SchedulingHints:
         said = self.literal(node, dict, line)
 
         def members(name: str, kind: type[T]) -> tuple[T, ...] | None:
@@ -364,9 +370,9 @@ class _Reader:
             return tuple(value)
 
         asynchronous, groups, sync = members("asynchronous", bool), members("groups", int), members("sync", list)
-        self.nothing_else(said, "wishes", line)
+        self.nothing_else(said, "scheduling_hints", line)
         waits = None if sync is None else tuple(tuple(waited) for waited in sync)
-        return tile.Wishes(asynchronous, groups, waits, line.span)
+        return tile.SchedulingHints(asynchronous, groups, waits, line.span)
 
     def nothing_else(self, given: Collection[str], what: str, line: _Line) -> None:
         if given:

@@ -48,8 +48,8 @@ def _kernel(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
         yield f"  {_declaration(buffer)}"
     for pinned in kernel.layouts:
         yield f"  layout {pinned.buffer.name}: {_pinned(pinned.layout)}"
-    for cut in kernel.subtiles:
-        yield f"  subtile {cut.buffer.name}: {', '.join(map(str, cut.parts))}"
+    for subtile in kernel.subtiles:
+        yield f"  subtile {subtile.buffer.name}: {', '.join(map(str, subtile.parts))}"
     if kernel.cluster.blocks > 1:
         yield f"  cluster {', '.join(map(str, kernel.cluster.extents))}"
     if kernel.raster is not None:
@@ -157,29 +157,29 @@ def _for(loop: tile.For) -> str:
         parts.append(str(loop.step))
     if loop.factor is not None:
         parts.append(f"factor={loop.factor}")
-    if loop.apart is not None:
-        parts.append(f"apart={list(loop.apart)!r}")
-    if loop.handed_out:
-        parts.append("handed_out=True")
+    if loop.distinct_by is not None:
+        parts.append(f"distinct_by={list(loop.distinct_by)!r}")
+    if loop.dynamically_scheduled:
+        parts.append("dynamically_scheduled=True")
     if loop.num_stages is not None:
         parts.append(f"num_stages={loop.num_stages}")
     if loop.stage is not None:
         parts.append(f"stage={list(loop.stage)}")
     if loop.order is not None:
         parts.append(f"order={list(loop.order)}")
-    if loop.wishes is not None:
-        parts.append(f"wishes={_wishes(loop.wishes)}")
+    if loop.scheduling_hints is not None:
+        parts.append(f"scheduling_hints={_scheduling_hints(loop.scheduling_hints)}")
     return f"for {loop.var.name} in {loop.kind}({', '.join(parts)}):"
 
 
-def _wishes(wishes: tile.Wishes) -> dict[str, list[bool] | list[int] | list[list[int]]]:
+def _scheduling_hints(scheduling_hints: tile.SchedulingHints) -> dict[str, list[bool] | list[int] | list[list[int]]]:
     said: dict[str, list[bool] | list[int] | list[list[int]]] = {}
-    if wishes.asynchronous is not None:
-        said["asynchronous"] = list(wishes.asynchronous)
-    if wishes.groups is not None:
-        said["groups"] = list(wishes.groups)
-    if wishes.sync is not None:
-        said["sync"] = [list(waited) for waited in wishes.sync]
+    if scheduling_hints.asynchronous is not None:
+        said["asynchronous"] = list(scheduling_hints.asynchronous)
+    if scheduling_hints.groups is not None:
+        said["groups"] = list(scheduling_hints.groups)
+    if scheduling_hints.sync is not None:
+        said["sync"] = [list(waited) for waited in scheduling_hints.sync]
     return said
 
 

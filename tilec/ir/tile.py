@@ -387,7 +387,7 @@ LoopKind = Literal["serial", "pipelined", "unroll"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SchedulingHints:
     """What a person asks of a pipelined loop beside stage and order. One entry per scheduled statement: whether it must
     be asynchronous, the group of producers that it fills a ring with (-1: none), and in `sync` the statements for whose
     work it waits. `span` is where the stages are asked for."""
@@ -402,11 +402,11 @@ class Wishes:
 class For:
     """`for var in range(start, stop, step)`, the step positive. `num_stages` is None where the source does not give
     one; `stage` and `order` are the manual lists of T.Pipelined, one entry per scheduled statement. `factor` is how
-    many trips of an unrolled loop become one (None: all of them, where that is not too many). `apart` names variables
-    that are bound in the body and have, taken together, other values in each trip, so that what they index is another
-    place each time; with none in it, nobody asks for an order among the trips. A loop that is `handed_out` has a first
-    trip, and one for each value that the machine hands out instead of beginning blocks (cluster launch control):
-    perhaps none, all of them less than `stop`."""
+    many iterations of an unrolled loop become one (None: all of them, where that is not too many). `distinct_by` names
+    variables that are bound in the body and have, taken together, other values in each iteration, so that what they
+    index is another place each time; with none in it, nobody asks for an order among the iterations. A loop that is
+    `dynamically_scheduled` has a first iteration, and one for each value that the machine hands out instead of
+    beginning blocks (cluster launch control): perhaps none, all of them less than `stop`."""
 
     kind: LoopKind
     var: Var
@@ -418,10 +418,10 @@ class For:
     stage: tuple[int, ...] | None = None
     order: tuple[int, ...] | None = None
     span: Span = field(default=NOWHERE, compare=False)
-    wishes: Wishes | None = None
+    scheduling_hints: SchedulingHints | None = None
     factor: int | None = None
-    apart: tuple[str, ...] | None = None
-    handed_out: bool = False
+    distinct_by: tuple[str, ...] | None = None
+    dynamically_scheduled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +436,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """All threads agree on the condition, and look at it anew before each trip."""
+    """All threads agree on the condition, and look at it anew before each iteration."""
 
     condition: Expr
     body: tuple[Stmt, ...]
@@ -445,8 +445,8 @@ class While:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Leave the innermost loop, a `For` that is not pipelined or a `While`. Nothing that runs in a trip follows it:
-    it ends the body, or a branch of the `If` that ends it."""
+    """Leave the innermost loop, a `For` that is not pipelined or a `While`. Nothing that runs in an iteration follows
+    it: it ends the body, or a branch of the `If` that ends it."""
 
     span: Span = field(default=NOWHERE, compare=False)
 

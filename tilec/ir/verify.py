@@ -12,7 +12,7 @@ Checked here:
  7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else; one of every thread has all of those that
     run it
  8. manual `stage` and `order` come together and have the same length; `order` is a permutation
- 9. a break ends a trip of a serial loop or a while
+ 9. a break ends an iteration of a serial loop or a while
 
 10. a constant has a value of its type; functions are known, with operands of the types that they take
 11. a region of a tile that begins at a number lies within the tile
@@ -38,7 +38,7 @@ Said = str | tuple[Span, str]
 
 
 MOST = (1 << 31) - 1
-"""Of what is counted in int32: elements along a dimension, trips, places."""
+"""Of what is counted in int32: elements along a dimension, iterations, places."""
 MOST_BLOCKS = (MOST, 65535, 65535)
 MOST_THREADS = 1024
 """CUDA programming guide, table of technical specifications: maximum dimensions of a grid, threads of a block."""
@@ -106,11 +106,11 @@ class _Checker:
             wanted = "shared" if isinstance(pinned.layout, int | tile.Placement) else "fragment"
             if pinned.buffer not in kernel.buffers or pinned.buffer.scope != wanted:
                 yield f"the layout of {pinned.buffer.name} is not that of a tile of its kind"
-        for cut in kernel.subtiles:
-            if cut.buffer not in kernel.buffers or len(cut.parts) != len(cut.buffer.extents):
-                yield f"{cut.buffer.name} is no tile with {len(cut.parts)} dimensions to be cut"
-            if min(cut.parts) < 1 or sum(p > 1 for p in cut.parts) > 1:
-                yield f"{cut.buffer.name} can be cut along one dimension only, into one part at least"
+        for subtile in kernel.subtiles:
+            if subtile.buffer not in kernel.buffers or len(subtile.parts) != len(subtile.buffer.extents):
+                yield f"{subtile.buffer.name} is no tile with {len(subtile.parts)} dimensions to be cut"
+            if min(subtile.parts) < 1 or sum(p > 1 for p in subtile.parts) > 1:
+                yield f"{subtile.buffer.name} can be cut along one dimension only, into one part at least"
         if len({pinned.buffer for pinned in kernel.layouts}) != len(kernel.layouts):
             yield "a tile is given two layouts"
 
@@ -186,8 +186,8 @@ class _Checker:
                 yield from self.expr(start)
                 yield from self.expr(stop)
                 yield from _loop(stmt)
-                if stmt.handed_out and not self.as_launched:
-                    yield f"the values of {var.name} are handed out, which no kernel says"
+                if stmt.dynamically_scheduled and not self.as_launched:
+                    yield f"the values of {var.name} are dynamically scheduled, which no kernel says"
                 yield from _last(body, stmt.kind == "serial")
                 yield from self._nested(body, (var,), in_parallel)
             case tile.If(condition=condition, then=then, orelse=orelse):
@@ -301,7 +301,7 @@ def _binary(expr: tile.Binary) -> Iterator[str]:
 
 
 def _last(body: tuple[tile.Stmt, ...], allowed: bool) -> Iterator[tuple[Span, str]]:
-    """Breaks stand where the trip ends: `allowed` for the last statement alone."""
+    """Breaks stand where the iteration ends: `allowed` for the last statement alone."""
     for place, stmt in enumerate(body):
         ends = allowed and place == len(body) - 1
         if isinstance(stmt, tile.Break) and not ends:
@@ -329,18 +329,18 @@ def _loop(loop: tile.For) -> Iterator[str]:
             yield f"order {loop.order} is not a permutation"
         if not all(0 <= stage <= MOST for stage in loop.stage):
             yield f"stage {loop.stage} has one below 0"
-    yield from _wishes(loop)
+    yield from _scheduling_hints(loop)
 
 
-def _wishes(loop: tile.For) -> Iterator[str]:
+def _scheduling_hints(loop: tile.For) -> Iterator[str]:
     """One entry for each statement that has a stage, if they are given."""
-    if (wished := loop.wishes) is None:
+    if (asked := loop.scheduling_hints) is None:
         return
-    given = {len(part) for part in (loop.stage, wished.asynchronous, wished.groups, wished.sync) if part is not None}
+    given = {len(part) for part in (loop.stage, asked.asynchronous, asked.groups, asked.sync) if part is not None}
     if len(given) > 1:
         yield f"lists of {' and '.join(map(str, sorted(given)))} entries for the statements of one loop"
-    for waited in wished.sync or ():
+    for waited in asked.sync or ():
         if any(type(place) is not int or not 0 <= place < min(given) for place in waited):
             yield f"sync {list(waited)} names statements that are not there"
-    if any(group < -1 for group in wished.groups or ()):
-        yield f"groups {list(wished.groups or ())} has one below -1"
+    if any(group < -1 for group in asked.groups or ()):
+        yield f"groups {list(asked.groups or ())} has one below -1"

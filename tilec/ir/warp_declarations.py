@@ -130,7 +130,7 @@ def _structure(op: Operation) -> Iterator[str]:
                 yield f"over {var.name} has {len(steady)} steady states of its own"
             for inner in body:
                 if isinstance(inner, warp.Branch) and inner.part == "guard" and not 0 <= inner.least <= stages + 1:
-                    yield f"of {stages} stages has a guard for {inner.least} trips"
+                    yield f"of {stages} stages has a guard for {inner.least} iterations"
         case _:
             return
 

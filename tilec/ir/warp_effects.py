@@ -32,7 +32,7 @@ TOUCH_NOTHING = (
     warp.Let, warp.Loop, warp.Forever, warp.Break, warp.Trap, warp.Branch, warp.Pipeline,
     warp.Await, warp.BarSync, warp.WarpgroupSync, warp.CpAsyncCommit, warp.CpAsyncWait, warp.WgmmaWait, warp.BulkWait,
     warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
-    warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.TurnWait, warp.TurnPass,
+    warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.PingPongWait, warp.PingPongPass,
     warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
     warp.SetRegisters, warp.TensorFence, warp.TensorWait,
 )  # fmt: skip

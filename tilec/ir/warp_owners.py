@@ -17,7 +17,7 @@ SAMPLES = (0, 1, 1009, 4001)
 is apart only if such values differ, or differ by much, is not where all are 0 and where they are neighbours."""
 
 
-def keep_apart(
+def are_disjoint(
     one: warp.Operation, other: warp.Operation, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
     """Whether no two threads reach one element, the first operation in one iteration of the loops around it and the
@@ -26,11 +26,11 @@ def keep_apart(
         return False
     if one.block is not None or other.block is not None:
         return False
-    return _keep_apart(one, other, tensor, writes, fixed)
+    return _are_always_disjoint(one, other, tensor, writes, fixed)
 
 
 @lru_cache(maxsize=256)
-def _keep_apart(
+def _are_always_disjoint(
     one: warp.Elementwise, other: warp.Elementwise, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
     sides = [(op, indices, w) for op, w in zip((one, other), writes, strict=True) for indices in _of(op, tensor, w)]

@@ -11,9 +11,9 @@ from functools import lru_cache
 from tilec.ir import tile, warp
 from tilec.ir.placement import NotArithmetic, evaluated
 from tilec.ir.warp_effects import effects
-from tilec.ir.warp_owners import SAMPLES, elements_of, keep_apart
+from tilec.ir.warp_owners import SAMPLES, are_disjoint, elements_of
 from tilec.ir.warp_run_state import Access, Range, Reached, RoleState
-from tilec.ir.warp_scenarios import ITERATIONS_APART
+from tilec.ir.warp_scenarios import ITERATION_DISTANCES
 
 
 class Parts:
@@ -38,7 +38,7 @@ class Parts:
         kept[:] = [a for a in kept if a.group or a.interval >= state.interval]
         for write in (False, True):
             mine = [a for a in kept if a.by is op and a.write == write]
-            merged = mine[: max(0, len(mine) - ITERATIONS_APART + 1)]
+            merged = mine[: max(0, len(mine) - ITERATION_DISTANCES + 1)]
             for old, newer in itertools.pairwise(merged):
                 newer.reached = _around(old.reached, newer.reached)
             gone = {id(old) for old in merged[:-1]}
@@ -63,7 +63,7 @@ def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> It
         for name in writes & tensors:
             writers.setdefault(name, []).append(op)
     for name, ops in writers.items():
-        if name in readers or len(ops) > 1 or not keep_apart(ops[0], ops[0], name, (True, True), fixed):
+        if name in readers or len(ops) > 1 or not are_disjoint(ops[0], ops[0], name, (True, True), fixed):
             yield name
 
 
@@ -87,7 +87,7 @@ def _outermost(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
 def are_elsewhere(one: Reached, other: Reached) -> bool:
     """Whether two accesses have no element in common, whatever the values are that the block never changes."""
     return bool(one and other) and all(
-        boxes and others and all(_are_apart(a, b) for a in boxes for b in others)
+        boxes and others and all(_are_disjoint(a, b) for a in boxes for b in others)
         for boxes, others in zip(one, other, strict=True)
     )
 
@@ -104,7 +104,7 @@ def _hull(one: Range | None, other: Range | None) -> Range | None:
     return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]), one[2])
 
 
-def _are_apart(one: tuple[Range | None, ...], other: tuple[Range | None, ...]) -> bool:
+def _are_disjoint(one: tuple[Range | None, ...], other: tuple[Range | None, ...]) -> bool:
     for a, b in zip(one, other, strict=True) if len(one) == len(other) else ():
         # What one of them alone depends on has no value here that it is sure to have where the other one is executed.
         if a is not None and b is not None and a[2] == b[2] and (a[1] < b[0] or b[1] < a[0]):

@@ -68,7 +68,7 @@ class RoleState:
     given: set[tuple[str, int]] = field(default_factory=set)  # versions of rings that the tensor cores work on
     groups: dict[str, int] = field(default_factory=dict)
     number: int = 0  # of the warpgroup, where the role's take turns
-    has_turn: bool = False
+    has_tensor_cores: bool = False
     has_released: bool = False  # to the cluster, in the operation before
     interval: int = 0
     part: int = 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tilec.ir import tile, warp
 from tilec.ir.warp import Operation, Program
 
-ITERATIONS_APART = 8
+ITERATION_DISTANCES = 8
 """For how many iterations the verifier follows what part of a tensor an operation has reached: longer ago, it may have
 been any part."""
 
@@ -22,7 +22,7 @@ class Scenario:
     loops are over (None: as the values say, and taken where they do not; of phases each is so long)."""
 
     values: dict[str, int]
-    trips: tuple[int, ...]
+    trip_count: tuple[int, ...]
     taken: bool | None
 
 
@@ -48,7 +48,7 @@ def scenarios(program: Program) -> Iterator[Scenario]:
 
 
 def _is_fixed(loop: warp.Loop) -> bool:
-    return warp.static_trips(loop) is not None
+    return warp.static_trip_count(loop) is not None
 
 
 class _Unknown(Exception):
@@ -117,26 +117,26 @@ def _apply(op: str, a: int, b: int) -> int:
 
 class Execution:
     """The operations of one role in the order in which a scenario executes them. Long loops are cut by whole
-    `period`s, all roles' alike: `cuts` has by how many trips when a role enters the loop for the first time, the second
-    time and so on; of those over the variables `long` more trips are left. `asked`: for something that only the
-    scenario knows. `values` are those of the variables where the operation that came last is executed."""
+    `period`s, all roles' alike: `skips` has by how many iterations when a role enters the loop for the first time, the
+    second time and so on; of those over the variables `long` more iterations are left. `asked`: for something that only
+    the scenario knows. `values` are those of the variables where the operation that came last is executed."""
 
     def __init__(
         self,
         scenario: Scenario,
         period: int,
-        cuts: dict[tuple[str, int], int],
+        skips: dict[tuple[str, int], int],
         long: frozenset[str] = frozenset(),
     ) -> None:
         self.scenario = scenario
         self.period = period
         self.long = long
         self.values: Mapping[str, int] = {}
-        self.cuts = cuts
+        self.skips = skips
         self.asked = False
         self.entered: dict[str, int] = {}  # each pipeline, how often
         self.looped: dict[str, int] = {}  # each loop, likewise
-        self.trips = 0  # of the innermost pipeline that is under way
+        self.trip_count = 0  # of the innermost pipeline that is under way
         self.stages = 0
         self.steady: tile.Var | None = None  # its variable
         self.left = False  # the innermost loop, by a break
@@ -152,23 +152,23 @@ class Execution:
                 case warp.Pipeline(var=var, stages=stages, body=inner):
                     entered = self.entered.get(var.name, 0)
                     self.entered[var.name] = entered + 1
-                    around = self.trips, self.stages, self.steady
+                    around = self.trip_count, self.stages, self.steady
                     self.asked = True
-                    self.trips = self.scenario.trips[entered % len(self.scenario.trips)]
+                    self.trip_count = self.scenario.trip_count[entered % len(self.scenario.trip_count)]
                     self.stages, self.steady = stages, var
                     yield from self.run(inner, values)
-                    self.trips, self.stages, self.steady = around
+                    self.trip_count, self.stages, self.steady = around
                 case warp.Loop(var=var, step=step):
                     start, count = self.count(op, values)
                     step = step if op.following is None else 1
-                    for k in self.told_apart(var.name, count):
+                    for k in self.distinguished(var.name, count):
                         yield from self.run(self.phase(op, k, count), {**values, var.name: start + k * step})
                         if self.leaving():
                             break
                     self.left = False
                 case warp.Forever(body=inner):
                     self.asked = True
-                    for _ in range(self.scenario.trips[0] + 1):
+                    for _ in range(self.scenario.trip_count[0] + 1):
                         yield from self.run(inner, values)
                         if self.leaving():
                             break
@@ -176,7 +176,7 @@ class Execution:
                 case warp.Break():
                     self.left = True
                 case warp.Branch(part="guard", least=least, then=then):
-                    if self.trips >= least:
+                    if self.trip_count >= least:
                         yield from self.run(then, values)
                 case warp.Branch(then=then, orelse=orelse):
                     yield from self.run(then if self.decide(op, values) else orelse, values)
@@ -189,45 +189,45 @@ class Execution:
                     self.values = values
                     yield op
 
-    def told_apart(self, var: str, trips: int) -> Iterator[int]:
-        """The first trips of a loop and the last ones. Those between do what the ones before them did."""
+    def distinguished(self, var: str, trip_count: int) -> Iterator[int]:
+        """The first iterations of a loop and the last ones. Those between do what the ones before them did."""
         if not self.period:
-            yield from range(trips)
+            yield from range(trip_count)
             return
         place = var, self.looped.get(var, 0)
         self.looped[var] = place[1] + 1
-        first = 2 * self.period * (-(-ITERATIONS_APART // self.period) if var in self.long else 1)
-        cut = self.cuts.setdefault(place, max(0, trips - 2 * first) // self.period * self.period)
-        for k in range(trips - cut):
-            yield k if k < first else k + cut
+        first = 2 * self.period * (-(-ITERATION_DISTANCES // self.period) if var in self.long else 1)
+        skipped = self.skips.setdefault(place, max(0, trip_count - 2 * first) // self.period * self.period)
+        for k in range(trip_count - skipped):
+            yield k if k < first else k + skipped
 
-    def phase(self, op: warp.Loop, trip: int, trips: int) -> tuple[Operation, ...]:
-        """What a trip does: where branches are not to be taken, that of the first phase, where they are, that of none;
-        else each is the turn of as many."""
+    def phase(self, op: warp.Loop, iteration: int, trip_count: int) -> tuple[Operation, ...]:
+        """What an iteration does: where branches are not to be taken, that of the first phase, where they are, that of
+        none; else each is the turn of as many."""
         if self.scenario.taken is not None:
             return op.bodies[-1 if self.scenario.taken else 0]
-        return op.bodies[trip * len(op.bodies) // trips]
+        return op.bodies[iteration * len(op.bodies) // trip_count]
 
     def leaving(self) -> bool:
         return self.left
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
-        """The first value of the loop variable, and the number of trips."""
+        """The first value of the loop variable, and the number of iterations."""
         if op.following is not None:
             self.asked = True
-            return 0, max(1, self.scenario.trips[0])
+            return 0, max(1, self.scenario.trip_count[0])
         if op.part == "steady" and op.var == self.steady:
             try:
                 start = _evaluate(op.start, values)
             except _Unknown:
                 start = 0
-            return start, max(0, self.trips - self.stages)
+            return start, max(0, self.trip_count - self.stages)
         try:
-            trips = range(_evaluate(op.start, values), _evaluate(op.stop, values), op.step)
-            return trips.start, len(trips)
+            trip_count = range(_evaluate(op.start, values), _evaluate(op.stop, values), op.step)
+            return trip_count.start, len(trip_count)
         except _Unknown:
             self.asked = True
-            return 0, min(self.scenario.trips[0], 2)
+            return 0, min(self.scenario.trip_count[0], 2)
 
     def decide(self, op: warp.Branch, values: dict[str, int]) -> bool:
         if self.scenario.taken is not None:

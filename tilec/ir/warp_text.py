@@ -52,11 +52,13 @@ def _program(program: Program) -> Iterator[str]:
         yield ""
         registers = f", {role.registers} registers" if role.registers else ""
         single = ", one thread" if role.single_thread else ""
-        turns = (
-            f", warpgroups in turns by barriers {role.turns_at} to {max(role.turn_barriers)}" if role.turns_at else ""
+        ping_pong = (
+            f", warpgroups in ping-pong by barriers {role.ping_pong_barrier} to {max(role.ping_pong_barriers)}"
+            if role.ping_pong_barrier
+            else ""
         )
         warps = f"warps {role.first_warp} to {role.first_warp + role.warps - 1}"
-        yield f"  role {role.name}: {warps}{registers}{single}{turns}"
+        yield f"  role {role.name}: {warps}{registers}{single}{ping_pong}"
         yield from _body(role.body, "    ")
 
 
@@ -222,8 +224,10 @@ def _operation(op: Operation) -> str:
             return f"barriers from {number} on, one for each warpgroup"
         case warp.Break():
             return "break"
-        case warp.Await(tiles=tiles, readers=readers, meet=meet):
-            return f"await {', '.join(tiles)}{' and readers' if readers else ''}{' of all threads' if meet else ''}"
+        case warp.Await(tiles=tiles, readers=readers, rendezvous=rendezvous):
+            return (
+                f"await {', '.join(tiles)}{' and readers' if readers else ''}{' of all threads' if rendezvous else ''}"
+            )
         case warp.CpAsyncCommit():
             return "cp_async commit"
         case warp.CpAsyncWait(pending=pending):
@@ -257,9 +261,9 @@ def _operation(op: Operation) -> str:
             return f"wait for the grid at {counter}"
         case warp.GridControl(what=what):
             return f"grid control: {what}"
-        case warp.TurnWait():
+        case warp.PingPongWait():
             return "wait for the warpgroup's turn"
-        case warp.TurnPass():
+        case warp.PingPongPass():
             return "pass the turn on"
         case warp.Advance(cursor=cursor, behind=behind):
             return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"

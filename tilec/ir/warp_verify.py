@@ -60,7 +60,7 @@ from tilec.ir.warp import Operation, Program, Ring, Role
 from tilec.ir.warp_alignment import alignment
 from tilec.ir.warp_effects import combined, effects, name_of
 from tilec.ir.warp_order import Order
-from tilec.ir.warp_owners import keep_apart
+from tilec.ir.warp_owners import are_disjoint
 from tilec.ir.warp_regions import Parts, are_elsewhere
 from tilec.ir.warp_run_state import Access, RoleState, Version
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
@@ -93,19 +93,19 @@ def program_violations(program: Program) -> Iterator[str]:
     yield from replicas(program)
     yield from early(program)
     overlaps, parts = overlaps_of(program), Parts(program)
-    same_for_all_trips: set[tuple[tuple[str, int], ...]] = set()
+    same_for_all_iterations: set[tuple[tuple[str, int], ...]] = set()
     found = list(scenarios(program))
     steps = min(MAX_STEPS, ALL_STEPS // len(found))
     for scenario in found:
         known = tuple(scenario.values.items())
-        if known in same_for_all_trips and scenario.taken is None:
+        if known in same_for_all_iterations and scenario.taken is None:
             continue
         run = _Run(program, scenario, overlaps, parts, steps)
         if any(run.violations()):
             yield from _Run(program, scenario, overlaps, parts, steps, whole=True).violations()
             return
         if not any(execution.asked for execution in run.executions):
-            same_for_all_trips.add(known)
+            same_for_all_iterations.add(known)
 
 
 # ---- rings -----------------------------------------------------------------------------------------------------------
@@ -122,8 +122,10 @@ class _Run:
         self.rings = {r.name: r for r in program.rings}
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
         self.fragments = {b.name for b, _ in program.fragments}
-        self.apart = {op.source.name for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1}
-        self.apart |= {tile.buffer.name for tile in program.shared if tile.layout.copies > 1}
+        self.per_warpgroup = {
+            op.source.name for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1
+        }
+        self.per_warpgroup |= {tile.buffer.name for tile in program.shared if tile.layout.copies > 1}
         self.tensor = {tile.buffer.name for tile in program.tensor}
         self.tensors = {p.name for p in program.params if isinstance(p, Buffer)}
         self.of_pairs = {  # roles that run in the first block of a pair only
@@ -132,19 +134,23 @@ class _Run:
             if any(isinstance(op, warp.TensorMma) and op.paired for op in warp.walk(role.body))
         }
         self.versions = {(r.name, v): Version() for r in program.rings for v in range(r.depth)}
-        self.turn = 0  # the warpgroup whose turn it is
+        self.next_in_ping_pong = 0  # the warpgroup whose turn it is
         period = 0 if whole else lcm(*(r.depth for r in program.rings))
-        cuts: dict[tuple[str, int], int] = {}
+        skips: dict[tuple[str, int], int] = {}
         numbered = [(n, part) for role in program.roles for n, part in enumerate(_warpgroups(role))]
-        self.executions = [Execution(scenario, period, cuts, parts.loops) for _ in numbered]
+        self.executions = [Execution(scenario, period, skips, parts.loops) for _ in numbered]
         self.roles = [
             RoleState(part, execution.run(part.body, dict(scenario.values)), number=number, index=index)
             for index, ((number, part), execution) in enumerate(zip(numbered, self.executions, strict=True))
         ]
         # Roles that the kernel makes are ordered by its own barriers, which are not followed here.
-        self.order = Order(program, ["" if program.by_hand else part.name.split()[0] for _, part in numbered])
+        self.order = Order(program, ["" if program.explicit_roles else part.name.split()[0] for _, part in numbered])
         for state in self.roles:
-            same = (other for other in self.roles if other.role.turns_at == state.role.turns_at is not None)
+            same = (
+                other
+                for other in self.roles
+                if other.role.ping_pong_barrier == state.role.ping_pong_barrier is not None
+            )
             state.mates = tuple(other for other in same if other is not state)
         self.overlaps = overlaps
         self.covered: dict[str, str] = {}  # the tiles whose memory another tile has, and which
@@ -159,18 +165,18 @@ class _Run:
                         return
                     moved = True
             # Who waits for a role that is followed no further is not at fault, nor is what such a role leaves.
-            was_cut = any(s.executed > self.steps for s in self.roles)
+            was_cut_short = any(s.executed > self.steps for s in self.roles)
             if all(s.done for s in self.roles):
                 break
             if not moved:
-                if was_cut:
+                if was_cut_short:
                     return
                 for state in self.roles:
                     if state.waiting is not None:
                         place = f"{name_of(state.waiting)}, line {state.waiting.span.line}"
                         yield f"role {state.role.name} waits for ever at {place}"
                 return
-        if not was_cut:
+        if not was_cut_short:
             yield from self.leftovers()
 
     def advance(self, state: RoleState) -> Iterator[str]:
@@ -196,10 +202,10 @@ class _Run:
             return message
         match op:
             case warp.RingAcquire(cursor=cursor):
-                _, version, turn = self.position(state, cursor)
-                if version.frees < turn:
+                _, version, phase = self.position(state, cursor)
+                if version.frees < phase:
                     return None
-                self.hear(state, cursor, "empty", turn)
+                self.hear(state, cursor, "empty", phase)
                 place = (cursor.ring, state.positions.get(cursor.name, 0))
                 for tile in self.rings[cursor.ring].buffers:
                     if over := self.covered.get(tile):
@@ -216,10 +222,10 @@ class _Run:
             case warp.TensorCopy():
                 return ""  # as above
             case warp.RingWait(cursor=cursor):
-                _, version, turn = self.position(state, cursor)
-                if version.fills <= turn:
+                _, version, phase = self.position(state, cursor)
+                if version.fills <= phase:
                     return None
-                self.hear(state, cursor, "full", turn + 1)
+                self.hear(state, cursor, "full", phase + 1)
                 position = state.positions.get(cursor.name, 0)
                 state.waited[cursor.ring] = max(state.waited.get(cursor.ring, 0), position + 1)
                 return ""
@@ -238,7 +244,7 @@ class _Run:
                 left = (self.versions[(ring.name, v)] for v in range(ring.depth))
                 return "" if all(version.fills == version.frees for version in left) else None
             case warp.BarSync() | warp.ClusterWait() | warp.GridSync():
-                if state.has_turn:
+                if state.has_tensor_cores:
                     return f"line {op.span.line}: a warpgroup meets the others at a barrier while it has its turn"
                 if isinstance(op, warp.ClusterWait) and not state.has_released:
                     return ""
@@ -247,24 +253,26 @@ class _Run:
                 return ""
             case warp.WarpgroupSync(first=first):
                 taken = {self.program.named_barrier(number) for number in range(len(self.program.roles))}
-                taken |= {barrier for role in self.program.roles for barrier in role.turn_barriers}
+                taken |= {barrier for role in self.program.roles for barrier in role.ping_pong_barriers}
                 mine = range(first, first + state.role.warps // 4)
                 if state.role.warps % 4 or mine.stop > 16 or not taken.isdisjoint(mine):
                     return f"line {op.span.line}: warpgroups meet at barriers that are not theirs"
                 state.part += 1
                 return ""
-            case warp.TurnWait():
-                if state.role.turns_at is None or state.has_turn:
+            case warp.PingPongWait():
+                if state.role.ping_pong_barrier is None or state.has_tensor_cores:
                     return f"line {op.span.line}: a warpgroup waits for a turn that it has, or that nobody gives it"
-                if self.turn != state.number:
+                if self.next_in_ping_pong != state.number:
                     return None
-                state.has_turn = True
+                state.has_tensor_cores = True
                 return ""
-            case warp.TurnPass():
-                if not state.has_turn:
+            case warp.PingPongPass():
+                if not state.has_tensor_cores:
                     return f"line {op.span.line}: a warpgroup passes on a turn that it has not"
-                state.has_turn = False
-                self.turn = (state.number + 1) % sum(s.role.turns_at == state.role.turns_at for s in self.roles)
+                state.has_tensor_cores = False
+                self.next_in_ping_pong = (state.number + 1) % sum(
+                    s.role.ping_pong_barrier == state.role.ping_pong_barrier for s in self.roles
+                )
                 return ""
             case warp.ProxyFence():
                 self.order.fence(state.index)
@@ -317,20 +325,20 @@ class _Run:
         if isinstance(op, warp.RingFill | warp.RingRelease):
             return not op.by_tensor_cores and not self.tensor.isdisjoint(self.rings[op.cursor.ring].buffers)
         meets = warp.Arrive | warp.NamedBarrier | warp.BarSync | warp.WarpgroupSync
-        return self.program.by_hand and isinstance(op, meets)
+        return self.program.explicit_roles and isinstance(op, meets)
 
     def hears(self, op: Operation) -> bool:
         """Whether threads wait for what others have done to it."""
         if isinstance(op, warp.RingWait | warp.RingAcquire):
             return not self.tensor.isdisjoint(self.rings[op.cursor.ring].buffers)
         if isinstance(op, warp.NamedBarrier):
-            return self.program.by_hand and op.waits
-        return self.program.by_hand and isinstance(op, warp.BarrierWait | warp.BarSync | warp.WarpgroupSync)
+            return self.program.explicit_roles and op.waits
+        return self.program.explicit_roles and isinstance(op, warp.BarrierWait | warp.BarSync | warp.WarpgroupSync)
 
     def position(self, state: RoleState, cursor: warp.Cursor) -> tuple[Ring, Version, int]:
         ring = self.rings[cursor.ring]
-        turn, slot = divmod(state.positions.get(cursor.name, 0), ring.depth)
-        return ring, self.versions[(ring.name, slot)], turn
+        phase, slot = divmod(state.positions.get(cursor.name, 0), ring.depth)
+        return ring, self.versions[(ring.name, slot)], phase
 
     def load(self, state: RoleState, op: Operation, buffer: str) -> str:
         ring = self.ring_of[buffer]
@@ -431,12 +439,12 @@ class _Run:
         return ""
 
     def release(self, state: RoleState, op: warp.RingRelease, cursor: warp.Cursor) -> str:
-        ring, version, turn = self.position(state, cursor)
+        ring, version, phase = self.position(state, cursor)
         if message := self.given(state, op):
             return message
         if message := self.leave(state, op, ring, state.positions.get(cursor.name, 0), "released"):
             return message
-        if version.fills <= turn:
+        if version.fills <= phase:
             return f"line {op.span.line}: {ring.name} is released before it was filled"
         # Blocks that share tiles do the same: as many release this version as it is released to.
         blocks = len(mates_by_any(self.program.cluster, ring.shared))
@@ -556,8 +564,8 @@ class _Run:
                     for earlier in (*other.accesses.get(place, ()), *other.spent.get(place, ())):
                         if other is not state and other not in state.mates:
                             return f"line {op.span.line}: {name} has the memory of {tile}, of {other.role.name} too"
-                        apart = rows_alike and name in self.apart and earlier.own_rows
-                        if apart and not earlier.group and earlier.part < state.part:
+                        per_warpgroup = rows_alike and name in self.per_warpgroup and earlier.own_rows
+                        if per_warpgroup and not earlier.group and earlier.part < state.part:
                             continue
                         if message := self.conflict(state, op, tile, earlier, True, None, False, by_all=True):
                             return f"{message}, and {name} has its memory"
@@ -565,14 +573,14 @@ class _Run:
         return ""
 
     def await_(self, state: RoleState, op: warp.Await) -> str:
-        """As if it read the tiles, or overwrote them; without `meet`, what the thread itself has under way counts
+        """As if it read the tiles, or overwrote them; without `rendezvous`, what the thread itself has under way counts
         alone."""
         for name in op.tiles:
             slot = self.version(state, op, name)
             if isinstance(slot, str):
                 return slot
             for earlier in state.accesses.get((name, slot), ()):
-                if op.meet and (message := self.conflict(state, op, name, earlier, op.readers, None, False)):
+                if op.rendezvous and (message := self.conflict(state, op, name, earlier, op.readers, None, False)):
                     return message
                 if earlier.group and (earlier.write or op.readers):
                     return f"line {op.span.line}: {name} is awaited while {earlier.op} is under way"
@@ -599,10 +607,10 @@ class _Run:
         moves = {name_of(op), earlier.op} <= {"TensorLoad", "TensorStore"}
         if moves and name in self.tensor and state.role.warps == WARPGROUP_WARPS:
             return ""  # in tensor memory each warp of a warpgroup has lanes of its own
-        is_apart = name in self.apart and not by_all
-        has_met = earlier.part < state.part if is_apart else earlier.interval < state.interval
+        is_per_warpgroup = name in self.per_warpgroup and not by_all
+        has_met = earlier.part < state.part if is_per_warpgroup else earlier.interval < state.interval
         if not has_met and name in self.tensors:
-            has_met = keep_apart(earlier.by, op, name, (earlier.write, write), self.parts.fixed)
+            has_met = are_disjoint(earlier.by, op, name, (earlier.write, write), self.parts.fixed)
         if not has_met:
             return f"{where} has no barrier after {earlier.op}"
         if by_async and earlier.write and not earlier.async_proxy and not earlier.fenced:
@@ -610,8 +618,8 @@ class _Run:
         return ""
 
     def leftovers(self) -> Iterator[str]:
-        if self.turn or any(state.has_turn for state in self.roles):
-            yield f"the turn ends with warpgroup {self.turn}, not with the first one"
+        if self.next_in_ping_pong or any(state.has_tensor_cores for state in self.roles):
+            yield f"the turn ends with warpgroup {self.next_in_ping_pong}, not with the first one"
         for state in self.roles:
             for access in self.all_accesses(state):
                 if access.group and access.queue in ("bulk", "wgmma", "tcgen05.ld", "tcgen05.st"):
@@ -624,9 +632,9 @@ class _Run:
 
 def _warpgroups(role: Role) -> tuple[Role, ...]:
     """The parts of a role that go on by themselves: its warpgroups where they take turns, else all of it."""
-    if role.turns_at is None:
+    if role.ping_pong_barrier is None:
         return (role,)
     return tuple(
         replace(role, name=f"{role.name} {number + 1}", first_warp=role.first_warp + 4 * number, warps=4)
-        for number in range(len(role.turn_barriers))
+        for number in range(len(role.ping_pong_barriers))
     )

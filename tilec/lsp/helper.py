@@ -21,13 +21,13 @@ class Helper:
         self.seconds = seconds
         self._process: Process | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._asked: Question | None = None
 
     async def ask(self, question: Question, is_wanted: Callable[[], bool]) -> Answer | None:
         """None where it is no longer wanted when its turn comes, or where the process ended, or had to be, before. Once
         it may have ended for another reason than this question, and is asked again."""
-        async with self._turn:
+        async with self._lock:
             if not is_wanted():
                 return None
             self._asked = question

@@ -154,12 +154,12 @@ def _schedules(plan: Plan) -> Iterator[tuple[Span, str]]:
 def _layouts(plan: Plan) -> Iterator[tuple[Span, str]]:
     from tilec.ir.warp_text import show_fragment, show_shared
 
-    for laid in plan.laid.kernels:
-        for buffer in laid.kernel.buffers:
-            if buffer.name in laid.shared:
-                yield buffer.span, f"shared memory: {show_shared(laid.shared[buffer.name])}"
-            elif buffer.name in laid.fragments:
-                yield buffer.span, f"registers: {show_fragment(laid.fragments[buffer.name])}"
+    for assignment in plan.assignment.kernels:
+        for buffer in assignment.kernel.buffers:
+            if buffer.name in assignment.shared:
+                yield buffer.span, f"shared memory: {show_shared(assignment.shared[buffer.name])}"
+            elif buffer.name in assignment.fragments:
+                yield buffer.span, f"registers: {show_fragment(assignment.fragments[buffer.name])}"
 
 
 # ---- the process -----------------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ def merged(
 
 
 def _widened(group: list[tile.Store], last: tile.Var) -> tile.Store | None:
-    """The store that does the same in as many trips as there are neighbours, if there is one."""
+    """The store that does the same in as many iterations as there are neighbours, if there is one."""
     first = group[0]
     places = [(s.buffer, s.indices) for s in group]
     values = [(s.value.buffer, s.value.indices) for s in group if isinstance(s.value, tile.Load)]

@@ -126,9 +126,13 @@ def _operand(call: Call, name: str, scope: str) -> Region:
 def _check(call: Call) -> TileOp:
     a, b = _operand(call, "A", "shared"), _operand(call, "B", "shared")
     c, sfa, sfb = (_operand(call, name, "tmem") for name in ("C", "SFA_tmem", "SFB_tmem"))
-    turned = call.boolean("transpose_A"), call.boolean("transpose_B")
-    _check_types(call, a, b, c, turned)
-    shapes = (matrix_shape(a)[:: -1 if turned[0] else 1], matrix_shape(b)[:: -1 if turned[1] else 1], matrix_shape(c))
+    transposed = call.boolean("transpose_A"), call.boolean("transpose_B")
+    _check_types(call, a, b, c, transposed)
+    shapes = (
+        matrix_shape(a)[:: -1 if transposed[0] else 1],
+        matrix_shape(b)[:: -1 if transposed[1] else 1],
+        matrix_shape(c),
+    )
     (m, k), (b_k, n), of_c = shapes
     if k != b_k or (m, n) != of_c:
         text = ", ".join(f"{name} is {show_shape(r.extent)}" for name, r in (("A", a), ("B", b), ("C", c)))
@@ -146,7 +150,7 @@ def _check(call: Call) -> TileOp:
                 help=f'make it by T.alloc_tmem({show_shape(wanted)}, "uint32"): a word has four scales of a row',
             )
     return ScaledGemm(
-        a, b, c, sfa, sfb, transpose_A=turned[0], transpose_B=turned[1], leader=NOBODY,
+        a, b, c, sfa, sfb, transpose_A=transposed[0], transpose_B=transposed[1], leader=NOBODY,
         clear_when=as_expr(call["clear_accum"], BOOL), start=as_expr(call["k_start"]), a_step=steps[0],
         b_step=steps[1], a_type=TYPES[a.buffer.dtype], b_type=TYPES[b.buffer.dtype],
         kind=kind_of(a.buffer.dtype, steps[0]),
@@ -154,7 +158,7 @@ def _check(call: Call) -> TileOp:
     )  # fmt: skip
 
 
-def _check_types(call: Call, a: Region, b: Region, c: Region, turned: tuple[bool, bool]) -> None:
+def _check_types(call: Call, a: Region, b: Region, c: Region, transposed: tuple[bool, bool]) -> None:
     for name, region in (("A", a), ("B", b)):
         if region.buffer.dtype not in TYPES:
             fail(
@@ -168,7 +172,7 @@ def _check_types(call: Call, a: Region, b: Region, c: Region, turned: tuple[bool
     if fours[0] != fours[1]:
         label = f"A is {a.buffer.dtype}, B is {b.buffer.dtype}"
         fail("dtype-mismatch", f"{call.name}: both have 4 bits, or both 8", call.span, label)
-    if fours[0] and turned != (False, True):
+    if fours[0] and transposed != (False, True):
         wanted = "A must be (M, K) and B (N, K)"
         fail("unsupported-operand", f"{call.name} multiplies {a.buffer.dtype} along whole bytes", call.span, wanted,
              help="store both along K and pass transpose_B=True")  # fmt: skip
@@ -280,9 +284,9 @@ register(
 def lower(op: ScaledGemm, context: Context) -> tuple[warp.Operation, ...]:
     a, b, c, sfa, sfb = (r.buffer for r in op.regions)
     scales = warp.Scales(sfa, sfb, op.start, op.a_step, op.b_step, (op.a_type, op.b_type), op.kind)
-    turned = op.transpose_A, op.transpose_B
+    transposed = op.transpose_A, op.transpose_B
     product = warp.TensorMma(
-        *(a, b, c), *turned, op.clear_when, op.leader, scales=scales, cursors=context.cursors, span=op.span
+        *(a, b, c), *transposed, op.clear_when, op.leader, scales=scales, cursors=context.cursors, span=op.span
     )
     return (product, arrival(op)) if op.commits else (product,)
 

@@ -80,7 +80,7 @@ class Im2col(tile.TileOp):
     row: Index
     stride: Annotated[int, schema.Range(1, 1 << 16)]
     tma: Literal[False] | None = None
-    fetched: Positive | None = field(default=None, metadata=BY_PASSES)
+    prefetched: Positive | None = field(default=None, metadata=BY_PASSES)
     via: Literal["tma", "cp_async", "registers"] | None = field(default=None, metadata=BY_PASSES)
 
     @property

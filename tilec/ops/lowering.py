@@ -44,10 +44,10 @@ def demand(kind: str, **parameters: int) -> Demand:
     return Demand(kind, tuple(sorted(parameters.items())))
 
 
-def tensor_map_of(outside: tile.Region, buffer: tile.Buffer, context: Context) -> TensorMap:
+def tensor_map_of(global_region: tile.Region, buffer: tile.Buffer, context: Context) -> TensorMap:
     """The TMA descriptor between this region of a tensor and the tile."""
     layout = context.shared[buffer.name]
-    return context.tensor_map(outside.buffer, (*outside.extent[:-1], layout.panel), layout.swizzle, None)
+    return context.tensor_map(global_region.buffer, (*global_region.extent[:-1], layout.panel), layout.swizzle, None)
 
 
 def tma_store(

@@ -100,8 +100,8 @@ def _reference(op: Scan, env: Environment) -> None:
     combine: Any = {"sum": np.add, "max": np.fmax}[op.kind]
     value = env.read(src).reshape(kept_extents(src))
     wide = value.astype(np.float64) if src.buffer.dtype.is_float else value
-    turned = np.flip(wide, dim) if op.reverse else wide
-    result = combine.accumulate(turned, axis=dim, dtype=wide.dtype)
+    flipped = np.flip(wide, dim) if op.reverse else wide
+    result = combine.accumulate(flipped, axis=dim, dtype=wide.dtype)
     env.write(dst, (np.flip(result, dim) if op.reverse else result).reshape(dst.extent))
 
 

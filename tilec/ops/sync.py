@@ -15,8 +15,8 @@ from tilec.ir import tile, warp
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ops.form import Anywhere, Whole, Yes
 from tilec.ops.lowering import Context, Demand
-from tilec.ops.meet import Meet
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.rendezvous import Rendezvous
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.support import schema
 from tilec.support.records import dataclass
@@ -61,8 +61,9 @@ class CommitCopies(tile.TileOp):
 
 @dataclass(frozen=True, slots=True)
 class WaitCopies(tile.TileOp):
-    """Until at most `pending` groups are under way, which is so once the tiles are there that it waits for. `meet`
-    marks one that a `sync` list asks for: of all threads, for all that a statement writes, wherever it lies."""
+    """Until at most `pending` groups are under way, which is so once the tiles are there that it waits for.
+    `rendezvous` marks one that a `sync` list asks for: of all threads, for all that a statement writes, wherever it
+    lies."""
 
     name = "wait"
     by_warpgroups = True
@@ -71,13 +72,13 @@ class WaitCopies(tile.TileOp):
     reaches_regions = False
     awaited: tuple[Anywhere, ...] = ()
     pending: Whole | None = field(default=None, kw_only=True)
-    meet: Yes | None = field(default=None, kw_only=True, metadata=BY_PASSES)
+    rendezvous: Yes | None = field(default=None, kw_only=True, metadata=BY_PASSES)
 
 
-BARRIERS = (BlockBarrier, Fence, Meet)
+BARRIERS = (BlockBarrier, Fence, Rendezvous)
 """Operations that part what touches shared memory into before and after."""
 
-Explicit = BlockBarrier | Fence | Meet | CommitCopies | WaitCopies
+Explicit = BlockBarrier | Fence | Rendezvous | CommitCopies | WaitCopies
 """The statements that only order others."""
 
 
@@ -86,17 +87,17 @@ def is_explicit(stmt: tile.Stmt) -> TypeGuard[Explicit]:
     return isinstance(stmt, Explicit)
 
 
-def meets(op: tile.TileOp) -> bool:
+def is_rendezvous(op: tile.TileOp) -> bool:
     """Whether it is a wait that a `sync` list asks for."""
-    return isinstance(op, WaitCopies) and op.meet is not None
+    return isinstance(op, WaitCopies) and op.rendezvous is not None
 
 
 def spelled(op: Explicit) -> str:
     """How a kernel writes it."""
     match op:
-        case WaitCopies(meet=True):
+        case WaitCopies(rendezvous=True):
             return "sync="
-        case Meet(what=what):
+        case Rendezvous(what=what):
             return f"T.{what}"
         case BlockBarrier():
             return "T.sync_threads"
@@ -231,7 +232,7 @@ def _await(op: WaitCopies | BlockBarrier, context: Context, *, readers: bool) ->
     if not op.awaited:
         return ()
     tiles = tuple(dict.fromkeys(region.buffer.name for region in op.awaited))
-    return (warp.Await(tiles, readers, meets(op), cursors=context.cursors, span=op.span),)
+    return (warp.Await(tiles, readers, is_rendezvous(op), cursors=context.cursors, span=op.span),)
 
 
 @facet(BlockBarrier, "lower")

@@ -58,7 +58,7 @@ PLACES: dict[str, Place] = {
             "whether the thread is the first of each `thread_extent` threads, or with 0 of the block",
             Parameter("thread_extent"),
         ),
-        Place(BINDING, "the thread's index along `thread`, such as threadIdx.x; also as a loop of one trip"),
+        Place(BINDING, "the thread's index along `thread`, such as threadIdx.x; also as a loop of one iteration"),
     )
 }
 """By name."""

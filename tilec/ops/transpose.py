@@ -72,10 +72,10 @@ def _effects(op: Transpose) -> Effects:
 
 def _reference(op: Transpose, env: Environment) -> None:
     src, dst = op.regions
-    turned = env.read(src).T
+    transposed = env.read(src).T
     if op.order is not None:
-        turned = turned[:, [accumulated_order(place) for place in range(turned.shape[1])]]
-    env.write(dst, turned)
+        transposed = transposed[:, [accumulated_order(place) for place in range(transposed.shape[1])]]
+    env.write(dst, transposed)
 
 
 TRANSPOSE = register(

@@ -1,4 +1,4 @@
-"""What a warpgroup does for itself where a kernel shares its work out by hand: registers, products in flight, named
+"""What a warpgroup does for itself where a kernel has explicit roles: registers, products in flight, named
 barriers."""
 
 from __future__ import annotations

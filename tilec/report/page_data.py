@@ -80,7 +80,7 @@ def _prediction(said: Report, entry: EntryReport) -> dict[str, Any]:
                 "latency": time.level.latency,
                 "transfer": time.level.transfer,
                 "use": time.use,
-                "trips": time.level.trips,
+                "iterations": time.level.trip_count,
                 "stages": time.level.stages,
                 "cycles": time.cycles,
                 "bound": time.bound,

@@ -80,7 +80,7 @@ def schedule_tables(
     if not problem.ops:
         return
     yield _ops(problem, schedule)
-    yield from _apart(problem, schedule)
+    yield from _ping_pong(problem, schedule)
     yield from _weighed(named, solution)
     yield from (Text(f"{op} {problem.ops[op].name} is run by {problem.ops[op].role}: {why}") for op, why in kept)
     yield from _compared(problem, solution)
@@ -146,7 +146,7 @@ def _attempts(solution: Solution) -> Table:
     return table
 
 
-def _apart(problem: Problem, schedule: Schedule) -> Iterator[Text]:
+def _ping_pong(problem: Problem, schedule: Schedule) -> Iterator[Text]:
     """How far groups of warps that run the same code are behind the first."""
     first, *others = problem.copies[0] if problem.copies else (0,)
     for op in others:

@@ -25,39 +25,41 @@ def depends_on_begin(problem: Problem) -> bool:
 def begin(problem: Problem, ii: int, start: Sequence[int]) -> Starts:
     """The same schedule counted from its first issue; or from so many cycles earlier, as few as possible, that the
     problem allows it, if that can be."""
-    at_first = _moved(start, 0)
+    at_first = _shifted(start, 0)
     if not depends_on_begin(problem):
         return at_first
     holds = _Holds(problem, ii, at_first)
-    return _moved(start, next((cut for cut in _cuts(ii, at_first) if holds(cut)), 0))
+    return _shifted(start, next((shift for shift in _shifts(ii, at_first) if holds(shift)), 0))
 
 
 def best_begin(problem: Problem, ii: int, start: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Starts:
     """The same schedule counted from where it costs least: the fewest stages, the least that values hold from one
     interval to the next, the fewest inversions of `pairs`, and then the fewest cycles before the first issue."""
-    allowed, at_first = begin(problem, ii, start), _moved(start, 0)
+    allowed, at_first = begin(problem, ii, start), _shifted(start, 0)
     lives = [_lives(problem, pool, at_first) for pool in spared(problem)]
     holds = _Holds(problem, ii, at_first)
     latest = max(at_first, default=0)
     most = (max(allowed, default=0) // ii + 1) * ii - 1 - latest
 
-    def costs(cut: int) -> tuple[int, int, int, int]:
-        across = max((sum(_crossings(b + cut, e + cut, ii) * amount for b, e, amount in of) for of in lives), default=0)
-        return (latest + cut) // ii, across, inversions(pairs, ii, [at + cut for at in at_first]), cut
+    def costs(shift: int) -> tuple[int, int, int, int]:
+        across = max(
+            (sum(_crossings(b + shift, e + shift, ii) * amount for b, e, amount in of) for of in lives), default=0
+        )
+        return (latest + shift) // ii, across, inversions(pairs, ii, [at + shift for at in at_first]), shift
 
-    cuts = [cut for cut in _cuts(ii, at_first) if cut <= most and holds(cut)]
-    return _moved(start, min(map(costs, cuts))[-1]) if cuts else allowed
+    shifts = [shift for shift in _shifts(ii, at_first) if shift <= most and holds(shift)]
+    return _shifted(start, min(map(costs, shifts))[-1]) if shifts else allowed
 
 
-def _cuts(ii: int, start: Sequence[int]) -> list[int]:
+def _shifts(ii: int, start: Sequence[int]) -> list[int]:
     """For how many cycles before the first issue an interval may begin, so that some op issues in the first cycle of
     one."""
     return sorted({-at % ii for at in start})
 
 
-def _moved(start: Sequence[int], cut: int) -> Starts:
+def _shifted(start: Sequence[int], shift: int) -> Starts:
     first = min(start, default=0)
-    return tuple(at - first + cut for at in start)
+    return tuple(at - first + shift for at in start)
 
 
 class _Holds:
@@ -67,12 +69,12 @@ class _Holds:
         self.problem, self.ii, self.start = problem, ii, start
         self.lives = [(problem.pools[pool].carried, _lives(problem, pool, start)) for pool in limited(problem)]
 
-    def __call__(self, cut: int) -> bool:
+    def __call__(self, shift: int) -> bool:
         for group in self.problem.same_stage:
-            if len({(self.start[op] + cut) // self.ii for op in group}) > 1:
+            if len({(self.start[op] + shift) // self.ii for op in group}) > 1:
                 return False
         return all(
-            most is None or sum(_crossings(b + cut, e + cut, self.ii) * amount for b, e, amount in lives) <= most
+            most is None or sum(_crossings(b + shift, e + shift, self.ii) * amount for b, e, amount in lives) <= most
             for most, lives in self.lives
         )
 

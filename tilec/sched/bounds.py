@@ -125,7 +125,7 @@ def ring_lifetimes(problem: Problem, ii: int) -> list[int]:
     lifetimes = []
     for ring in problem.rings:
         pairs = [(after[p][c], problem.ops[c].latency) for p in ring.producers for c in ring.consumers]
-        lifetimes.append(max([0, *(apart + latency for apart, latency in pairs if apart is not None)]))
+        lifetimes.append(max([0, *(separation + latency for separation, latency in pairs if separation is not None)]))
     return lifetimes
 
 
@@ -302,8 +302,8 @@ def _value_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound
         after = {op: reach(problem, ii, within, op) for value in values for op in value.producers}
         least = []
         for value in values:
-            apart = [(after[p][c], problem.ops[c].latency) for p in value.producers for c in value.consumers]
-            least.append(max([0, *(known + latency for known, latency in apart if known is not None)]))
+            separation = [(after[p][c], problem.ops[c].latency) for p in value.producers for c in value.consumers]
+            least.append(max([0, *(known + latency for known, latency in separation if known is not None)]))
         return least
 
     def words(why: str) -> str:

@@ -55,6 +55,6 @@ class Budget:
         part._spent = self._spent
         return part
 
-    def apart(self) -> Budget:
+    def separate(self) -> Budget:
         """As much time, and any amount of work, for what has to be found: who takes one spends what it took."""
         return Budget(None, self.seconds_left)

@@ -317,7 +317,7 @@ def _by_name(
 
 # ---- why -------------------------------------------------------------------------------------------------------------
 
-_ABOUT_THE_GRID = ("persistent grid", "rasterisation", "dependent launch")
+_ABOUT_THE_GRID = ("persistent grid", "rasterisation", "programmatic dependent launch")
 """Decisions that no loop's problem depends on."""
 
 

@@ -230,15 +230,15 @@ def _heights(count: int, within: Sequence[Arc], ii: int) -> list[int]:
 class _Placing:
     """Ops placed so far, and the windows that they leave to the others."""
 
-    def __init__(self, problem: Problem, ii: int, apart: Sequence[Sequence[int | None]]) -> None:
-        self.problem, self.ii, self.apart = problem, ii, apart
+    def __init__(self, problem: Problem, ii: int, separation: Sequence[Sequence[int | None]]) -> None:
+        self.problem, self.ii, self.separation = problem, ii, separation
         self.table = Table(problem, ii)
         self.start: dict[int, int] = {}
 
     def window(self, op: int) -> tuple[int, int]:
         low, high = None, None
         for other, at in self.start.items():
-            after, before = self.apart[other][op], self.apart[op][other]
+            after, before = self.separation[other][op], self.separation[op][other]
             if after is not None:
                 low = at + after if low is None else max(low, at + after)
             if before is not None:
@@ -271,9 +271,9 @@ def _in_order(placing: _Placing, order: Sequence[int]) -> int | None:
 
 
 def _permute(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
-    apart = distances(problem, ii, within)
+    separation = distances(problem, ii, within)
     for order in _orders(problem, within, ii):
-        placing = _Placing(problem, ii, apart)
+        placing = _Placing(problem, ii, separation)
         if _in_order(placing, order) is None:
             return placing.result()
     return None
@@ -291,7 +291,7 @@ def _orders(problem: Problem, within: Sequence[Arc], ii: int) -> Iterator[list[i
 
 
 def _fuse(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
-    apart = distances(problem, ii, within)
+    separation = distances(problem, ii, within)
     group = list(range(len(problem.ops)))
     for ring in problem.rings:
         for op in ring.producers:
@@ -306,16 +306,16 @@ def _fuse(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
         members.setdefault(group[op], []).append(op)
     height = _heights(len(problem.ops), within, ii)
     order = [op for key in sorted(members, key=lambda key: (-height[members[key][0]], key)) for op in members[key]]
-    placing = _Placing(problem, ii, apart)
+    placing = _Placing(problem, ii, separation)
     return placing.result() if _in_order(placing, order) is None else None
 
 
 def _retry(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
-    apart = distances(problem, ii, within)
+    separation = distances(problem, ii, within)
     height = _heights(len(problem.ops), within, ii)
     order = sorted(range(len(problem.ops)), key=lambda op: (-height[op], op))
     for _ in range(_RETRIES):
-        placing = _Placing(problem, ii, apart)
+        placing = _Placing(problem, ii, separation)
         dead = _in_order(placing, order)
         if dead is None:
             return placing.result()
@@ -327,9 +327,9 @@ def _retry(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
 def _cost_based(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
     """Candidates are the first free cycles of what is ready. Cheapest is, level by level: who reaches least far back,
     with whom values hold least, who overtakes fewest of those placed; then who is needed most, and is written first."""
-    apart = distances(problem, ii, within)
+    separation = distances(problem, ii, within)
     height = _heights(len(problem.ops), within, ii)
-    placing = _Placing(problem, ii, apart)
+    placing = _Placing(problem, ii, separation)
     before = [{e.src for e in problem.edges if e.distance == 0 and e.dst == op} for op in range(len(problem.ops))]
     left = set(range(len(problem.ops)))
     while left:

@@ -24,10 +24,10 @@ def without_implied(problem: Problem) -> Problem:
         return problem
     kept = [edge for edge in problem.edges if edge.hand_over]
     plain = [edge for edge in problem.edges if not edge.hand_over]
-    within, apart = _within(len(problem.ops), [edge for edge in plain if edge.distance == 0])
+    within, separation = _within(len(problem.ops), [edge for edge in plain if edge.distance == 0])
     kept += within
     for distance in sorted({edge.distance for edge in plain} - {0}):
-        kept += _between([edge for edge in plain if edge.distance == distance], apart)
+        kept += _between([edge for edge in plain if edge.distance == distance], separation)
     chosen = {id(edge) for edge in kept}
     return replace(problem, edges=tuple(edge for edge in problem.edges if id(edge) in chosen))
 
@@ -40,22 +40,22 @@ def _within(count: int, edges: Iterable[Edge]) -> tuple[list[Edge], list[dict[in
     for edge in edges:
         out[edge.src].append(edge)
     kept: list[Edge] = []
-    apart: list[dict[int, int]] = [{} for _ in range(count)]
+    separation: list[dict[int, int]] = [{} for _ in range(count)]
     for op in reversed(range(count)):
-        mine = apart[op]
+        mine = separation[op]
         for edge in sorted(out[op], key=lambda edge: (edge.dst, -edge.latency)):
             known = mine.get(edge.dst)
             if known is not None and known >= edge.latency:
                 continue
             kept.append(edge)
-            for other, beyond in ((edge.dst, 0), *apart[edge.dst].items()):
+            for other, beyond in ((edge.dst, 0), *separation[edge.dst].items()):
                 reached = edge.latency + beyond
                 if reached > mine.get(other, reached - 1):
                     mine[other] = reached
-    return kept, apart
+    return kept, separation
 
 
-def _between(edges: Iterable[Edge], apart: list[dict[int, int]]) -> list[Edge]:
+def _between(edges: Iterable[Edge], separation: list[dict[int, int]]) -> list[Edge]:
     """Of edges of one distance, those that do not follow from another one with a path before it and one behind it. Who
     ends later and begins earlier implies none of the others, so that two never imply each other."""
     longest: dict[tuple[int, int], Edge] = {}
@@ -66,10 +66,10 @@ def _between(edges: Iterable[Edge], apart: list[dict[int, int]]) -> list[Edge]:
     kept: list[Edge] = []
     # What implies an edge begins no earlier than it and ends no later.
     for edge in sorted(longest.values(), key=lambda edge: (-edge.src, edge.dst)):
-        before, is_implied = apart[edge.src], False
+        before, is_implied = separation[edge.src], False
         for other in kept:
             first = 0 if other.src == edge.src else before.get(other.src)
-            last = 0 if other.dst == edge.dst else apart[other.dst].get(edge.dst)
+            last = 0 if other.dst == edge.dst else separation[other.dst].get(edge.dst)
             if first is not None and last is not None and first + other.latency + last >= edge.latency:
                 is_implied = True
                 break

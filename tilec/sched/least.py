@@ -21,7 +21,7 @@ from tilec.support.records import dataclass
 
 # More ops than these, and more turns, are nothing that one program should decide.
 _MOST_OPS = 48
-_MOST_TURNS_PER_PAIR = 6
+_MOST_WRAPS_PER_PAIR = 6
 
 
 # (op, other op, ahead, behind, the turns that are possible): see `separations`.
@@ -54,19 +54,19 @@ def least(
     if has_positive_cycle(problem, high, within):
         return Least(low, 0.0)
     # Distances shrink as the interval grows, so those at the largest one hold at all of them.
-    apart = [[at for at in row if at is not None] for row in distances(problem, high, within)]
-    if any(len(row) < len(problem.ops) for row in apart):
+    separation = [[at for at in row if at is not None] for row in distances(problem, high, within)]
+    if any(len(row) < len(problem.ops) for row in separation):
         return Least(low, 0.0)
     choices: list[Choice] = []
     for u, v, ahead, behind in separations(problem, held_once(problem, low, without)):
-        first, last = apart[u][v], -apart[v][u]
+        first, last = separation[u][v], -separation[v][u]
         possible = range((first - high) // high - 1, last // low + 2)
         ends = [(min(t * low, t * high) + ahead, max((t + 1) * low, (t + 1) * high) - behind) for t in possible]
-        turns = [t for t, (least, most) in zip(possible, ends, strict=True) if least <= last and most >= first]
-        choices.append((u, v, ahead, behind, turns))
-    if sum(len(turns) for *_, turns in choices) > _MOST_TURNS_PER_PAIR * len(choices):
+        wraps = [t for t, (least, most) in zip(possible, ends, strict=True) if least <= last and most >= first]
+        choices.append((u, v, ahead, behind, wraps))
+    if sum(len(wraps) for *_, wraps in choices) > _MOST_WRAPS_PER_PAIR * len(choices):
         return Least(low, 0.0)
-    program = _Program(problem, low, high, within, apart, choices, budget)
+    program = _Program(problem, low, high, within, separation, choices, budget)
     if "rings" not in without:
         program.share_pools(depth_limits(problem, high, without), without)
     run = program.least(effort)
@@ -83,7 +83,7 @@ class _Program(Program):
         low: int,
         high: int,
         within: Sequence[Arc],
-        apart: Sequence[Sequence[int]],
+        separation: Sequence[Sequence[int]],
         choices: Sequence[Choice],
         budget: Budget | None,
     ) -> None:
@@ -92,7 +92,9 @@ class _Program(Program):
         origin = busy.index(max(busy))
         self.ii = self._variable(low, high)
         self.problem = problem
-        self.start = start = [self._variable(apart[origin][op], -apart[op][origin]) for op in range(len(problem.ops))]
+        self.start = start = [
+            self._variable(separation[origin][op], -separation[op][origin]) for op in range(len(problem.ops))
+        ]
         for arc in within:
             if arc.src != arc.dst:
                 self._linear(((start[arc.dst], 1), (start[arc.src], -1), (self.ii, arc.distance)), arc.latency, None)
@@ -101,12 +103,12 @@ class _Program(Program):
             for of in problem.copies[1:]:
                 behind_first = ((start[of[group]], 1), (start[of[0]], -1))
                 self._linear((*behind_first, (start[op], -1), (start[problem.copies[0][0]], 1)), 0, 0)
-        for u, v, ahead, behind, turns in choices:
-            literals = [self._variable(0, 1) for _ in turns]
-            for turn, literal in zip(turns, literals, strict=True):
-                apart_by = ((start[v], 1), (start[u], -1))
-                self._linear((*apart_by, (self.ii, -turn)), ahead, None, when=(literal,))
-                self._linear((*apart_by, (self.ii, -turn - 1)), None, -behind, when=(literal,))
+        for u, v, ahead, behind, wraps in choices:
+            literals = [self._variable(0, 1) for _ in wraps]
+            for wrap, literal in zip(wraps, literals, strict=True):
+                gap = ((start[v], 1), (start[u], -1))
+                self._linear((*gap, (self.ii, -wrap)), ahead, None, when=(literal,))
+                self._linear((*gap, (self.ii, -wrap - 1)), None, -behind, when=(literal,))
             self._exactly_one(literals)
 
     def share_pools(self, limits: Sequence[int | None], without: frozenset[str]) -> None:

@@ -71,7 +71,7 @@ class Levels:
         self.problem, self.ii, self.effort, self.budget = problem, ii, effort, budget or Budget()
         self.start = tuple(start)
         self.proofs: list[bool] = []
-        self.apart, self.pairs = reaching(problem), pairs(problem)
+        self.lifetimes, self.pairs = reaching(problem), pairs(problem)
         self.settled = problem
         self.most_bytes: int | None = None
 
@@ -98,7 +98,7 @@ class Levels:
         """Of schedules that are no worse on the levels that are settled, with as many stages as the one known, and no
         more pipe-slot pressure than given. `at_once`: of those that begin with an issue, where that is allowed."""
         stages = max(self.start, default=0) // self.ii + 1
-        problem = self.settled if pressure is None else _within(self.settled, self.apart, pressure)
+        problem = self.settled if pressure is None else _within(self.settled, self.lifetimes, pressure)
         model = Model(problem, self.ii, stages, budget=self.budget, from_begin=from_begin)
         if from_begin:
             model.begin_soon(at_once and not depends_on_begin(self.problem))
@@ -120,28 +120,30 @@ class Levels:
     def settle_slot_pressure(self) -> None:
         problem, ii = self.problem, self.ii
         within = arcs(problem, depth_limits(problem, ii))
-        after = {first: reach(problem, ii, within, first) for first in dict.fromkeys(first for first, _ in self.apart)}
-        low = max([0, *(after[first][last] or 0 for first, last in self.apart)])
+        after = {
+            first: reach(problem, ii, within, first) for first in dict.fromkeys(first for first, _ in self.lifetimes)
+        }
+        low = max([0, *(after[first][last] or 0 for first, last in self.lifetimes)])
 
         def is_feasible(most: int) -> bool | None:
-            if has_positive_cycle(problem, ii, arcs(_within(problem, self.apart, most), depth_limits(problem, ii))):
+            if has_positive_cycle(problem, ii, arcs(_within(problem, self.lifetimes, most), depth_limits(problem, ii))):
                 return False
             answer = self.model(pressure=most).feasible(EFFORT_PER_LEVEL / 8 * self.effort)
             if answer.outcome == "found":
                 self.improve(justify(problem, ii, begin(problem, ii, answer.start)))
             return {"found": True, "refuted": False, "unknown": None}[answer.outcome]
 
-        low, known = threshold(is_feasible, low, slot_pressure(self.apart, self.start))
+        low, known = threshold(is_feasible, low, slot_pressure(self.lifetimes, self.start))
         is_proven = low >= known
         if not is_proven:
             # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
             model = self.model(pressure=known)
-            furthest = Sum(((model.within(self.apart), 1),))
+            furthest = Sum(((model.within(self.lifetimes), 1),))
             answer = model.minimise(furthest, EFFORT_PER_LEVEL / 2 * self.effort, self.start)
             if answer.outcome == "found":
                 self.improve(answer.start)
             is_proven = answer.proven
-        self.settled = _within(problem, self.apart, slot_pressure(self.apart, self.start))
+        self.settled = _within(problem, self.lifetimes, slot_pressure(self.lifetimes, self.start))
         self.proofs.append(is_proven)
 
     def settle_ring_bytes(self) -> None:
@@ -219,9 +221,9 @@ class Levels:
         return tuple(Objective(level.name, level.value, proof) for level, proof in zip(levels, proofs, strict=True))
 
 
-def _within(problem: Problem, apart: Sequence[tuple[int, int]], most: int) -> Problem:
+def _within(problem: Problem, lifetimes: Sequence[tuple[int, int]], most: int) -> Problem:
     """The problem of schedules without more pipe-slot pressure: as dependences, which say where all ops can be."""
-    return replace(problem, edges=(*problem.edges, *(Edge(last, first, -most) for first, last in apart)))
+    return replace(problem, edges=(*problem.edges, *(Edge(last, first, -most) for first, last in lifetimes)))
 
 
 def justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
@@ -246,7 +248,7 @@ def justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
             for other, later in users:
                 if op != other:
                     # How many intervals the later use is behind; between the two there is room for the first.
-                    turns = (start[other] + later.offset - start[op] - use.offset) // ii
-                    within.append(Arc(op, other, use.offset + use.cycles - later.offset + turns * ii, 0, "slot"))
+                    wraps = (start[other] + later.offset - start[op] - use.offset) // ii
+                    within.append(Arc(op, other, use.offset + use.cycles - later.offset + wraps * ii, 0, "slot"))
     moved = tuple(earliest(problem, ii, within, floor))
     return moved if values_fit(problem, ii, moved) else tuple(start)

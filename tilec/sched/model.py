@@ -27,10 +27,10 @@ REGISTER_STEP = 8
 """What setmaxnreg counts in."""
 MOST_STEPS = 31
 """A thread names at most 255 registers, 248 of them in whole steps."""
-_MOST_OPS_FOR_TURNS = 48
+_MOST_OPS_FOR_WRAPS = 48
 _MOST_WORK_FOR_DISTANCES = 1 << 18
 """Of ops times arcs: a second."""
-_MOST_TURNS_PER_PAIR = 3
+_MOST_WRAPS_PER_PAIR = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class Model(Program):
             if edge.hand_over and src.roles and dst.roles:
                 passes = self._variable(0, 1)
                 for role in src.roles:
-                    if (literals := self._apart(edge, role)) is not None:
+                    if (literals := self._in_other_roles(edge, role)) is not None:
                         self._linear(((passes, 1),), 1, None, when=literals)
                 terms.append((passes, 1))
         return Sum(tuple(terms))
@@ -292,23 +292,23 @@ class Model(Program):
         """Keeps ops apart that share slots of one unit, by turns; the slots for which that is enough: none where the
         turns are too many."""
         problem, ii = self.problem, self.ii
-        if self._distances is None or len(problem.ops) > _MOST_OPS_FOR_TURNS:
+        if self._distances is None or len(problem.ops) > _MOST_OPS_FOR_WRAPS:
             return frozenset()
         slots = held_once(problem, ii, without)
         choices: list[tuple[int, int, int, int, range]] = []
         for u, v, ahead, behind in separations(problem, slots):
             low, high = self._reach(u, v)
             choices.append((u, v, ahead, behind, range(-(-(low + behind) // ii) - 1, (high - ahead) // ii + 1)))
-        if sum(len(turns) for *_, turns in choices) > _MOST_TURNS_PER_PAIR * len(choices):
+        if sum(len(wraps) for *_, wraps in choices) > _MOST_WRAPS_PER_PAIR * len(choices):
             return frozenset()
-        for u, v, ahead, behind, turns in choices:
-            literals = [self._variable(0, 1) for _ in turns] if len(turns) > 1 else []
-            if ahead + behind > ii or not turns:
+        for u, v, ahead, behind, wraps in choices:
+            literals = [self._variable(0, 1) for _ in wraps] if len(wraps) > 1 else []
+            if ahead + behind > ii or not wraps:
                 self._refuse()
             else:
-                apart = ((self.start[v], 1), (self.start[u], -1))
-                for at, turn in enumerate(turns):
-                    self._linear(apart, turn * ii + ahead, (turn + 1) * ii - behind, literals[at : at + 1])
+                separation = ((self.start[v], 1), (self.start[u], -1))
+                for at, wrap in enumerate(wraps):
+                    self._linear(separation, wrap * ii + ahead, (wrap + 1) * ii - behind, literals[at : at + 1])
             if literals:
                 self._exactly_one(literals)
         return slots
@@ -330,8 +330,8 @@ class Model(Program):
                 if use.slot != slot or use.cycles == 0:
                     continue
                 # Each full turn of the table holds a unit for good; the rest is an interval.
-                turns, rest = divmod(use.cycles, self.ii)
-                width -= turns
+                wraps, rest = divmod(use.cycles, self.ii)
+                width -= wraps
                 if rest:
                     intervals.append((self._phase(index, use.offset), rest, None))
         if width < 0 or (width == 0 and intervals):
@@ -390,7 +390,7 @@ class Model(Program):
             at = self.start[op]
             terms = list(beside)
             for value, begin, end in values:
-                since, until = self._turns(((at, 1), (begin, -1))), self._turns(((at, 1), (end, -1)))
+                since, until = self._intervals(((at, 1), (begin, -1))), self._intervals(((at, 1), (end, -1)))
                 self._linear(((since, self.ii), (at, -1), (begin, 1)), 1 - self.ii, None)
                 self._linear(((until, self.ii), (at, -1), (end, 1)), None, 0)
                 terms += [(since, value.amount), (until, -value.amount)]
@@ -403,7 +403,7 @@ class Model(Program):
             if value.pool == pool:
                 begin, end = self._life(value)
                 since, until = ((begin, 1), (self._begin, -1)), ((end, 1), (self._begin, -1))
-                first, last = self._turns(since), self._turns(until)
+                first, last = self._intervals(since), self._intervals(until)
                 self._linear(((first, self.ii), (begin, -1), (self._begin, 1)), None, 0)
                 self._linear(((last, self.ii), (end, -1), (self._begin, 1)), -self.ii, None)
                 crossings = self._variable(0, self._most_copies())
@@ -430,7 +430,7 @@ class Model(Program):
             self._lives[value] = begin, end
         return self._lives[value]
 
-    def _turns(self, terms: Sequence[tuple[int, int]]) -> int:
+    def _intervals(self, terms: Sequence[tuple[int, int]]) -> int:
         """A variable that can be the sum divided by the II, rounded either way."""
         variables = self._proto.variables
         low = sum(c * list(variables[v].domain)[0 if c > 0 else -1] for v, c in terms)
@@ -460,14 +460,14 @@ class Model(Program):
     def _agree(self, first: int, second: int, role: int) -> None:
         """The role runs both ops or neither."""
         terms: list[tuple[int, int]] = []
-        apart = 0
+        separation = 0
         for op, sign in ((first, 1), (second, -1)):
             runs = self._runs(op, role)
             if runs is None:
                 terms.append((self._takes[op, role], sign))
             else:
-                apart -= sign * runs
-        self._linear(terms, apart, apart)
+                separation -= sign * runs
+        self._linear(terms, separation, separation)
 
     def _share_registers(self, register_file: int) -> None:
         """Counts a role's values as if all lived at once: the assembler may do better, never worse."""
@@ -494,14 +494,14 @@ class Model(Program):
             self._linear(((literal, 1),), 1, None, when=() if runs is True else (self._takes[op, role],))
 
     def _hand_over(self, edge: Edge) -> None:
-        apart = edge.latency + edge.hand_over - self.ii * edge.distance
+        separation = edge.latency + edge.hand_over - self.ii * edge.distance
         for role in self.problem.ops[edge.src].roles:
-            literals = self._apart(edge, role)
+            literals = self._in_other_roles(edge, role)
             if literals is not None:
                 terms = ((self.start[edge.dst], 1), (self.start[edge.src], -1)) if edge.src != edge.dst else ()
-                self._linear(terms, apart, None, when=literals)
+                self._linear(terms, separation, None, when=literals)
 
-    def _apart(self, edge: Edge, role: int) -> tuple[int, ...] | None:
+    def _in_other_roles(self, edge: Edge, role: int) -> tuple[int, ...] | None:
         """Literals that say: this role runs the edge's first op and another its second. None: it cannot be."""
         here, there = self._runs(edge.src, role), self._runs(edge.dst, role)
         if here is False or there is True or not self.problem.ops[edge.dst].roles:
@@ -509,10 +509,10 @@ class Model(Program):
         takes = (self._takes[edge.src, role],) if here is None else ()
         return takes if there is False else (*takes, -self._takes[edge.dst, role] - 1)
 
-    def _at_least(self, first: int, second: int, apart: int) -> None:
+    def _at_least(self, first: int, second: int, separation: int) -> None:
         if first == second:
             return
-        self._linear(((self.start[second], 1), (self.start[first], -1)), apart, None)
+        self._linear(((self.start[second], 1), (self.start[first], -1)), separation, None)
 
     def _phase(self, op: int, offset: int = 0, since: bool = False) -> int:
         """The variable (start[op] + offset) mod II, of the start as it is or `since` the beginning of the iteration."""

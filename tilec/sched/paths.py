@@ -89,18 +89,18 @@ def reach(problem: Problem, ii: int, within: Sequence[Arc], op: int) -> list[int
 def distances(problem: Problem, ii: int, within: Sequence[Arc]) -> Distances:
     """`reach` from every op: [op][other] is how long after the one the other must issue at least. Needs an II without a
     positive cycle."""
-    apart: dict[tuple[int, int], int] = {}
+    separation: dict[tuple[int, int], int] = {}
     for arc in within:
         least = arc.latency - ii * arc.distance
-        apart[arc.src, arc.dst] = max(least, apart.get((arc.src, arc.dst), least))
-    return _distances(len(problem.ops), tuple(apart.items()))
+        separation[arc.src, arc.dst] = max(least, separation.get((arc.src, arc.dst), least))
+    return _distances(len(problem.ops), tuple(separation.items()))
 
 
 # Each arm of the heuristic asks at each interval, and so does the model of the solver.
 @lru_cache(maxsize=8)
-def _distances(count: int, apart: tuple[tuple[tuple[int, int], int], ...]) -> Distances:
+def _distances(count: int, separation: tuple[tuple[tuple[int, int], int], ...]) -> Distances:
     onward: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-    for (src, dst), least in apart:
+    for (src, dst), least in separation:
         onward[src].append((dst, least))
     return tuple(_longest(onward, op) for op in range(count))
 

@@ -46,7 +46,7 @@ def resolve(problem: Problem, role: Roles) -> Problem:
         for op, at in zip(problem.ops, role, strict=True)
     )
     edges = tuple(
-        replace(edge, latency=edge.latency + edge.hand_over * _is_apart(role, edge.src, edge.dst), hand_over=0)
+        replace(edge, latency=edge.latency + edge.hand_over * _crosses_roles(role, edge.src, edge.dst), hand_over=0)
         for edge in problem.edges
     )
     return replace(problem, ops=ops, edges=edges, roles=(), tied=(), register_file=None)
@@ -83,7 +83,7 @@ def _with_roles(solution: Solution, role: Roles) -> Solution:
     return replace(solution, schedule=replace(solution.schedule, role=role))
 
 
-def _is_apart(role: Roles, src: int, dst: int) -> bool:
+def _crosses_roles(role: Roles, src: int, dst: int) -> bool:
     return role[src] is not None and role[dst] is not None and role[src] != role[dst]
 
 
@@ -144,7 +144,7 @@ def fewest_hand_overs(
 
 def hand_overs(problem: Problem, role: Roles) -> int:
     """How many values pass from one role to another."""
-    return sum(_is_apart(role, edge.src, edge.dst) for edge in problem.edges if edge.hand_over)
+    return sum(_crosses_roles(role, edge.src, edge.dst) for edge in problem.edges if edge.hand_over)
 
 
 def fits(problem: Problem, role: Roles) -> bool:
@@ -164,10 +164,10 @@ def guess(problem: Problem, budget: Budget | None = None) -> Roles:
     found = spread(problem)
     if fits(problem, found):
         return found
-    apart = Budget()
-    answer = Model(problem, max(1, serial_ii(problem)), budget=apart).feasible(1.0)
+    separate = Budget()
+    answer = Model(problem, max(1, serial_ii(problem)), budget=separate).feasible(1.0)
     if budget is not None:
-        budget.spend(apart.spent)
+        budget.spend(separate.spent)
     if answer.outcome != "found":
         reason = "no division of the ops among the roles leaves enough registers, or tied ops have no role in common"
         raise Unschedulable("role", "registers", reason, tuple(op for op, of in enumerate(problem.ops) if of.roles))

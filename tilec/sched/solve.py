@@ -123,9 +123,9 @@ def last_resort(problem: Problem, least: int, budget: Budget | None = None) -> t
     if overlaps(problem) and (found := place(problem, ii)) is not None:
         return ii, found
     budget = budget or Budget()
-    apart = budget.apart()
-    answer = Model(problem, ii, budget=apart, from_begin=True).feasible(_EFFORT_FOR_LAST_RESORT)
-    budget.spend(apart.spent)
+    separate = budget.separate()
+    answer = Model(problem, ii, budget=separate, from_begin=True).feasible(_EFFORT_FOR_LAST_RESORT)
+    budget.spend(separate.spent)
     if answer.outcome == "found":
         return ii, begin(problem, ii, answer.start)
     pool = next((p for p in problem.pools if f"pool {p.name} " in broken[0]), None)

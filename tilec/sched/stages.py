@@ -13,7 +13,7 @@ _FEW_OPS = 48
 
 
 def enough_stages(
-    problem: Problem, ii: int, apart: Sequence[Sequence[int | None]] | None, without: frozenset[str]
+    problem: Problem, ii: int, separation: Sequence[Sequence[int | None]] | None, without: frozenset[str]
 ) -> int:
     """A number of stages that no schedule needs to exceed.
 
@@ -41,28 +41,28 @@ def enough_stages(
             wait = -(-(latency - 1 + (0 if lives else ii)) // ii)
             waits[consumer] = max(waits[consumer], wait)
     stages = sum(waits) + 1
-    if apart is not None and not any(least is None for row in apart for least in row):
-        furthest = -min((least for row in apart for least in row if least is not None), default=0)
+    if separation is not None and not any(least is None for row in separation for least in row):
+        furthest = -min((least for row in separation for least in row if least is not None), default=0)
         stages = min(stages, furthest // ii + 1 + depends_on_begin(problem))
-    elif apart is not None and len(problem.ops) > _FEW_OPS:
-        stages = min(stages, _by_components(ii, apart, waits))
+    elif separation is not None and len(problem.ops) > _FEW_OPS:
+        stages = min(stages, _by_components(ii, separation, waits))
     if problem.max_stages is not None and "stages" not in without:
         return min(stages, problem.max_stages)
     return stages
 
 
-def _by_components(ii: int, apart: Sequence[Sequence[int | None]], waits: Sequence[int]) -> int:
+def _by_components(ii: int, separation: Sequence[Sequence[int | None]], waits: Sequence[int]) -> int:
     """The same where ops that dependences keep together, in both directions, count once: from where the longest path
     first comes to any of them to where it leaves them for good there are no more steps than between two of them, and
     then one more, no longer than its wait."""
     stages, seen = 1, [False] * len(waits)
-    for op, row in enumerate(apart):
+    for op, row in enumerate(separation):
         if seen[op]:
             continue
-        together = [other for other, least in enumerate(row) if least is not None and apart[other][op] is not None]
+        together = [other for other, least in enumerate(row) if least is not None and separation[other][op] is not None]
         furthest = 0
         for one in together:
             seen[one] = True
-            furthest = max(furthest, *(-(apart[other][one] or 0) for other in together))
+            furthest = max(furthest, *(-(separation[other][one] or 0) for other in together))
         stages += max(waits[one] for one in together) + (furthest // ii + 1 if len(together) > 1 else 0)
     return stages

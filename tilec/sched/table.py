@@ -29,7 +29,7 @@ class Table:
         self.problem, self.ii = problem, ii
         self._held: list[list[Held]] = [[] for _ in problem.slots]
         # Of each op, and of all ops: how many units it holds the whole interval.
-        self._turns = [[0] * len(problem.ops) for _ in problem.slots]
+        self._wraps = [[0] * len(problem.ops) for _ in problem.slots]
         self._full = [0] * len(problem.slots)
         # Of each slot, the cycles in which every unit is held; None where that is to be looked at again.
         self._taken: list[int | None] = [0] * len(problem.slots)
@@ -43,9 +43,9 @@ class Table:
         self.place(op, start)
         fits = all(self._fits(use, start) for use in uses if use.cycles)
         for use in uses:
-            turns, rest = divmod(use.cycles, self.ii)
-            self._turns[use.slot][op] -= turns
-            self._full[use.slot] -= turns
+            wraps, rest = divmod(use.cycles, self.ii)
+            self._wraps[use.slot][op] -= wraps
+            self._full[use.slot] -= wraps
             if rest:
                 self._held[use.slot].pop()  # it was placed last
             self._taken[use.slot] = None
@@ -53,11 +53,11 @@ class Table:
 
     def place(self, op: int, start: int) -> None:
         for use in self.problem.ops[op].uses:
-            turns, rest = divmod(use.cycles, self.ii)
-            self._turns[use.slot][op] += turns
-            self._full[use.slot] += turns
+            wraps, rest = divmod(use.cycles, self.ii)
+            self._wraps[use.slot][op] += wraps
+            self._full[use.slot] += wraps
             taken = self._taken[use.slot]
-            if turns or (rest and self._free_units(use.slot) != 1):
+            if wraps or (rest and self._free_units(use.slot) != 1):
                 taken = None
             if rest:
                 held = Held(op, (start + use.offset) % self.ii, rest)
@@ -70,15 +70,15 @@ class Table:
     def remove(self, op: int) -> None:
         for slot in {use.slot for use in self.problem.ops[op].uses}:
             taken = self._taken[slot]
-            if self._free_units(slot) != 1 or self._turns[slot][op]:
+            if self._free_units(slot) != 1 or self._wraps[slot][op]:
                 taken = None
             if taken is not None:
                 for held in self._held[slot]:
                     taken ^= self._bits(held) if held.op == op else 0  # nobody else holds any of them
             self._taken[slot] = taken
             self._held[slot] = [held for held in self._held[slot] if held.op != op]
-            self._full[slot] -= self._turns[slot][op]
-            self._turns[slot][op] = 0
+            self._full[slot] -= self._wraps[slot][op]
+            self._wraps[slot][op] = 0
 
     def first_free(self, op: int, low: int, high: int) -> int | None:
         """The earliest start in [low, high] where the op fits. Only there, and where some other use ends, can one
@@ -123,8 +123,8 @@ class Table:
                 step = min(reached, use.cycles - reached)
                 row |= row >> step | row << ii - step & every
                 reached += step
-            turn = (low + use.offset) % ii
-            barred |= row >> turn | row << ii - turn & every
+            phase = (low + use.offset) % ii
+            barred |= row >> phase | row << ii - phase & every
         behind = (~barred & barred + 1).bit_length() - 1
         return low + behind if behind < ii else None
 
@@ -133,15 +133,15 @@ class Table:
         row = self._taken[slot]
         if row is None:
             # Cycles in which at least so many more units are held.
-            most, is_apart = [0] * self._free_units(slot), True
+            most, are_disjoint = [0] * self._free_units(slot), True
             for held in self._held[slot]:
                 bits = self._bits(held)
                 for at, more in enumerate(most):
                     most[at], bits = more | bits, more & bits
-                is_apart = is_apart and not bits
+                are_disjoint = are_disjoint and not bits
             row = most[-1]
             # Of a unit that is held twice it cannot be told what is free once one of the two has gone.
-            self._taken[slot] = row if is_apart else None
+            self._taken[slot] = row if are_disjoint else None
         return row
 
     def _bits(self, held: Held) -> int:

@@ -177,9 +177,9 @@ def _op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
 
 def _rows(start: int, cycles: int, ii: int) -> list[list[int]]:
     """The rows of the reservation table that a use holds, as half-open ranges; a full turn of the table is one."""
-    turns, rest = divmod(cycles, ii)
+    wraps, rest = divmod(cycles, ii)
     first = start % ii
-    rows = [[0, ii]] * turns
+    rows = [[0, ii]] * wraps
     if first + rest <= ii:
         return rows + ([[first, first + rest]] if rest else [])
     return [*rows, [first, ii], [0, first + rest - ii]]

@@ -61,13 +61,13 @@ def _shape(problem: Problem, schedule: Schedule) -> Iterator[str]:
 def _dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for edge in problem.edges:
         passes = schedule.role and None not in (schedule.role[edge.src], schedule.role[edge.dst])
-        is_apart = passes and schedule.role[edge.src] != schedule.role[edge.dst]
-        ready = schedule.start[edge.src] + edge.latency + (edge.hand_over if is_apart else 0)
+        crosses_roles = passes and schedule.role[edge.src] != schedule.role[edge.dst]
+        ready = schedule.start[edge.src] + edge.latency + (edge.hand_over if crosses_roles else 0)
         issues = schedule.start[edge.dst] + edge.distance * schedule.ii
         if issues < ready:
             src, dst = problem.ops[edge.src].name, problem.ops[edge.dst].name
             why = f" ({edge.why})" if edge.why else ""
-            why += ", handed over to another role" if is_apart and edge.hand_over else ""
+            why += ", handed over to another role" if crosses_roles and edge.hand_over else ""
             later = f", {edge.distance} iteration{'s' * (edge.distance > 1)} later," if edge.distance else ""
             yield f"op {dst}{later} issues in cycle {issues}, {ready - issues} before op {src} is ready{why}"
 
@@ -212,6 +212,8 @@ def _values(problem: Problem, schedule: Schedule) -> Iterator[str]:
             continue
         carried = 0
         for begin, end, value in lives:
-            carried += value.amount * sum(begin < turn < end for turn in range(end + 1) if turn % schedule.ii == 0)
+            carried += value.amount * sum(
+                begin < border < end for border in range(end + 1) if border % schedule.ii == 0
+            )
         if carried > pool.carried:
             yield f"pool {pool.name} carries {carried} across the end of an interval, {pool.carried} are allowed"

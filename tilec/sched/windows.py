@@ -29,24 +29,24 @@ def refutation(problem: Problem, ii: int, without: frozenset[str] = frozenset())
         return "rings that fit in their pools are too shallow for the dependences between them"
     if len(problem.ops) > _MOST_OPS:
         return None
-    apart = [list(row) for row in distances(problem, ii, within)]
+    separation = [list(row) for row in distances(problem, ii, within)]
     pairs = [pair for pair in _pairs(problem) if f"slot {problem.slots[pair[2]].name}" not in without]
     for _ in range(_ROUNDS):
         has_changed = False
         for u, v, slot, ahead, behind, _ in pairs:
             # start[v] − start[u] lies in [turn·II + ahead, (turn + 1)·II − behind] for some whole turn.
-            low, high = apart[u][v], apart[v][u]
+            low, high = separation[u][v], separation[v][u]
             first = None if low is None else -(-(low + behind - ii) // ii)
             last = None if high is None else (-high - ahead) // ii
             if first is not None and last is not None and first > last:
                 return _words(problem, u, v, slot, ahead + behind)
             if first is not None and low is not None and first * ii + ahead > low:
                 has_changed = True
-                if not _tighten(apart, u, v, first * ii + ahead):
+                if not _tighten(separation, u, v, first * ii + ahead):
                     return _words(problem, u, v, slot, ahead + behind)
             if last is not None and high is not None and behind - (last + 1) * ii > high:
                 has_changed = True
-                if not _tighten(apart, v, u, behind - (last + 1) * ii):
+                if not _tighten(separation, v, u, behind - (last + 1) * ii):
                     return _words(problem, u, v, slot, ahead + behind)
         if not has_changed:
             break
@@ -94,7 +94,7 @@ def separations(problem: Problem, slots: frozenset[int]) -> list[tuple[int, int,
         if slot in slots:
             known = least.get((u, v, shift), (ahead, behind))
             least[u, v, shift] = max(known[0], ahead), max(known[1], behind)
-    return [(u, v, *apart) for (u, v, _), apart in least.items()]
+    return [(u, v, *separation) for (u, v, _), separation in least.items()]
 
 
 def _pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int, int]]:
@@ -111,13 +111,13 @@ def _pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int, int]]:
                     yield u, v, slot, use.cycles + shift, later.cycles - shift, shift
 
 
-def _tighten(apart: list[list[int | None]], u: int, v: int, least: int) -> bool:
+def _tighten(separation: list[list[int | None]], u: int, v: int, least: int) -> bool:
     """Records start[v] − start[u] ≥ least, and what follows from it. False if that is a contradiction."""
-    back = apart[v][u]
+    back = separation[v][u]
     if back is not None and back + least > 0:
         return False
-    onward = [(b, beyond) for b, beyond in enumerate(apart[v]) if beyond is not None]
-    for row in apart:
+    onward = [(b, beyond) for b, beyond in enumerate(separation[v]) if beyond is not None]
+    for row in separation:
         before = row[u]
         if before is None:
             continue

@@ -42,7 +42,7 @@ class Option:
 
     switch: str
     help: str
-    usual: str = ""
+    default_text: str = ""
     short: tuple[str, ...] = ()
     former: Mapping[str, str] = MappingProxyType({})
     words: Mapping[str, Any] = MappingProxyType({})

@@ -129,7 +129,7 @@ class CompileOptions:
 
     entry: str | None = option(
         None, "--entry", "Which kernel, where the file has several.",
-        usual="all, in one cubin", metavar="NAME", is_code=False,
+        default_text="all, in one cubin", metavar="NAME", is_code=False,
     )  # fmt: skip
     """The name of a kernel of the file. None: its only one, or all."""
 
@@ -147,7 +147,7 @@ class CompileOptions:
         True,
         "--auto-pipeline",
         "Whether loops may be pipelined that load tiles for products and are not said to be.",
-        usual="yes, at -O3",
+        default_text="yes, at -O3",
         tuned=True,
         decides="which serial loops are pipelined",
         undecided=False,
@@ -159,7 +159,7 @@ class CompileOptions:
         "--stages-by-occupancy",
         "Whether loops may have fewer stages than a block alone would use, where more blocks then share a "
         "multiprocessor.",
-        usual="yes, at -O3",
+        default_text="yes, at -O3",
         decides="which stages are given up for another block of a multiprocessor",
         undecided=False,
         former={"--fewer-stages": "--stages-by-occupancy", "--no-fewer-stages": "--no-stages-by-occupancy"},
@@ -183,7 +183,7 @@ class CompileOptions:
         True,
         "--split-loops",
         "Whether iterations of a pipelined loop in which a mask changes nothing may go without it.",
-        usual="yes, at -O3",
+        default_text="yes, at -O3",
         decides="in which iterations masks are tested",
         undecided=False,
     )
@@ -214,7 +214,7 @@ class CompileOptions:
         True,
         "--ping-pong",
         "Whether warpgroups may run apart in a loop and take turns at the tensor cores.",
-        usual="yes, where it pays",
+        default_text="yes, where it pays",
         tuned=True,
     )
     """Of the consumers' warpgroups of a warp-specialised loop."""
@@ -223,7 +223,7 @@ class CompileOptions:
         True,
         "--overlap",
         "Whether a warp may compute in an iteration before it is done with the last one.",
-        usual="yes",
+        default_text="yes",
         tuned=True,
     )
     """Of a role of a warp-specialised loop; without, its operations of two iterations do not mix."""
@@ -233,7 +233,7 @@ class CompileOptions:
         "--persistent",
         "Whether a block may run several blocks of a grid with more than there are multiprocessors, one after the "
         "other.",
-        usual="yes, where loads have a warp of their own",
+        default_text="yes, where loads have a warp of their own",
         tuned=True,
     )
     """`tile_scheduler` says who gives a block its next one."""
@@ -252,7 +252,7 @@ class CompileOptions:
         None,
         "--consumer-warpgroups",
         "Warpgroups that compute, as if the kernel said threads=128*N.",
-        usual="as the kernel says",
+        default_text="as the kernel says",
         words={AUTO: None},
         bounds=(1, 7),
         metavar="N",
@@ -266,7 +266,7 @@ class CompileOptions:
         "--cluster",
         "Blocks of a cluster, for kernels that do not say: XxY, as in 2x1. none: no clusters, unless the kernel does "
         "something with them.",
-        usual="pairs, where it pays",
+        default_text="pairs, where it pays",
         former={"--no-cluster": "--cluster none"},
         words={AUTO: None, "none": (1, 1, 1)},
         read=parse_cluster,
@@ -312,7 +312,7 @@ class CompileOptions:
         True,
         "--multicast",
         "Whether blocks of a cluster may load together what they have in common.",
-        usual="yes",
+        default_text="yes",
         tuned=True,
     )
     """By TMA loads with a mask of the blocks of the cluster."""
@@ -321,7 +321,7 @@ class CompileOptions:
         True,
         "--cta-pairs",
         "Whether the tensor cores of a cluster of two blocks may multiply together (tcgen05, .cta_group::2).",
-        usual="yes",
+        default_text="yes",
         former={"--pairs": "--cta-pairs", "--no-pairs": "--no-cta-pairs"},
     )
     """Where one block alone multiplies with .cta_group::1."""
@@ -330,7 +330,7 @@ class CompileOptions:
         True,
         "--epilogue-warp",
         "Whether a thread of its own may begin copies to global memory, and wait for them.",
-        usual="yes, where it pays",
+        default_text="yes, where it pays",
         tuned=True,
         former={"--store-role": "--epilogue-warp", "--no-store-role": "--no-epilogue-warp"},
     )
@@ -340,7 +340,7 @@ class CompileOptions:
         True,
         "--stmatrix",
         "Whether accumulators may go to shared memory by stmatrix.",
-        usual="yes, where it takes them",
+        default_text="yes, where it takes them",
         tuned=True,
     )
     """Where the target has it (PTX ISA, stmatrix: sm_90 and above)."""
@@ -349,7 +349,7 @@ class CompileOptions:
         True,
         "--tma-loads",
         "Whether loops without a producer warp may load by TMA.",
-        usual="yes, where wgmma takes the tiles",
+        default_text="yes, where wgmma takes the tiles",
         tuned=True,
     )
     """Without, such loops load by cp.async."""
@@ -367,7 +367,7 @@ class CompileOptions:
         True,
         "--pdl",
         "Whether a kernel may begin while the one before it in the stream ends, and let the next one do so.",
-        usual="yes, at -O3, unless it says itself",
+        default_text="yes, at -O3, unless it says itself",
         tuned=True,
         decides="whether a kernel begins while the one before it ends",
         undecided=False,
@@ -451,7 +451,7 @@ FORMER_NAMES = {
 
 def check_fields(given: Mapping[str, object]) -> None:
     """Raises `ValueError` where there is no such field of `CompileOptions`, or it has no such value."""
-    usual = CompileOptions()
+    default_text = CompileOptions()
     for name, value in given.items():
         if name not in CompileOptions.__match_args__:
             from difflib import get_close_matches  # rarely needed, and takes a while
@@ -459,7 +459,7 @@ def check_fields(given: Mapping[str, object]) -> None:
             near = get_close_matches(name, CompileOptions.__match_args__, n=1)
             raise ValueError(f"there is no switch {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
         if name in OPTIONS:
-            check_value(name, OPTIONS[name], getattr(usual, name), value)
+            check_value(name, OPTIONS[name], getattr(default_text, name), value)
 
 
 def changed(options: CompileOptions) -> dict[str, str]:
@@ -471,10 +471,10 @@ def changed(options: CompileOptions) -> dict[str, str]:
     return {name.replace("_", "-"): value for name, value in (about_code | environment | given).items()}
 
 
-def _different(record: CompileOptions | Switches, usual: CompileOptions | Switches) -> dict[str, object]:
+def _different(record: CompileOptions | Switches, default_text: CompileOptions | Switches) -> dict[str, object]:
     """The fields that are not as usual."""
     names = type(record).__match_args__
-    return {name: getattr(record, name) for name in names if getattr(record, name) != getattr(usual, name)}
+    return {name: getattr(record, name) for name in names if getattr(record, name) != getattr(default_text, name)}
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> str:

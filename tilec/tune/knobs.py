@@ -16,7 +16,7 @@ from tilec.tune.space import Point, Space, Value
 DASHES = "--"
 """What the name of an option begins with in a point; that of a constant does not."""
 
-_USUAL = CompileOptions()
+_DEFAULTS = CompileOptions()
 
 
 _OF_CHOICES = {switch for row in PIPELINE if isinstance(row, Choice) for switch in row.switches}
@@ -38,7 +38,7 @@ def current(name: str) -> str:
 def value_of(name: str, value: Value) -> Any:
     """What a knob makes of a value. Raises `ValueError` or `CompileError` where it cannot take it."""
     field = KNOBS[name]
-    return option_fields.value_of(OPTIONS[field], getattr(_USUAL, field), value)
+    return option_fields.value_of(OPTIONS[field], getattr(_DEFAULTS, field), value)
 
 
 def check(name: str, values: Iterable[Value], path: str) -> None:

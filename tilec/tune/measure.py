@@ -63,7 +63,7 @@ def main(path: str) -> None:
 
     with runtime.context(), closing(runtime.Kernel(Path(path).read_bytes())) as kernel:
         launches = _launches(kernel)
-        taken = [runtime.milliseconds(launches[turn % len(launches)]) for turn in range(WARM_UPS + REPEATS)]
+        taken = [runtime.milliseconds(launches[launch % len(launches)]) for launch in range(WARM_UPS + REPEATS)]
         print(json.dumps([statistics.median(taken[WARM_UPS:]), runtime.description().name]))
 
 

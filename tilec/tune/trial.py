@@ -39,7 +39,7 @@ def predicted(variant: Variant) -> int | str:
 
     try:
         with _limited(variant.seconds):
-            return estimate(*driver.laid(variant.source(), variant.options))
+            return estimate(*driver.assignment(variant.source(), variant.options))
     except CompileError as error:
         return said(error)
     except Exception as bug:  # in one variant of many: the search goes on without it

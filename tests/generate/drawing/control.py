@@ -26,25 +26,25 @@ class Lists:
 def around(k: Kernel, word: str, least: int) -> Iterator[Lists]:
     """A loop; a pipelined one has its stages said in one way or another."""
     most = 10 // prod(max(outer.extent, 1) for outer in k.loops)
-    trips = max(min(k.pick((1, 2, 3, 3, 4, 5)), most), least)
+    trip_count = max(min(k.pick((1, 2, 3, 3, 4, 5)), most), least)
     if most < 1:
         raise Cannot
     if not least and k.chance(0.03):
-        trips = 0
+        trip_count = 0
     before = set(k.ready)
-    loop = Loop(k.new("k"), trips)
-    bounds, lists = str(trips), Lists()
+    loop = Loop(k.new("k"), trip_count)
+    bounds, lists = str(trip_count), Lists()
     if k.chance(0.15):
-        bounds = k.scalar(trips)
+        bounds = k.scalar(trip_count)
     elif k.chance(0.1):
-        bounds = f"0, {trips}"
+        bounds = f"0, {trip_count}"
     elif word == "serial" and k.chance(0.2):
-        bounds = f"0, {trips}, 1"
-    elif k.chance(0.1) and trips <= 2:
-        bounds = f"T.ceildiv({trips * 16}, 16)"
+        bounds = f"0, {trip_count}, 1"
+    elif k.chance(0.1) and trip_count <= 2:
+        bounds = f"T.ceildiv({trip_count * 16}, 16)"
     if word == "Pipelined":
         bounds += k.pick(("", ", num_stages=0", *(f", num_stages={n}" for n in (1, 2, 2, 2, 3, 3, 4))))
-    elif word == "unroll" and k.chance(0.3) and bounds == str(trips):
+    elif word == "unroll" and k.chance(0.3) and bounds == str(trip_count):
         bounds += ", explicit=True"
     head = f"for {loop.name} in T.{word}({bounds}):"
     if word == "serial" and k.chance(0.3) and "," not in bounds:
@@ -56,7 +56,7 @@ def around(k: Kernel, word: str, least: int) -> Iterator[Lists]:
     with k.inside(head):
         yield lists
     k.loops.pop()
-    if not trips:
+    if not trip_count:
         k.ready = before
     if word == "Pipelined" and lists.count and "num_stages" not in head and k.chance(0.5):
         indent = "    " * (depth + 1)
@@ -82,14 +82,14 @@ def loop(k: Kernel) -> None:
 
 
 def leave(k: Kernel) -> None:
-    """On to the next trip, or out of the loop."""
+    """On to the next iteration, or out of the loop."""
     at = k.loops[-1]
     with k.inside(f"if {at.name} == {max(at.extent - 1, 0)}:"):
         k.emit(k.pick(("break", "continue", "T.loop_break()")))
 
 
 def pipeline(k: Kernel) -> None:
-    """Tiles that are loaded in each trip, and what is done with them."""
+    """Tiles that are loaded in each iteration, and what is done with them."""
     if len(k.loops) > 1:
         raise Cannot
     with around(k, "Pipelined", 0) as lists:
@@ -112,16 +112,16 @@ def while_loop(k: Kernel) -> None:
     """A variable that counts, and a loop that ends by it."""
     if k.loops or k.depth > 2:
         raise Cannot
-    name, trips = k.new("w"), k.pick((1, 2, 3))
+    name, trip_count = k.new("w"), k.pick((1, 2, 3))
     k.emit(f'{name} = T.alloc_var("int32", init=0)')
     is_left = k.chance(0.3)
-    with k.inside("while True:" if is_left else f"while {name} < {trips}:"):
-        k.loops.append(Loop(name, trips))
+    with k.inside("while True:" if is_left else f"while {name} < {trip_count}:"):
+        k.loops.append(Loop(name, trip_count))
         body(k, k.pick((1, 2)))
         k.loops.pop()
         k.emit(f"{name} += 1")
         if is_left:
-            with k.inside(f"if {name} >= {trips}:"):
+            with k.inside(f"if {name} >= {trip_count}:"):
                 k.emit(k.pick(("break", "T.loop_break()")))
 
 
@@ -138,7 +138,7 @@ def variable(k: Kernel) -> None:
 
 
 def branch(k: Kernel) -> None:
-    """On a block, a trip, a number that is known at launch, an element, or nothing at all."""
+    """On a block, an iteration, a number that is known at launch, an element, or nothing at all."""
     if k.depth > 4:
         raise Cannot
     counter = k.pick(k.counters())

@@ -240,7 +240,7 @@ class Kernel:
         return f"{counter.name} * {by}", (counter.extent - 1) * by
 
     def own(self, shape: tuple[int, ...]) -> tuple[list[str], tuple[int, ...]]:
-        """Where a box begins that no other block or trip writes to, and the shape of the tensor."""
+        """Where a box begins that no other block or iteration writes to, and the shape of the tensor."""
         counters = self.counters()
         count = prod(max(c.extent, 1) for c in counters)
         number = "0"

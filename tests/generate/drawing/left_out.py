@@ -6,7 +6,7 @@ _ROWS = """
 T.const T.empty T.inline T.Ref T.Var T.SharedBuffer T.FragmentBuffer T.__tilelang_dialect__ T.annotate_pass_configs: \
 ways to write what is drawn otherwise; tests/kernels/test_styles.py, tests/kernels/set_by_macros.tl
 T.ptr T.make_tensor T.make_tensor_from_addr: a parameter whose shape stands elsewhere; tests/kernels/test_pointers.py
-T.alloc_global T.sync_grid: blocks that wait for one another have no meaning one by one; tests/kernels/test_meetings.py
+T.alloc_global T.sync_grid: blocks that wait for one another have no meaning one by one; tests/kernels/test_grid_sync.py
 T.shuffle_elect T.thread_binding T.activemask T.dp4a T.__fns: tests/kernels/test_simt.py, tests/kernels/roles.tl, \
 tests/kernels/test_scalar_names.py
 T.float16x2 T.bfloat16x2 T.float32x2 T.float32x4 T.float32x8 T.float8_e4m3fnx8 T.float4_e2m1fnx2 T.uint32x2 \
@@ -18,7 +18,7 @@ T.tma_gather4 T.tma_scatter4 T.tma_gather4_bytes: tests/kernels/test_four_rows.p
 T.copy_cluster T.alloc_cluster_barrier: blocks that reach one another; tests/kernels/test_clusters.py, \
 tests/kernels/test_cluster_barriers.py
 T.ptx_commit_group T.cp_async_barrier_noinc T.mbarrier_expect_tx T.mbarrier_arrive_expect_tx T.named_barrier_arrive \
-T.dec_max_nreg: tests/kernels/test_hand_written_roles.py, tests/kernels/explicit.tl
+T.dec_max_nreg: tests/kernels/test_explicit_roles.py, tests/kernels/explicit.tl
 T.tcgen05_gemm T.tcgen05_mma_arrive: tests/kernels/test_tensor_roles.py
 T.clc_try_cancel T.clc_is_canceled T.clc_get_first_ctaid_x T.clc_get_first_ctaid_y T.clc_get_first_ctaid_z: \
 which blocks go on is the machine's; tests/kernels/test_launch_control.py

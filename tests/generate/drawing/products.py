@@ -34,29 +34,29 @@ def product(k: Kernel) -> None:
         a_type = b_type = "float16"
     m, n, deep = _sides(k, a_type)
     narrow = "int4" in a_type
-    turned_a = not narrow and k.chance(0.2)
-    turned_b = narrow or k.chance(0.4)
+    transposed_a = not narrow and k.chance(0.2)
+    transposed_b = narrow or k.chance(0.4)
     if a_type in ("float8_e4m3fn", "float8_e5m2", "int8", "uint8", "float32") and k.chance(0.6):
-        turned_a, turned_b = False, True
-    a = k.tile((deep, m) if turned_a else (m, deep), a_type, "shared")
-    b = k.tile((n, deep) if turned_b else (deep, n), b_type, "shared")
+        transposed_a, transposed_b = False, True
+    a = k.tile((deep, m) if transposed_a else (m, deep), a_type, "shared")
+    b = k.tile((n, deep) if transposed_b else (deep, n), b_type, "shared")
     c = k.tile((m, n), c_type, "fragment")
-    by_parts = f"{', transpose_A=True' if turned_a else ''}{', transpose_B=True' if turned_b else ''}"
-    clears = k.chance(0.2)
-    if not clears:
+    by_parts = f"{', transpose_A=True' if transposed_a else ''}{', transpose_B=True' if transposed_b else ''}"
+    initialises = k.chance(0.2)
+    if not initialises:
         k.emit(f"T.clear({c.name})")
         k.ready.add(c.name)
     if k.chance(0.65):
         from drawing.control import around
 
-        first = f"{', clear_accum=True' if clears else ''}"
+        first = f"{', clear_accum=True' if initialises else ''}"
         with around(
-            k, k.pick(("Pipelined", "Pipelined", "Pipelined", "serial", "unroll")), 2 if clears else 0
+            k, k.pick(("Pipelined", "Pipelined", "Pipelined", "serial", "unroll")), 2 if initialises else 0
         ) as lists:
             load_tile(k, a, a_type)
             load_tile(k, b, b_type)
             lists.count = 2
-            _multiply(k, a, b, c, by_parts, first, turned_a, narrow)
+            _multiply(k, a, b, c, by_parts, first, transposed_a, narrow)
             k.ready.add(c.name)
             if k.chance(0.25):
                 from drawing.control import body
@@ -67,15 +67,15 @@ def product(k: Kernel) -> None:
     else:
         load_tile(k, a, a_type)
         load_tile(k, b, b_type)
-        _multiply(k, a, b, c, by_parts, ", clear_accum=True" if clears else "", turned_a, narrow)
+        _multiply(k, a, b, c, by_parts, ", clear_accum=True" if initialises else "", transposed_a, narrow)
         k.ready.add(c.name)
     if k.chance(0.5):
         store_tile(k, c)
 
 
-def _multiply(k: Kernel, a: Tile, b: Tile, c: Tile, turns: str, clear: str, turned_a: bool, narrow: bool) -> None:
+def _multiply(k: Kernel, a: Tile, b: Tile, c: Tile, turns: str, clear: str, transposed_a: bool, narrow: bool) -> None:
     left = a.name
-    if not turned_a and not narrow and k.chance(0.2):
+    if not transposed_a and not narrow and k.chance(0.2):
         in_registers = k.tile(a.shape, a.dtype, "fragment")
         k.emit(f"T.copy({a.name}, {in_registers.name})")
         k.ready.add(in_registers.name)

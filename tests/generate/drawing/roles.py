@@ -25,7 +25,7 @@ def barriers(k: Kernel) -> None:
     """One role loads, another one computes; threads arrive at barriers, which say whose turn it is."""
     k.threads = 256
     a, b, c = _operands(k)
-    ready, done, trips = k.new("ready"), k.new("done"), k.pick((1, 2, 3, 4))
+    ready, done, trip_count = k.new("ready"), k.new("done"), k.pick((1, 2, 3, 4))
     first, second = k.pick(((0, 1), (1, 0)))
     k.emit(f"{ready} = T.alloc_barrier(128)", f"{done} = T.alloc_barrier(128)")
     wait, arrive = k.pick((("barrier_wait", "barrier_arrive"), ("mbarrier_wait_parity", "mbarrier_arrive")))
@@ -33,8 +33,8 @@ def barriers(k: Kernel) -> None:
         if k.target != "sm_80" and k.chance(0.4):
             k.emit(k.pick(("T.inc_max_nreg(168)", "T.set_max_nreg(168, 1)")))
         k.emit(f"T.clear({c.name})")
-    k.loops.append(Loop(k.new("k"), trips))
-    with k.inside(f"for {k.loops[-1].name} in T.serial({trips}):"):
+    k.loops.append(Loop(k.new("k"), trip_count))
+    with k.inside(f"for {k.loops[-1].name} in T.serial({trip_count}):"):
         with k.inside(f"with T.ws({first}):"):
             k.emit(f"T.{wait}({done}, ({k.loops[-1].name} + 1) % 2)")
             load_tile(k, a, a.dtype)
@@ -60,7 +60,7 @@ def ring(k: Kernel) -> None:
     if k.target == "sm_80":
         raise Cannot
     k.threads = 256
-    stages, trips = k.pick((1, 2, 3)), k.pick((1, 2, 3, 4))
+    stages, trip_count = k.pick((1, 2, 3)), k.pick((1, 2, 3, 4))
     dtype = k.pick(("float16", "bfloat16", "float32"))
     rows, columns = k.pick((16, 32, 64)), k.pick((32, 64))
     tile = k.tile((stages, rows, columns), dtype, "shared")
@@ -70,8 +70,8 @@ def ring(k: Kernel) -> None:
     k.emit(f"{full} = T.alloc_barrier([128] * {stages})", f"{empty} = T.alloc_barrier([128] * {stages})")
     with k.inside("with T.ws(0):"):
         k.emit(f"T.clear({total.name})")
-    source = k.tensor((trips * rows, columns), dtype)
-    with k.inside(f"for {at} in T.serial({trips}):"):
+    source = k.tensor((trip_count * rows, columns), dtype)
+    with k.inside(f"for {at} in T.serial({trip_count}):"):
         with k.inside("with T.ws(1):"):
             k.emit(f"T.mbarrier_wait_parity({empty}[{at} % {stages}], (({at} // {stages}) & 1) ^ 1)")
             k.emit(
@@ -94,14 +94,14 @@ def pipelines(k: Kernel) -> None:
     has_store = k.chance(0.5)
     k.threads = 384 if has_store else 256
     a, b, c = _operands(k)
-    stages, trips = k.pick((1, 2, 3)), k.pick((1, 2, 3, 5))
+    stages, trip_count = k.pick((1, 2, 3)), k.pick((1, 2, 3, 5))
     source, result = k.new("inputs"), k.new("outputs")
     k.emit(f"{source} = T.InputTilePipeline(({a.name}, {b.name}), stages={stages})")
     if has_store:
         out = k.tile(c.shape, k.pick(("float16", "float32")), "shared")
         k.emit(f"{result} = T.OutputTilePipeline({out.name}, stages={k.pick((1, 2))})")
-    loop = Loop(k.new("k"), trips)
-    with k.inside("with T.ws(1):"), k.inside(f"for {loop.name} in T.serial({trips}):"):
+    loop = Loop(k.new("k"), trip_count)
+    with k.inside("with T.ws(1):"), k.inside(f"for {loop.name} in T.serial({trip_count}):"):
         k.loops.append(loop)
         if k.chance(0.5):
             with k.inside(f"with {source}.producer().acquire() as tiles:"):
@@ -113,7 +113,7 @@ def pipelines(k: Kernel) -> None:
         k.loops.pop()
     with k.inside("with T.ws(0):"):
         k.emit(f"T.clear({c.name})")
-        with k.inside(f"for {loop.name} in T.serial({trips}):"):
+        with k.inside(f"for {loop.name} in T.serial({trip_count}):"):
             if k.chance(0.5):
                 with k.inside(f"with {source}.consumer().acquire() as (a, b):"):
                     _use(k, "a", "b", c)
@@ -147,20 +147,20 @@ def tensor_memory(k: Kernel) -> None:
     dtype = k.pick(("float16", "bfloat16", "float8_e4m3fn", "float32"))
     m, n = k.pick((64, 128, 128)), k.pick((16, 32, 64))
     deep = k.pick((64, 128)) if "8" in dtype else k.pick((32, 64))
-    turned = dtype not in ("float16", "bfloat16") or k.chance(0.5)
-    a, b = k.tile((m, deep), dtype, "shared"), k.tile((n, deep) if turned else (deep, n), dtype, "shared")
-    c, trips, name = k.tile((m, n), "float32", "fragment"), k.pick((1, 2, 3)), k.new("_t")
+    transposed = dtype not in ("float16", "bfloat16") or k.chance(0.5)
+    a, b = k.tile((m, deep), dtype, "shared"), k.tile((n, deep) if transposed else (deep, n), dtype, "shared")
+    c, trip_count, name = k.tile((m, n), "float32", "fragment"), k.pick((1, 2, 3)), k.new("_t")
     k.emit(f'{name} = T.alloc_tmem([{m}, {n}], "float32")')
     is_cleared = k.chance(0.4)
     if is_cleared:
         k.emit(f"T.clear({name})")
-    loop = Loop(k.new("k"), trips)
+    loop = Loop(k.new("k"), trip_count)
     k.loops.append(loop)
-    with k.inside(f"for {loop.name} in T.Pipelined({trips}, num_stages={k.pick((1, 2, 3))}):"):
+    with k.inside(f"for {loop.name} in T.Pipelined({trip_count}, num_stages={k.pick((1, 2, 3))}):"):
         load_tile(k, a, dtype)
         load_tile(k, b, dtype)
         clear = "" if is_cleared else f", clear_accum={loop.name} == 0"
-        k.emit(f"T.gemm({a.name}, {b.name}, {name}{', transpose_B=True' if turned else ''}{clear})")
+        k.emit(f"T.gemm({a.name}, {b.name}, {name}{', transpose_B=True' if transposed else ''}{clear})")
     k.loops.pop()
     k.emit(f"T.copy({name}, {c.name})")
     k.ready.add(c.name)

@@ -43,17 +43,17 @@ NOT_DRAWN = {
 
 def switches() -> list[str]:
     """The options that are on or off."""
-    usual = CompileOptions()
+    default = CompileOptions()
     names = CompileOptions.__match_args__
-    return [n for n in names if isinstance(getattr(usual, n), bool) and n not in NOT_DRAWN]
+    return [n for n in names if isinstance(getattr(default, n), bool) and n not in NOT_DRAWN]
 
 
 def drawn_options(rng: random.Random, target: str) -> dict[str, Any]:
     """Most of them as they are usually."""
     options: dict[str, Any] = {"target": target, "scheduler": "heuristic" if rng.random() < 0.85 else "exact"}
-    usual = CompileOptions()
+    default = CompileOptions()
     for name in rng.sample(switches(), rng.choice((0, 0, 0, 1, 2, 3))):
-        options[name] = not getattr(usual, name)
+        options[name] = not getattr(default, name)
     names = [name for name in VALUES if name != "scheduler"]
     for name in rng.sample(names, rng.choice((0, 0, 1, 1, 2, 3))):
         value = VALUES[name][rng.randrange(len(VALUES[name]))]

@@ -65,7 +65,7 @@ def store(k: Kernel) -> None:
 
 
 def store_tile(k: Kernel, tile: Tile) -> None:
-    """To a box of a tensor that this block and trip have for themselves."""
+    """To a box of a tensor that this block and iteration have for themselves."""
     dtype = tile.dtype if k.chance(0.8) else k.dtype()
     shape = tile.shape
     if (dtype in NIBBLES) != (tile.dtype in NIBBLES) and shape[-1] % 2:
@@ -328,7 +328,7 @@ def reducer(k: Kernel) -> None:
 
 
 def atomic_tile(k: Kernel) -> None:
-    """All blocks and trips add to one tensor, element by element."""
+    """All blocks and iterations add to one tensor, element by element."""
     tile = k.filled(lambda t: t.dtype in ("float32", "float16", "bfloat16", "float64", "int32", "uint32", "int64"))
     word = k.pick(("add", "add", "max", "min"))
     shape = tile.shape

@@ -141,9 +141,9 @@ def scan(op: Callable[[Any, Any], Q], is_sum: bool) -> Callable[..., None]:
             parts = [Q(v[0], q.format, e[0])]
             for i in range(1, len(v)):
                 parts.append(op(parts[-1], Q(v[i], q.format, e[i])))
-        turned = slice(None, None, -1 if reverse else 1)
-        v = np.moveaxis(np.stack([p.v for p in parts])[turned], 0, axis)
-        e = np.moveaxis(np.stack([np.broadcast_to(p.e, p.v.shape) for p in parts])[turned], 0, axis)
+        in_order = slice(None, None, -1 if reverse else 1)
+        v = np.moveaxis(np.stack([p.v for p in parts])[in_order], 0, axis)
+        e = np.moveaxis(np.stack([np.broadcast_to(p.e, p.v.shape) for p in parts])[in_order], 0, axis)
         b.write(Q(v, q.format, e))
 
     return scanned

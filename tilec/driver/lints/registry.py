@@ -46,7 +46,7 @@ TILE: Stage[Work] = Stage("tile")
 """The kernel as its text says, `source_kernel`."""
 
 LAYOUT: Stage[Work] = Stage("layout")
-"""And with the layouts and the grid that it keeps, `laid`, for `target`."""
+"""And with the layouts and the grid that it keeps, `assignment`, for `target`."""
 
 SCHEDULE: Stage[Work] = Stage("schedule")
 """And its `loops` with their schedules."""

@@ -17,7 +17,7 @@ from itertools import zip_longest
 
 from tilec.ir import tile
 from tilec.ops.barriers import CpAsyncArrive
-from tilec.ops.meet import Meet
+from tilec.ops.rendezvous import Rendezvous
 from tilec.ops.sync import BlockBarrier, CommitCopies, WaitCopies, everything, is_explicit
 from tilec.passes.analysis.ordering import is_asynchronous_copy
 from tilec.passes.analysis.usage import expressions, reads, writes
@@ -70,7 +70,7 @@ class _Walker:
         ] = {}  # the shared tiles that statements of this list have touched since a barrier
         new: list[tile.Stmt] = []
         for stmt in stmts:
-            if isinstance(stmt, BlockBarrier | Meet):
+            if isinstance(stmt, BlockBarrier | Rendezvous):
                 under_way = {buffer for group in groups for buffer in group}
                 new.append(_waiting(stmt, [buffer for buffer in above if buffer not in under_way]))
                 above.clear()
@@ -97,10 +97,10 @@ class _Walker:
             case tile.TileOp() if is_asynchronous_copy(stmt):
                 self.begin(groups, {stmt.regions[1].buffer: stmt.span})
             case tile.For() | tile.While():
-                self.touched(stmt, _steering(stmt), groups)
+                self.touched(stmt, _control_reads(stmt), groups)
                 return self.loop(stmt, groups)
             case tile.If():
-                self.touched(stmt, _steering(stmt), groups)
+                self.touched(stmt, _control_reads(stmt), groups)
                 other = [dict(group) for group in groups]
                 then, orelse = self.body(stmt.then, groups), self.body(stmt.orelse, other)
                 groups[:] = _joined(groups, other)
@@ -110,7 +110,7 @@ class _Walker:
         return stmt
 
     def loop(self, loop: tile.For | tile.While, groups: Groups) -> tile.For | tile.While:
-        """Any number of trips, until no further one adds anything."""
+        """Any number of iterations, until no further one adds anything."""
         while True:
             before = [dict(group) for group in groups]
             body = self.body(loop.body, groups)
@@ -145,11 +145,11 @@ class _Walker:
         )
 
 
-def _waiting(op: BlockBarrier | Meet | WaitCopies, tiles: list[tile.Buffer]) -> tile.TileOp:
+def _waiting(op: BlockBarrier | Rendezvous | WaitCopies, tiles: list[tile.Buffer]) -> tile.TileOp:
     return replace(op, awaited=tuple(everything(buffer, op.span) for buffer in tiles))
 
 
-def _steering(stmt: tile.For | tile.While | tile.If) -> tuple[tile.Buffer, ...]:
+def _control_reads(stmt: tile.For | tile.While | tile.If) -> tuple[tile.Buffer, ...]:
     """What the statement itself reads, without those inside it."""
     return tuple(e.buffer for expr in expressions(stmt) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 

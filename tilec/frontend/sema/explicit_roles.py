@@ -158,9 +158,9 @@ def met(context: Context, op: tile.TileOp) -> tile.TileOp:
     return op if is_wider else replace(op, id=None, threads=None if op.threads == context.threads else op.threads)
 
 
-def without_effect(kernel: tile.Kernel, by_hand: bool, warn: Warn) -> None:
+def without_effect(kernel: tile.Kernel, is_explicit: bool, warn: Warn) -> None:
     """Warn of registers that are asked for where the compiler makes the roles."""
-    for stmt in () if by_hand else tile.walk(kernel.body):
+    for stmt in () if is_explicit else tile.walk(kernel.body):
         if isinstance(stmt, SetRegisters):
             instead = "tilec shares registers out from what each role holds"
             warn(warning("hint-not-used", "T.set_max_nreg has no effect", stmt.span, instead, help="leave it out"))

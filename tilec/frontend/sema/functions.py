@@ -116,10 +116,10 @@ def run(context: Context, node: ast.Stmt) -> None:
             given = evaluate.operand(context, iterable)
             for item in python.items(given.value, given.span):
                 bind_target(context.scope, target, Argument(item, given.span))
-                if not _trip(context, body):
+                if not _iteration(context, body):
                     break
         case ast.While(condition=condition, body=body):
-            while evaluate.decided(context, condition) and _trip(context, body):
+            while evaluate.decided(context, condition) and _iteration(context, body):
                 pass
         case ast.Break() | ast.Continue():
             raise _Left(isinstance(node, ast.Break))
@@ -142,8 +142,8 @@ def run(context: Context, node: ast.Stmt) -> None:
             )
 
 
-def _trip(context: Context, body: tuple[ast.Stmt, ...]) -> bool:
-    """One trip of a loop; whether there may be another."""
+def _iteration(context: Context, body: tuple[ast.Stmt, ...]) -> bool:
+    """One iteration of a loop; whether there may be another."""
     try:
         for statement in body:
             run(context, statement)

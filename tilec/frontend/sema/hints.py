@@ -25,13 +25,13 @@ from tilec.support.source import Span
 @dataclass(slots=True)
 class Hints:
     """What a kernel's hints have said so far. `raster` is the order of the blocks; `tensors` has where the elements of
-    tensors lie that are given a layout, `outside` what they are where a tensor ends; `subtiles` are tiles in
+    tensors lie that are given a layout, `out_of_bounds_fill` what they are where a tensor ends; `subtiles` are tiles in
     parts; `asks` is of the compiler, and `stages` of the loops that load tiles."""
 
     raster: tile.Raster | None = None
     layouts: dict[tile.Buffer, tile.Pinned] = field(default_factory=dict)
     tensors: dict[str, IndexMap] = field(default_factory=dict)
-    outside: dict[tile.Buffer, tile.Expr] = field(default_factory=dict)
+    out_of_bounds_fill: dict[tile.Buffer, tile.Expr] = field(default_factory=dict)
     subtiles: dict[tile.Buffer, tile.Subtile] = field(default_factory=dict)
     asks: list[tile.Ask] = field(default_factory=list)
     stages: list[Asked] = field(default_factory=list)
@@ -154,7 +154,7 @@ def _width(buffer: tile.Buffer, given: Swizzle, entry: Entry) -> int:
     return given.width
 
 
-def _outside(hints: Hints, call: Call, warn: Warn) -> None:
+def _out_of_bounds_fill(hints: Hints, call: Call, warn: Warn) -> None:
     for buffer, entry in entries(call, "values"):
         if buffer.scope != "global":
             fail(
@@ -164,7 +164,7 @@ def _outside(hints: Hints, call: Call, warn: Warn) -> None:
                 f"{buffer.name} is a tile, which has nothing outside",
                 secondary=(Label(buffer.span, "from here"),),
             )
-        hints.outside[buffer] = cast(as_expr(Argument(entry.value, entry.span)), buffer.dtype)
+        hints.out_of_bounds_fill[buffer] = cast(as_expr(Argument(entry.value, entry.span)), buffer.dtype)
 
 
 def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
@@ -266,9 +266,9 @@ HINTS: dict[str, Hint] = {
               "tiles that go with it are cut too. Parts overlap: one computes while another multiplies. (1, 1) keeps "
               "it whole. Without this the compiler chooses.", _subtile),
         _hint("annotate_safe_value", (_P("values"),),
-              "What an element of a tensor reads as outside of it, instead of 0.", _outside),
+              "What an element of a tensor reads as outside of it, instead of 0.", _out_of_bounds_fill),
         _hint("annotate_padding", (_P("values"),),
-              "The same as T.annotate_safe_value.", _outside),
+              "The same as T.annotate_safe_value.", _out_of_bounds_fill),
         _hint("assume", (_P("condition"),),
               "Promise that a condition holds.", _assume),
         _hint("annotate_l2_hit_ratio", (_P("l2_hit_ratio_map"),),

@@ -31,22 +31,25 @@ def gathered(
             parts.setdefault(number_of[id(stmt)], []).append(stmt)
     found: list[tile.Stmt] = []
     made: dict[int, tuple[tile.Stmt, ...]] = {}
-    apart = {id(s): number for number, several in parts.items() if len(several) > 1 for s in several}
+    part_of = {id(s): number for number, several in parts.items() if len(several) > 1 for s in several}
     for stmt in body:
-        if id(stmt) not in apart:
+        if id(stmt) not in part_of:
             found.append(stmt)
             continue
-        several = parts[apart[id(stmt)]]
+        several = parts[part_of[id(stmt)]]
         if stmt is several[-1]:
-            whole = tile.If(tile.Const(True, BOOL), tuple(several), (), converted_ifs[apart[id(stmt)]][0])
+            whole = tile.If(tile.Const(True, BOOL), tuple(several), (), converted_ifs[part_of[id(stmt)]][0])
             made[id(whole)] = whole.then
             found.append(whole)
     return tuple(found), made
 
 
 def spread(
-    stage: tuple[int, ...], order: tuple[int, ...], wishes: tile.Wishes, parts: tuple[tuple[tile.Stmt, ...], ...]
-) -> tuple[tuple[int, ...], tuple[int, ...], tile.Wishes]:
+    stage: tuple[int, ...],
+    order: tuple[int, ...],
+    scheduling_hints: tile.SchedulingHints,
+    parts: tuple[tuple[tile.Stmt, ...], ...],
+) -> tuple[tuple[int, ...], tuple[int, ...], tile.SchedulingHints]:
     """The lists for the parts of each statement: all in its stage and, one after another, at its place."""
     first = [sum(len(p) for p in parts[:i]) for i in range(len(parts))]
     before = [sum(len(parts[j]) for j in range(len(parts)) if order[j] < o) for o in order]
@@ -66,9 +69,11 @@ def spread(
         each(stage),
         tuple(b + k for b, several in zip(before, parts, strict=True) for k in range(len(several))),
         replace(
-            wishes,
-            asynchronous=None if wishes.asynchronous is None else each(wishes.asynchronous),
-            groups=None if wishes.groups is None else each(wishes.groups),
-            sync=None if wishes.sync is None else each(tuple(numbers(awaited) for awaited in wishes.sync)),
+            scheduling_hints,
+            asynchronous=None if scheduling_hints.asynchronous is None else each(scheduling_hints.asynchronous),
+            groups=None if scheduling_hints.groups is None else each(scheduling_hints.groups),
+            sync=None
+            if scheduling_hints.sync is None
+            else each(tuple(numbers(awaited) for awaited in scheduling_hints.sync)),
         ),
     )

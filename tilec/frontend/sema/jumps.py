@@ -67,7 +67,7 @@ def _has_break(body: Body) -> bool:
 
 
 def _may_jump(stmt: ast.Stmt) -> bool:
-    """Whether the statement may leave the trip of the loop it stands in; loops inside it keep their jumps."""
+    """Whether the statement may leave the iteration of the loop it stands in; loops inside it keep their jumps."""
     if isinstance(stmt, ast.If):
         return any(map(_may_jump, (*stmt.then, *stmt.orelse)))
     return isinstance(stmt, ast.Break | ast.Continue)
@@ -80,7 +80,7 @@ def loop(context: Context, kind: str, span: Span) -> Iterator[None]:
     context.pipelines.looked.clear()  # in the next iteration it would be about another stage
     outer, context.withs = context.withs, 0
     try:
-        with context.ledger.loop(Path(span, "the next trip begins with it")):
+        with context.ledger.loop(Path(span, "the next iteration begins with it")):
             yield
     finally:
         context.loops.pop()
@@ -118,14 +118,14 @@ def leave(context: Context, node: ast.Break | ast.Continue) -> None:
             node.span,
             help="put what it skips under an `if`, or acquire by `.acquire_stage()`, and release before it",
         )
-    assert isinstance(node, ast.Break), "a continue is an empty rest of the trip"
+    assert isinstance(node, ast.Break), "a continue is an empty rest of the iteration"
     per_thread.together(context, node.span, "`break`")
     if context.loops[-1] not in _LEAVABLE:
         fail(
             "misplaced-statement",
             f"{context.loops[-1]} cannot be left with `break`",
             node.span,
-            "its trips do not run one after another",
+            "its iterations do not run one after another",
             help="use T.serial, or guard the rest of the body with `if`",
         )
     context.ledger.leave(node.span, word)

@@ -101,7 +101,7 @@ def _made(
     context.out[:] = with_counter(tuple(context.out), context.unique, context.buffers)
     statements, copies = without_views(tuple(context.out), context.views, context.hints.tensors, context.unique)
     statements, buffers = with_parts(statements, context.reducers, [*context.buffers, *copies])
-    statements = with_values(statements, context.hints.outside, context.unique.take)
+    statements = with_values(statements, context.hints.out_of_bounds_fill, context.unique.take)
     if uses_rank(statements):
         statements = with_rank(statements, rank(shape.block_vars, context.cluster), function.name_span)
     made = tile.Kernel(

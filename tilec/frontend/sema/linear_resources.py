@@ -1,8 +1,8 @@
 """Things that must be given back exactly once on every path: a `Ledger` of them, kept while a kernel is read.
 
 Whoever reads the kernel tells it what the text does, in the text's order: a thing is taken, used or given back; paths
-part at a condition and meet again; a trip of a loop, or the work of a role, ends; a loop is left. That is enough of a
-proof because a kernel has no other jumps, and a name cannot lead out of the region in which it is bound.
+part at a condition and meet again; an iteration of a loop, or the work of a role, ends; a loop is left. That is enough
+of a proof because a kernel has no other jumps, and a name cannot lead out of the region in which it is bound.
 
 Of a thing that some path does not give back the report names where it was taken, and that path.
 """
@@ -84,7 +84,7 @@ class Ledger:
                 "unbalanced-release",
                 f"{thing.what} is released in a loop that it was acquired before",
                 span,
-                "done once in each trip: never, or several times",
+                "done once in each iteration: never, or several times",
                 secondary=(acquired,),
                 help="acquire it in the loop, or release it behind",
             )
@@ -116,7 +116,7 @@ class Ledger:
 
     @contextmanager
     def loop(self, end: Path) -> Iterator[None]:
-        """Inside is a trip, of which there may be none, one or more."""
+        """Inside is an iteration, of which there may be none, one or more."""
         self.loops += 1
         try:
             with self.region(end):
@@ -129,7 +129,7 @@ class Ledger:
         """The innermost loop is left here."""
         for thing in self.held():
             if thing.loops == self.loops:
-                self._missed(thing, (Path(span, f"`{word}` ends the trip with it"),))
+                self._missed(thing, (Path(span, f"`{word}` ends the iteration with it"),))
         self.is_left = True
 
     @contextmanager
@@ -188,7 +188,7 @@ class _Parting:
 
 
 def _refuse_second(thing: Taken, span: Span, before: Span) -> NoReturn:
-    where = "released here, and so in each trip" if before == span else "released here already"
+    where = "released here, and so in each iteration" if before == span else "released here already"
     fail(
         "double-release",
         f"{thing.what} is released twice",

@@ -91,7 +91,7 @@ def while_(context: Context, node: ast.While) -> None:
                 "misplaced-statement",
                 "this condition takes more than reading: a `while` has no place for that",
                 node.condition.span,
-                help="write `while True:`, and in it `if` and `break`; or set what T.alloc_var makes in each trip",
+                help="write `while True:`, and in it `if` and `break`; or set what T.alloc_var makes in each iteration",
             )
         if isinstance(condition, bool) and not jumps.leaves(context, node.body):
             fail(
@@ -149,7 +149,7 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
             num_stages=manual.num_stages,
             stage=manual.stage,
             order=manual.order,
-            wishes=manual.wishes,
+            scheduling_hints=manual.scheduling_hints,
         )
     context.out.append(loop)
 
@@ -178,9 +178,9 @@ def _persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) 
             context.block(jumps.without_jumps(context, node.body))
         exists = walk.exists(wave, coordinates[-1])
         context.out += inner if exists is None else [tile.If(exists, tuple(inner), (), node.span)]
-    apart = tuple(var.name for var in coordinates)
+    distinct_by = tuple(var.name for var in coordinates)
     context.out.append(
-        tile.For("serial", wave, tile.integer(0), walk.waves, 1, tuple(out), span=node.span, apart=apart)
+        tile.For("serial", wave, tile.integer(0), walk.waves, 1, tuple(out), span=node.span, distinct_by=distinct_by)
     )
 
 

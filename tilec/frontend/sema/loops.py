@@ -13,7 +13,7 @@ from tilec.ir.types import BOOL, INT32
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_count, as_expr, literal, nearest
 from tilec.ops.values import EXPR_TYPES, Access, Dictionary, describe
 from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.analysis.trip_count import MAX_UNROLL, static_trips
+from tilec.passes.analysis.trip_count import MAX_UNROLL, static_trip_count
 from tilec.support.diagnostics import Diagnostic, Label, Warn, fail, warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -80,8 +80,8 @@ PERSISTENT = Signature(
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a for statement says about its iterations. A loop that counts down counts its trips: `down` is the value of
-    the first, and what each adds to it."""
+    """What a for statement says about its iterations. A loop that counts down counts its iterations: `down` is the
+    value of the first, and what each adds to it."""
 
     start: tile.Expr
     stop: tile.Expr
@@ -98,7 +98,7 @@ class Header:
         return (values[0], values[-1]) if values else None
 
     @property
-    def trips(self) -> int | None:
+    def trip_count(self) -> int | None:
         start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
         return None if start is None or stop is None else len(range(start, stop, self.step))
 
@@ -124,15 +124,15 @@ def header(call: Call) -> Header:
         return Header(start, stop, step)
     # max(0, ⌈(start − stop) / −step⌉)
     span = tile.Binary("add", tile.Binary("sub", start, stop, INT32), tile.integer(-step - 1), INT32)
-    trips = tile.Binary("max", tile.Binary("floordiv", span, tile.integer(-step), INT32), tile.integer(0), INT32)
-    return Header(tile.integer(0), fold_expr(trips), 1, (start, step))
+    trip_count = tile.Binary("max", tile.Binary("floordiv", span, tile.integer(-step), INT32), tile.integer(0), INT32)
+    return Header(tile.integer(0), fold_expr(trip_count), 1, (start, step))
 
 
 _MOST_WRITTEN_OUT = 1024  # copies of a statement
 
 
 def unroll_factor(call: Call, bounds: Header) -> int | None:
-    """How many trips of T.unroll become one; None: as pays."""
+    """How many iterations of T.unroll become one; None: as pays."""
     known = {"pragma_unroll_explicit": "explicit", "pragma_unroll_factor": "unroll_factor"}
     given = {known[key]: argument for key, argument in annotated(call) if key in known}
     for key in known.values():
@@ -143,11 +143,16 @@ def unroll_factor(call: Call, bounds: Header) -> int | None:
     if factor is not None and factor.value is not None:
         value = factor.value
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            fail("wrong-argument", f"{call.name}: `unroll_factor` is a number of trips", factor.span, describe(value))
+            fail(
+                "wrong-argument",
+                f"{call.name}: `unroll_factor` is a number of iterations",
+                factor.span,
+                describe(value),
+            )
         if is_explicit and explicit is not None:
             fail(
                 "wrong-argument",
-                f"{call.name}: `explicit` writes out every trip, `unroll_factor` some of them",
+                f"{call.name}: `explicit` writes out every iteration, `unroll_factor` some of them",
                 factor.span,
                 secondary=(Label(explicit.span, "asks for all"),),
                 help="give one of the two",
@@ -155,18 +160,18 @@ def unroll_factor(call: Call, bounds: Header) -> int | None:
         return max(value, 1)
     if not is_explicit or explicit is None:
         return None
-    if bounds.trips is None:
+    if bounds.trip_count is None:
         fail(
             "not-a-constant",
-            f"{call.name}: a loop is written out only if its trips can be counted at compile time",
+            f"{call.name}: a loop is written out only if its iterations can be counted at compile time",
             explicit.span,
             help="give an `unroll_factor` instead",
         )
-    return bounds.trips or None
+    return bounds.trip_count or None
 
 
 def unrolled(loop: tile.For, factor: int | None, span: Span) -> tile.For:
-    """The loop with so many of its trips written out, or, where nobody said how many, as many as pays."""
+    """The loop with so many of its iterations written out, or, where nobody said how many, as many as pays."""
     if factor == 1:
         return replace(loop, kind="serial")
     written = replace(loop, kind="unroll", factor=factor)
@@ -176,7 +181,7 @@ def unrolled(loop: tile.For, factor: int | None, span: Span) -> tile.For:
     if factor is None:
         return replace(loop, kind="serial")
     inside = "" if copies == _written_out(written) else ", those of the loops inside it counted,"
-    return fail("wrong-argument", f"T.unroll: {copies} trips{inside} are too many to write out", span)
+    return fail("wrong-argument", f"T.unroll: {copies} iterations{inside} are too many to write out", span)
 
 
 def _copies(body: tuple[tile.Stmt, ...]) -> int:
@@ -187,10 +192,10 @@ def _copies(body: tuple[tile.Stmt, ...]) -> int:
 def _written_out(stmt: tile.Stmt) -> int:
     if not isinstance(stmt, tile.For) or stmt.kind != "unroll":
         return 1
-    trips = static_trips(stmt)
+    trip_count = static_trip_count(stmt)
     if stmt.factor is None:
-        return trips if trips is not None and trips <= MAX_UNROLL else 1
-    return stmt.factor if trips is None else min(trips, stmt.factor)
+        return trip_count if trip_count is not None and trip_count <= MAX_UNROLL else 1
+    return stmt.factor if trip_count is None else min(trip_count, stmt.factor)
 
 
 # ---- elementwise nests -----------------------------------------------------------------------------------------------
@@ -238,12 +243,12 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
             before = Label(given[key].span, "given here already")
             fail("duplicate-argument", f"{call.name} gets `{key}` twice", argument.span, secondary=(before,))
         given.setdefault(key, argument)
-    width, wish = given.get("coalesced_width"), given.get("prefer_async")
-    if wish is not None and not isinstance(wish.value, bool):
-        fail("wrong-argument", f"{call.name}: `prefer_async` is True or False", wish.span, describe(wish.value))
+    width, hint = given.get("coalesced_width"), given.get("prefer_async")
+    if hint is not None and not isinstance(hint.value, bool):
+        fail("wrong-argument", f"{call.name}: `prefer_async` is True or False", hint.span, describe(hint.value))
     layout = _loop_layout(call, given["loop_layout"]) if "loop_layout" in given else None
     if width is None:
-        return NestHeader(bounds, None, wish.span if wish and wish.value else None, layout)
+        return NestHeader(bounds, None, hint.span if hint and hint.value else None, layout)
     elements = width.value
     if not isinstance(elements, int) or isinstance(elements, bool) or elements < 1:
         fail(
@@ -258,7 +263,7 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
             f"{elements} elements of {last}",
             secondary=(Label(call.variadic[-1].span, f"this is {last}"),),
         )
-    return NestHeader(bounds, elements, wish.span if wish and wish.value else None, layout)
+    return NestHeader(bounds, elements, hint.span if hint and hint.value else None, layout)
 
 
 def _loop_layout(call: Call, given: Argument) -> tile.LoopLayout:

@@ -47,7 +47,7 @@ class ManualSchedule:
     num_stages: int | None = None
     stage: tuple[int, ...] | None = None
     order: tuple[int, ...] | None = None
-    wishes: tile.Wishes | None = None
+    scheduling_hints: tile.SchedulingHints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +150,14 @@ def _checked(
         entries.check_binds(stage, order)
         if num_stages is not None:
             _warn_of_override(asked, num_stages, max(stage) + 1, warn)
-    wishes = entries.wishes(stage, warn)
+    scheduling_hints = entries.scheduling_hints(stage, warn)
     if mistakes.met > known:
         raise CompileError
     entries.warn_of_binds(warn)
-    written = tuple(parts.get(id(s), (s,)) for s in entries.with_copies(wishes))
+    written = tuple(parts.get(id(s), (s,)) for s in entries.with_copies(scheduling_hints))
     scheduled = tuple(several for several, again in zip(written, entries.replayed, strict=True) if not again)
     scheduled_body = tuple(s for several in written for s in several if id(s) not in standing)
-    return ManualSchedule(scheduled_body, num_stages, *spread(stage, order, wishes, scheduled))
+    return ManualSchedule(scheduled_body, num_stages, *spread(stage, order, scheduling_hints, scheduled))
 
 
 def _num_stages(asked: Asked) -> int | None:
@@ -405,7 +405,7 @@ class _Entries:
 
     # ---- what else may be asked for ----
 
-    def wishes(self, stage: tuple[int, ...], warn: Warn) -> tile.Wishes:
+    def scheduling_hints(self, stage: tuple[int, ...], warn: Warn) -> tile.SchedulingHints:
         """`stage` is empty where it is wrong."""
         arguments = self.asked.arguments
         producers = groups = None
@@ -416,7 +416,7 @@ class _Entries:
             groups = self.groups(producers)
         with self.mistakes.caught():
             sync = self.sync(warn) if "sync" in arguments else None
-        return tile.Wishes(producers, groups, sync, arguments["stage"].span)
+        return tile.SchedulingHints(producers, groups, sync, arguments["stage"].span)
 
     def sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
         """For each statement those that it waits for: earlier ones, that leave something to wait for."""
@@ -521,13 +521,13 @@ class _Entries:
                         )
         return found
 
-    def with_copies(self, wishes: tile.Wishes) -> tuple[tile.Stmt, ...]:
+    def with_copies(self, scheduling_hints: tile.SchedulingHints) -> tuple[tile.Stmt, ...]:
         """The body, nests that must be asynchronous as copies: only those can be."""
-        flags = iter(wishes.asynchronous or ())
+        flags = iter(scheduling_hints.asynchronous or ())
         wanted = [not again and next(flags, False) for again in self.replayed]
         return tuple(
-            (as_copy(s) or s) if wish and isinstance(s, tile.Parallel) else s
-            for s, wish in zip(self.body, wanted, strict=True)
+            (as_copy(s) or s) if hint and isinstance(s, tile.Parallel) else s
+            for s, hint in zip(self.body, wanted, strict=True)
         )
 
     def groups(self, producers: tuple[bool, ...] | None) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.functions import bind_target
 from tilec.frontend.sema.manual_schedules import MOST_STAGES
 from tilec.frontend.sema.pipeline_records import PIPELINES
-from tilec.frontend.sema.stages import acquire, drain, expect, release, release_by_hand, try_acquire, variable
+from tilec.frontend.sema.stages import acquire, drain, expect, release, release_explicitly, try_acquire, variable
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import BOOL, UINT64
@@ -295,7 +295,7 @@ def called(context: Context, function: Method, node: ast.Call) -> Value:
         case Handle() as handle, "drain":
             drain(context, handle, node.span)
         case Stage() as stage, "release":
-            release_by_hand(context, stage, node.span)
+            release_explicitly(context, stage, node.span)
         case Stage() as stage, "expect_bytes":
             expect(context, stage, call)
         case _, name:

@@ -116,9 +116,9 @@ def _normal(context: Context, generator: Generator, span: Span) -> tile.Expr:
     """Box and Muller's, of two numbers two: the one with the sine first, then the one with the cosine."""
     position, is_spare = generator.word(2), tile.Binary("ne", generator.word(3), constant(0, UINT64), BOOL)
     first = _scaled(_at(generator, position), FLOAT32, _STEP, _STEP / 2)
-    turn = _STEP * 2 * math.pi
+    full_circle = _STEP * 2 * math.pi
     following = _wide("add", position, constant(1, UINT64))
-    angle = _scaled(_at(generator, following), FLOAT32, turn, turn / 2)
+    angle = _scaled(_at(generator, following), FLOAT32, full_circle, full_circle / 2)
     log = tile.Binary("mul", constant(-2.0, FLOAT32), tile.Call("log", (first,), FLOAT32), FLOAT32)
     size = tile.Call("sqrt", (log,), FLOAT32)
     sine, cosine = (tile.Binary("mul", tile.Call(fn, (angle,), FLOAT32), size, FLOAT32) for fn in ("sin", "cos"))

@@ -29,7 +29,11 @@ class Arriving:
 def arriving(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: range) -> Arriving:
     """Who works on the stages that a role acquires."""
     held = set(pipeline.tiles.values())
-    users = [s for s, team in _by_teams(statements, None) if team in (None, role) or set(team or ()) <= set(role)]
+    users = [
+        s
+        for s, warpgroups in _by_warpgroups(statements, None)
+        if warpgroups in (None, role) or set(warpgroups or ()) <= set(role)
+    ]
     users = [s for s in users if held & {*reads(s), *writes(s)}]
     by_tensor_cores = [isinstance(s, tile.TileOp) and s.is_in_tensor_memory for s in users]
     asks = any(by_tensor_cores)
@@ -37,32 +41,34 @@ def arriving(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: range) -
     return Arriving(WARPGROUP_WARPS * len(role) if touches else 0, asks)
 
 
-def _by_teams(statements: Sequence[tile.Stmt], team: range | None) -> Iterator[tuple[tile.Stmt, range | None]]:
+def _by_warpgroups(
+    statements: Sequence[tile.Stmt], warpgroups: range | None
+) -> Iterator[tuple[tile.Stmt, range | None]]:
     """Operations and nests, with the warpgroups that run them; None: all."""
     for stmt in statements:
         if isinstance(stmt, tile.For | tile.While | tile.If):
-            inside = groups_of(stmt) or team
+            inside = groups_of(stmt) or warpgroups
             for body in tile.bodies(stmt):
-                yield from _by_teams(body, inside)
+                yield from _by_warpgroups(body, inside)
         else:
-            yield stmt, team
+            yield stmt, warpgroups
 
 
 def with_arrivals(
-    statements: Sequence[tile.Stmt], releases: Mapping[tuple[str, range], Arriving], team: range | None = None
+    statements: Sequence[tile.Stmt], releases: Mapping[tuple[str, range], Arriving], warpgroups: range | None = None
 ) -> tuple[tile.Stmt, ...]:
     """The statements, in which each release is by those who arrive for its role."""
     found: list[tile.Stmt] = []
     for stmt in statements:
         match stmt:
             case tile.For() | tile.While():
-                found.append(replace(stmt, body=with_arrivals(stmt.body, releases, team)))
+                found.append(replace(stmt, body=with_arrivals(stmt.body, releases, warpgroups)))
             case tile.If():
-                inside = groups_of(stmt) or team
+                inside = groups_of(stmt) or warpgroups
                 then, orelse = (with_arrivals(b, releases, inside) for b in tile.bodies(stmt))
                 found.append(replace(stmt, then=then, orelse=orelse))
-            case Arrive() if team is not None and (barrier_of(stmt).name, team) in releases:
-                found += _arrivals(stmt, team, releases[barrier_of(stmt).name, team])
+            case Arrive() if warpgroups is not None and (barrier_of(stmt).name, warpgroups) in releases:
+                found += _arrivals(stmt, warpgroups, releases[barrier_of(stmt).name, warpgroups])
             case _:
                 found.append(stmt)
     return tuple(found)

@@ -49,7 +49,7 @@ def acquire(
     context.pipelines.nested += [
         Nested(t.owner.pipeline, made, role, t.span, span) for t in held if t.owner.pipeline is not made
     ]
-    index, parity = _turn(context, made, side, span)
+    index, parity = _stage_and_parity(context, made, side, span)
     looked = context.pipelines.looked.pop((made.name, side), None)
     _wait(context, handle, index, parity, span, None if looked is None or looked != ready else looked)
     is_last = tile.Binary("eq", index, tile.integer(made.stages - 1), BOOL)
@@ -70,7 +70,7 @@ def try_acquire(context: Context, handle: Handle, span: Span) -> tile.Var:
     """Whether the next stage is this side's already. One thread looks, so that all of the role agree."""
     made, side = handle.pipeline, handle.side
     _role(context, handle, span)
-    index, parity = _turn(context, made, side, span)
+    index, parity = _stage_and_parity(context, made, side, span)
     found = tile.Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
     context.buffers.append(found)
     is_done = tile.Call(tile.PHASE_DONE, (tile.Load(_awaited(handle), (index,)), parity), BOOL)
@@ -124,7 +124,7 @@ def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
         )
 
 
-def _turn(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[tile.Var, tile.Var]:
+def _stage_and_parity(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[tile.Var, tile.Var]:
     """The stage whose turn it is, and the parity to wait for."""
     end = made.ends[side]
     index, parity = (tile.Var(context.unique.take(f"{made.name}_{what}")) for what in ("stage", "phase"))
@@ -152,7 +152,7 @@ def _other(parity: tile.Expr) -> tile.Expr:
     return tile.Binary("sub", tile.integer(1), parity, INT32)
 
 
-def release_by_hand(context: Context, stage: Stage, span: Span) -> None:
+def release_explicitly(context: Context, stage: Stage, span: Span) -> None:
     if stage.taken.returns:
         fail(
             "double-release",
@@ -198,7 +198,7 @@ def drain(context: Context, handle: Handle, span: Span) -> None:
             help="drain it behind the last release",
         )
     made.ends["producer"].drained.add(role)
-    index, parity = _turn(context, made, "producer", span)
+    index, parity = _stage_and_parity(context, made, "producer", span)
     step, place, stage, phase = (
         tile.Var(context.unique.take(f"{made.name}_{n}")) for n in ("step", "place", "stage", "phase")
     )

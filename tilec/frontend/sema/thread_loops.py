@@ -54,11 +54,11 @@ def nest(context: Context, made: tile.Parallel, path: str) -> None:
         if isinstance(e, tile.Load)
     }
     fastest = made.vars[-1]
-    apart = not any(is_of_generator(context, s) for s in tile.walk(made.body)) and all(
+    is_independent = not any(is_of_generator(context, s) for s in tile.walk(made.body)) and all(
         s.buffer not in loaded and (s.buffer.scope != "local" or _names(s.indices, fastest)) and s.atomic is None
         for s in stores
     )
-    if apart:
+    if is_independent:
         per_thread.each_thread(context, made.body, made.span, made.vars, made.extents)
         return
     outer, context.out = context.out, []
@@ -155,15 +155,15 @@ def own_iterations(context: Context, bounds: Header, common: Header, var: tile.V
 def over_registers(loop: tile.For) -> tile.For:
     """A loop that walks through the registers of an array has its iterations written out: registers have no index."""
     stmts = list(tile.walk(loop.body))
-    trips = (
+    trip_count = (
         len(range(int(loop.start.value), int(loop.stop.value), loop.step))
         if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const)
         else None
     )
     if (
         loop.kind != "serial"
-        or trips is None
-        or trips > MOST_WRITTEN_OUT
+        or trip_count is None
+        or trip_count > MOST_WRITTEN_OUT
         or any(isinstance(s, tile.TileOp) for s in stmts)
     ):
         return loop

@@ -15,8 +15,8 @@ from tilec.ir.warp.closed import (
     known as known,
 )
 from tilec.ir.warp.memory import (
-    FIRST_APART as FIRST_APART,
-    FIRST_TURN as FIRST_TURN,
+    FIRST_PER_WARPGROUP as FIRST_PER_WARPGROUP,
+    FIRST_PING_PONG as FIRST_PING_PONG,
     MBARRIER_BYTES as MBARRIER_BYTES,
     PART_ROWS as PART_ROWS,
     SMALL_STRIDE as SMALL_STRIDE,
@@ -79,6 +79,8 @@ from tilec.ir.warp.waits import (
     GridControl as GridControl,
     GridSync as GridSync,
     NamedBarrier as NamedBarrier,
+    PingPongPass as PingPongPass,
+    PingPongWait as PingPongWait,
     ProxyFence as ProxyFence,
     RingAcquire as RingAcquire,
     RingDrain as RingDrain,
@@ -90,8 +92,6 @@ from tilec.ir.warp.waits import (
     TensorFence as TensorFence,
     TensorWait as TensorWait,
     TryCancel as TryCancel,
-    TurnPass as TurnPass,
-    TurnWait as TurnWait,
     WarpgroupSync as WarpgroupSync,
     WgmmaWait as WgmmaWait,
 )
@@ -100,6 +100,6 @@ from tilec.ir.warp.walk import (
     nested as nested,
     own_rows as own_rows,
     scalar_reads as scalar_reads,
-    static_trips as static_trips,
+    static_trip_count as static_trip_count,
     walk as walk,
 )

@@ -47,6 +47,8 @@ from tilec.ir.warp.waits import (
     GridControl,
     GridSync,
     NamedBarrier,
+    PingPongPass,
+    PingPongWait,
     ProxyFence,
     RingAcquire,
     RingDrain,
@@ -58,8 +60,6 @@ from tilec.ir.warp.waits import (
     TensorFence,
     TensorWait,
     TryCancel,
-    TurnPass,
-    TurnWait,
     WarpgroupSync,
     WgmmaWait,
 )
@@ -109,8 +109,8 @@ AnyOperation = (
     | TmaStore
     | Trap
     | TryCancel
-    | TurnPass
-    | TurnWait
+    | PingPongPass
+    | PingPongWait
     | WarpgroupSync
     | Wgmma
     | WgmmaWait

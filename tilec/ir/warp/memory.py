@@ -20,10 +20,10 @@ SMALL_STRIDE = 128
 """Bytes between versions of a tile that is no larger, as TMA wants them aligned, if it has no bank swizzle to begin
 anew."""
 
-FIRST_TURN = 3
+FIRST_PING_PONG = 3
 """The first named barrier for turns: 0 is the whole block's, 1 and 2 those of two roles."""
 
-FIRST_APART = 6
+FIRST_PER_WARPGROUP = 6
 """The first named barrier for warpgroups that meet apart: at most three take turns."""
 
 

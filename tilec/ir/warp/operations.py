@@ -262,7 +262,7 @@ class Let(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What the trips of a loop do while its variable is less than `until`."""
+    """What the iterations of a loop do while its variable is less than `until`."""
 
     until: tile.Expr
     body: tuple[Operation, ...]
@@ -270,7 +270,8 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What a loop's variable is in the next trip, and whether there is one: what the trip has found out by its end."""
+    """What a loop's variable is in the next iteration, and whether there is one: what the iteration has found out by
+    its end."""
 
     value: tile.Var
     is_there: tile.Var
@@ -279,9 +280,9 @@ class Following:
 @dataclass(frozen=True, slots=True)
 class Loop(Operation):
     """`for var in range(start, stop, step)`, run by all threads of the role alike. `part` says which piece of a
-    software pipeline it is. Before the trips that run `body` are those of each of the `phases` in turn, as many as
-    there are. With `following` there is a first trip at all events, and each one says how it goes on; `step` then means
-    nothing, but the variable stays below `stop`."""
+    software pipeline it is. Before the iterations that run `body` are those of each of the `phases` in turn, as many as
+    there are. With `following` there is a first iteration at all events, and each one says how it goes on; `step` then
+    means nothing, but the variable stays below `stop`."""
 
     var: tile.Var
     start: tile.Expr
@@ -306,7 +307,8 @@ class Forever(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Break(Operation):
-    """Leave the innermost `Loop` or `Forever`, at the end of one of its trips: what would follow is not run then."""
+    """Leave the innermost `Loop` or `Forever`, at the end of one of its iterations: what would follow is not run
+    then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from tilec.support.source import NOWHERE, Span
 class Role:
     """Warps first_warp … first_warp + warps − 1. `registers` is the setmaxnreg count (None: as launched), the same for
     roles that share a warpgroup. `single_thread` roles run their body in one elected thread of their first warp. Where
-    the role's warpgroups take turns, `turns_at` is the named barrier of the first; the turn is its own before the body,
-    and again after it."""
+    the role's warpgroups take turns, `ping_pong_barrier` is the named barrier of the first; the turn is its own before
+    the body, and again after it."""
 
     name: str
     first_warp: int
@@ -29,7 +29,7 @@ class Role:
     body: tuple[Operation, ...]
     registers: int | None = None
     single_thread: bool = False
-    turns_at: int | None = None
+    ping_pong_barrier: int | None = None
 
     @property
     def threads(self) -> int:
@@ -40,9 +40,13 @@ class Role:
         return 1 if self.single_thread else arrivals_of(self.warps, by)
 
     @property
-    def turn_barriers(self) -> tuple[int, ...]:
+    def ping_pong_barriers(self) -> tuple[int, ...]:
         """The named barriers at which its warpgroups wait for their turns."""
-        return () if self.turns_at is None else tuple(range(self.turns_at, self.turns_at + self.warps // 4))
+        return (
+            ()
+            if self.ping_pong_barrier is None
+            else tuple(range(self.ping_pong_barrier, self.ping_pong_barrier + self.warps // 4))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,9 @@ class Program:
     rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones; behind them the
     kernel's own `barriers`, and behind these the address of what is allocated for the tiles in `tensor` memory, and
     where `tells_peer` another mbarrier.
-    `common` is what all warps of the block do before they take up their roles. Roles that the kernel makes `by_hand`
-    count their threads from 0 each. What `begins_early` may run while the grid before it does, and reaches no tensor
-    until it has waited for that."""
+    `common` is what all warps of the block do before they take up their roles. With `explicit_roles` they are the
+    kernel's own, and each counts its threads from 0. What `begins_early` may run while the grid before it does, and
+    reaches no tensor until it has waited for that."""
 
     name: str
     params: tuple[Buffer | Var, ...]
@@ -70,7 +74,7 @@ class Program:
     barriers: tuple[Barriers, ...] = ()
     common: Role | None = None
     cluster: tuple[int, int, int] = (1, 1, 1)
-    by_hand: bool = False
+    explicit_roles: bool = False
     tensor: tuple[TensorTile, ...] = ()
     begins_early: bool = False
 
@@ -82,13 +86,13 @@ class Program:
     def paired(self) -> bool:
         """Whether the tensor cores of two blocks work together: then all that is said to them is said to both."""
         asked = (isinstance(op, TensorMma) and op.paired for op in self.operations())
-        return any(ring.paired for ring in self.rings) or (self.by_hand and any(asked))
+        return any(ring.paired for ring in self.rings) or (self.explicit_roles and any(asked))
 
     @property
     def signals_blocks(self) -> bool:
         """Whether roles that the kernel makes signal barriers of other blocks."""
         signals = (isinstance(op, Arrive) and op.block is not None for op in self.operations())
-        return self.by_hand and (self.paired or any(signals))
+        return self.explicit_roles and (self.paired or any(signals))
 
     @property
     def barrier_bytes(self) -> int:
@@ -112,7 +116,7 @@ class Program:
     def tells_peer(self) -> bool:
         """Whether each block of a pair tells the other one that it is done with its tensor memory, which is given back
         for both together: where roles are the kernel's own, all meet anyway."""
-        return bool(self.tensor) and self.paired and not self.by_hand
+        return bool(self.tensor) and self.paired and not self.explicit_roles
 
     @property
     def peer_barrier_at(self) -> int:

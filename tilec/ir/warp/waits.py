@@ -18,12 +18,12 @@ from tilec.support.source import NOWHERE, Span
 @dataclass(frozen=True, slots=True)
 class Await(Operation):
     """Nothing by itself: a place where all that fills the named tiles has completed, and with `readers` all that reads
-    them, as far as the thread itself does it; with `meet`, for all threads of the role. The waits for it are placed
-    like all others."""
+    them, as far as the thread itself does it; with `rendezvous`, for all threads of the role. The waits for it are
+    placed like all others."""
 
     tiles: tuple[str, ...]
     readers: bool = False
-    meet: bool = False
+    rendezvous: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +165,12 @@ class GridControl(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class TurnWait(Operation):
+class PingPongWait(Operation):
     """Each warpgroup of the role waits at its own named barrier for its turn at the tensor cores."""
 
 
 @dataclass(frozen=True, slots=True)
-class TurnPass(Operation):
+class PingPongPass(Operation):
     """Each warpgroup of the role arrives at the named barrier of the next one, whose turn it is then."""
 
 

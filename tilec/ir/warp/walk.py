@@ -28,7 +28,7 @@ from tilec.ir.warp.operations import (
 from tilec.ir.warp.waits import Arrive, BarrierWait, CopiesArrive, TensorArrive, TryCancel
 
 
-def static_trips(loop: Loop) -> int | None:
+def static_trip_count(loop: Loop) -> int | None:
     """How often the loop runs; None where that is known only at run time."""
     if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const) and loop.following is None:
         return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
@@ -36,8 +36,8 @@ def static_trips(loop: Loop) -> int | None:
 
 
 def final_guard(loop: Loop) -> Branch | None:
-    """What guards all that a trip of the loop does, by a condition that once it does not hold never holds again: the
-    loop's variable is to be less than something that does not move with it."""
+    """What guards all that an iteration of the loop does, by a condition that once it does not hold never holds again:
+    the loop's variable is to be less than something that does not move with it."""
     if not loop.body:
         return None
     *before, guard = loop.body

@@ -30,13 +30,13 @@ class Copy(tile.TileOp):
     As the kernel says it: `tma=False` keeps it from TMA, `width` is how many elements one thread moves at once,
     `asynchronous` has it wait for by groups, and `prefer_async` where that can be; `cluster_mask` are the blocks that
     get the tile. By its own `barrier`, to which it `announces` its bytes, or that of the stage that it `signals`, it
-    has one thread for its `leader`. One that begins `ahead` uses before that of what it loads says `of` which fragment,
-    and in which `step` of the loop that was written out.
+    has one thread for its `leader`. One that begins `prefetch_distance` uses before that of what it loads says `of`
+    which fragment, and in which `step` of the loop that was written out.
 
     As passes find it: `staged` are both halves of a store through shared memory, by so many `parts` of the block, and
-    `wait` says that it is waited for at once; by `multicast` it is loaded for the blocks along these axes; `fetched` is
-    for how many versions the tile has in a loop that is not pipelined; `factor` is to or from a tile in tensor memory
-    that is multiplied, and `block` the one of the cluster whose barrier it signals.
+    `wait` says that it is waited for at once; by `multicast` it is loaded for the blocks along these axes; `prefetched`
+    is for how many versions the tile has in a loop that is not pipelined; `factor` is to or from a tile in tensor
+    memory that is multiplied, and `block` the one of the cluster whose barrier it signals.
     """
 
     name = "copy"
@@ -46,7 +46,7 @@ class Copy(tile.TileOp):
     order_is_known = True
     source: AnyMemory
     destination: AnyMemory
-    ahead: Whole | None = None
+    prefetch_distance: Whole | None = None
     announces: Announces | None = None
     asynchronous: Yes | None = None
     barrier: Barrier | None = None
@@ -60,7 +60,7 @@ class Copy(tile.TileOp):
     width: Literal[1, 2, 4, 8, 16] | None = None
     block: tile.Expr | None = field(default=None, metadata=BY_PASSES)
     factor: Yes | None = field(default=None, metadata=BY_PASSES)
-    fetched: Positive | None = field(default=None, metadata=BY_PASSES)
+    prefetched: Positive | None = field(default=None, metadata=BY_PASSES)
     multicast: Annotated[str, _AXES] = field(default="", metadata=BY_PASSES)
     parts: Annotated[int, schema.Range(1, 8)] = field(default=1, metadata=BY_PASSES)
     staged: Yes | None = field(default=None, metadata=BY_PASSES)
@@ -293,6 +293,6 @@ def agrees(op: Copy) -> Iterator[str]:
         yield "a leader and a barrier come together"
     if (op.announces is None) != (op.barrier is None):
         yield "who is given a barrier announces its bytes"
-    ahead = (op.ahead, op.of, op.step)
-    if any(part is None for part in ahead) and any(part is not None for part in ahead):
-        yield "ahead, of and step come together"
+    prefetch_distance = (op.prefetch_distance, op.of, op.step)
+    if any(part is None for part in prefetch_distance) and any(part is not None for part in prefetch_distance):
+        yield "prefetch_distance, of and step come together"

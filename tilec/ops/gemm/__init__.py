@@ -403,8 +403,8 @@ def _multiply(op: Gemm, columns: NDArray[np.generic], env: Environment) -> None:
     if op.order is not None:
         left = left[:, [accumulated_order(place) for place in range(left.shape[1])]]
     product = left @ (right.T if op.transpose_B else right)
-    clears = op.clear_accum if op.clear_when is None else env.scalar(op.clear_when)
-    if not clears:
+    initialises = op.clear_accum if op.clear_when is None else env.scalar(op.clear_when)
+    if not initialises:
         product = product + env.read(c).reshape(matrix_shape(c)).astype(wide)
     env.write(c, product.reshape(c.extent))
 
@@ -450,8 +450,8 @@ GEMM = register(
                 float32 or float16). `policy` says how warps share C.
 
                 C may also be made by T.alloc_tmem, in the tensor memory of sm_100a: summed up in a T.Pipelined loop
-                by products alone, cleared before it or by `clear_accum=k == 0` in its first trip, and read by T.copy
-                to a fragment behind it. In a kernel that orders its threads itself, `mbar` makes it T.tcgen05_gemm.
+                by products alone, cleared before it or by `clear_accum=k == 0` in its first iteration, and read by
+                T.copy to a fragment after it. Where a kernel orders its threads itself, `mbar` makes it T.tcgen05_gemm.
                 """,
                 _check_gemm,
             ),
@@ -526,7 +526,7 @@ GEMM = register(
                 B is a shared tile, and A is one too or made by T.alloc_tmem: T.copy fills it from a fragment.
                 One thread of those that come here asks for it. When it is done, with all that this thread has asked
                 for before, the tensor cores arrive at `mbar`, once; without it T.tcgen05_mma_arrive says so.
-                `clear_accum` may depend on the trip: C = op(A) · op(B) where it holds.
+                `clear_accum` may depend on the iteration: C = op(A) · op(B) where it holds.
 
                 With use_2cta the tensor cores of a cluster's two blocks do it, for a thread of the first: each block
                 has its rows of A and of C, and half of B's columns, those of the first block first. They arrive at

@@ -17,18 +17,24 @@ def lower(op: Gemm, context: Context) -> tuple[Operation, ...]:
     left, right, *_ = op.regions
     a, b, c, *more = (r.buffer for r in op.regions)
     metadata = more[0] if more else None
-    turned = op.transpose_A, op.transpose_B
+    transposed = op.transpose_A, op.transpose_B
     clear = op.clear_accum
     if op.via == "wgmma":
         later = op.wait is not None
-        return (Wgmma(left, right, c, *turned, clear, metadata, later, cursors=context.cursors, span=op.span),)
+        return (Wgmma(left, right, c, *transposed, clear, metadata, later, cursors=context.cursors, span=op.span),)
     if op.via == "tcgen05":
         assert op.clear_when is not None
         product = TensorMma(
-            *(a, b, c), *turned, op.clear_when, op.leader, paired=op.is_paired, cursors=context.cursors, span=op.span
+            *(a, b, c),
+            *transposed,
+            op.clear_when,
+            op.leader,
+            paired=op.is_paired,
+            cursors=context.cursors,
+            span=op.span,
         )
         return (product, arrival(op)) if op.commits else (product,)
-    return (Mma(left, right, c, *turned, clear, metadata, op.nibbles or "", cursors=context.cursors, span=op.span),)
+    return (Mma(left, right, c, *transposed, clear, metadata, op.nibbles or "", cursors=context.cursors, span=op.span),)
 
 
 @facet(Gemm, "demand")

@@ -61,12 +61,13 @@ Touched = tuple[set[str], set[str]]
 
 
 def _steps(body: tuple[tile.Stmt, ...], loops: Loops = ()) -> Iterator[tuple[tile.Stmt, Loops, Touched]]:
-    """The statements that do something themselves, each with the loops whose trips repeat it, and its own effects."""
+    """The statements that do something themselves, each with the loops whose iterations repeat it, and its own
+    effects."""
     for stmt in body:
         if not isinstance(stmt, tile.For | tile.If | tile.While):
             yield stmt, loops, ({b.name for b in reads(stmt)}, {b.name for b in writes(stmt)})
             continue
-        # A while looks at its condition in each of its trips, a for at its bounds only once.
+        # A while looks at its condition in each of its iterations, a for at its bounds only once.
         within = (*loops, stmt) if isinstance(stmt, tile.While) else loops
         parts = (part for expr in expressions(stmt) for part in tile.walk_expr(expr))
         if own := {part.buffer.name for part in parts if isinstance(part, tile.Load)}:

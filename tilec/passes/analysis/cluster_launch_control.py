@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilec.ir.tile import Kernel, TileOp, walk
 from tilec.ops.cluster_launch import is_request
-from tilec.ops.meet import Meet
+from tilec.ops.rendezvous import Rendezvous
 from tilec.support.diagnostics import fail
 from tilec.target.table import Target
 
@@ -30,6 +30,6 @@ def _why_not(kernel: Kernel, target: Target) -> tuple[str, str] | None:
     if kernel.raster is not None:
         help_ = "leave T.use_swizzle out, and reorder the indices that T.clc_get_first_ctaid_x gives"
         return "it names blocks in the machine's order, and T.use_swizzle gives them another one", help_
-    if any(isinstance(s, Meet) for s in walk(kernel.body)):
+    if any(isinstance(s, Rendezvous) for s in walk(kernel.body)):
         return "blocks that never begin cannot meet the others", "leave T.sync_grid out"
     return None

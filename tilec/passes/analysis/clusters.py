@@ -11,7 +11,7 @@ from tilec.ir import tile
 from tilec.ir.affine import add, scale
 from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.copy import Copy
-from tilec.ops.meet import Meet
+from tilec.ops.rendezvous import Rendezvous
 from tilec.ops.signature import Argument, Call
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.unique_names import UniqueNames
@@ -24,11 +24,11 @@ MOST_BLOCKS = 8
 """That every GPU with clusters runs; 16 take a promise of the launch (CUDA programming guide, block clusters)."""
 
 
-def cluster_of(call: Call, grid: Sequence[tile.Extent], usual: tuple[int, int, int]) -> tile.Cluster:
+def cluster_of(call: Call, grid: Sequence[tile.Extent], default: tuple[int, int, int]) -> tile.Cluster:
     """What `cluster_dims=` of a launch says, or else what is usual."""
     argument = call["cluster_dims"]
     if argument.value is None:
-        argument = Argument(usual, call.span)
+        argument = Argument(default, call.span)
     dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
     known = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
     if len(known) < len(dims) or not 1 <= len(dims) <= 3 or min(known) < 1:
@@ -77,7 +77,7 @@ def with_rank(statements: tuple[tile.Stmt, ...], value: tile.Expr, span: Span) -
 def without_cluster(kernel: tile.Kernel) -> tile.Kernel:
     """The kernel with each block on its own, unless something in it is about clusters."""
     operations = [s for s in tile.walk(kernel.body) if isinstance(s, tile.TileOp)]
-    needs = any(s.reaches_blocks or (isinstance(s, Meet) and not _is_grid_sync(s)) for s in operations)
+    needs = any(s.reaches_blocks or (isinstance(s, Rendezvous) and not _is_grid_sync(s)) for s in operations)
     return kernel if needs or uses_rank(kernel.body) else replace(kernel, cluster=tile.ALONE)
 
 
@@ -154,15 +154,15 @@ def with_counter(
     return tuple(map(counted, statements))
 
 
-def _is_grid_sync(op: tile.Stmt) -> TypeGuard[Meet]:
-    return isinstance(op, Meet) and op.what == "sync_grid"
+def _is_grid_sync(op: tile.Stmt) -> TypeGuard[Rendezvous]:
+    return isinstance(op, Rendezvous) and op.what == "sync_grid"
 
 
 def check_places(kernel: tile.Kernel) -> None:
     """T.pdl_sync comes before all that it guards, so not in a loop whose loads run ahead of it."""
     for loop in tile.walk(kernel.body):
         for stmt in tile.walk(loop.body) if isinstance(loop, tile.For) and loop.kind == "pipelined" else ():
-            if isinstance(stmt, Meet) and stmt.what == "pdl_sync":
+            if isinstance(stmt, Rendezvous) and stmt.what == "pdl_sync":
                 fail(
                     "misplaced-statement",
                     "T.pdl_sync cannot stand in a pipelined loop",
@@ -187,10 +187,10 @@ def check_cluster(kernel: tile.Kernel, target: Target) -> None:
             help="compile for sm_90a, or leave cluster_dims out",
         )
     for stmt in tile.walk(kernel.body):
-        if isinstance(stmt, Meet) and not stmt.meeting.everywhere:
+        if isinstance(stmt, Rendezvous) and not stmt.kind.everywhere:
             fail(
                 "needs-sm-90",
-                f"{target.name} cannot do {stmt.meeting.spelled}",
+                f"{target.name} cannot do {stmt.kind.spelled}",
                 stmt.span,
                 secondary=(Label(kernel.span, "in this kernel"),),
                 help="compile for sm_90a",

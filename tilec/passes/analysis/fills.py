@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from tilec.ir import tile
 from tilec.ops import registry
 from tilec.passes.analysis.copy_nests import covers
-from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.analysis.trip_count import static_trip_count
 from tilec.passes.analysis.usage import reads
 
 Fill = tuple[tile.Buffer, tuple[tile.Expr, ...]]
-"""A tile, and which element is written in each trip of the loops around; () for all of them at once."""
+"""A tile, and which element is written in each iteration of the loops around; () for all of them at once."""
 
 Extents = Mapping[tile.Var, int]
 """How often the loops around run, by their variables, which count from 0 by 1."""
@@ -33,14 +33,16 @@ def _fills(body: tuple[tile.Stmt, ...], extents: Extents) -> Iterator[Fill]:
                 yield buffer, indices
             case tile.Parallel():
                 yield from _fills(stmt.body, {**extents, **dict(zip(stmt.vars, stmt.extents, strict=True))})
-            case tile.For() if (trips := static_trips(stmt)) and not any(
+            case tile.For() if (trip_count := static_trip_count(stmt)) and not any(
                 isinstance(s, tile.Break) for s in tile.walk(stmt.body)
             ):
                 counts = isinstance(stmt.start, tile.Const) and stmt.start.value == 0 and stmt.step == 1
-                yield from _fills(stmt.body, {**extents, stmt.var: trips} if counts else extents)
+                yield from _fills(stmt.body, {**extents, stmt.var: trip_count} if counts else extents)
             case tile.If():
                 then, orelse = tuple(_fills(stmt.then, extents)), tuple(_fills(stmt.orelse, extents))
-                if extents:  # the condition may differ from trip to trip: both branches write the same element
+                if (
+                    extents
+                ):  # the condition may differ from iteration to iteration: both branches write the same element
                     yield from (fill for fill in then if fill in orelse)
                 else:
                     yield from ((buffer, ()) for buffer in dict(then) if buffer in dict(orelse))

@@ -15,9 +15,9 @@ from tilec.sched.problem import Edge
 from tilec.support.diagnostics import Label, fail
 
 
-def is_loaded_ahead(stmt: tile.Stmt) -> TypeGuard[Copy]:
+def is_fragment_prefetch(stmt: tile.Stmt) -> TypeGuard[Copy]:
     """Whether it begins some uses before that of what it loads."""
-    return isinstance(stmt, Copy) and stmt.ahead is not None
+    return isinstance(stmt, Copy) and stmt.prefetch_distance is not None
 
 
 def is_first(load: Copy) -> bool:
@@ -25,13 +25,13 @@ def is_first(load: Copy) -> bool:
     return load.step == 0
 
 
-def loaded_ahead(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, int, int, str]]:
+def fragment_prefetches(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, int, int, str]]:
     """For each load of a fragment with stages: the load, the use of another version that it begins before, how many
     iterations later than the load's that is (0, or −1: the use is of the iteration before), and the fragment. A product
     by wgmma runs on beside a load that begins behind it, which therefore begins before one use less."""
     for load, steps, step in _loads(statements):
-        ahead = _ahead(statements[load]) - _runs_on(statements, load)
-        iteration, other = divmod(step - ahead, len(steps))
+        distance = _prefetch_distance(statements[load]) - _runs_on(statements, load)
+        iteration, other = divmod(step - distance, len(steps))
         yield load, use_of(statements, steps[other]), iteration, _loaded(statements[load])
 
 
@@ -39,7 +39,7 @@ def begun_beside(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, int, in
     """For each load beside which a product by wgmma is to run: that product, which is the last one begun before it, the
     load, how many iterations later that is, and the fragment."""
     for load, steps, step in _loads(statements):
-        iteration, other = divmod(step - _ahead(statements[load]), len(steps))
+        iteration, other = divmod(step - _prefetch_distance(statements[load]), len(steps))
         if _runs_on(statements, load):
             yield last_use_of(statements, steps[other]), load, -iteration, _loaded(statements[load])
 
@@ -48,7 +48,7 @@ def _loads(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, list[int], in
     """Each load of a fragment with stages, those of all steps, and which step it is."""
     families: dict[str, list[int]] = {}
     for at, stmt in enumerate(statements):
-        if is_loaded_ahead(stmt):
+        if is_fragment_prefetch(stmt):
             families.setdefault(_loaded(stmt), []).append(at)
     for steps in families.values():
         yield from ((load, steps, step) for step, load in enumerate(steps))
@@ -59,9 +59,9 @@ def _loaded(load: tile.Stmt) -> str:
     return load.of
 
 
-def _ahead(load: tile.Stmt) -> int:
-    assert isinstance(load, Copy) and load.ahead is not None
-    return load.ahead
+def _prefetch_distance(load: tile.Stmt) -> int:
+    assert isinstance(load, Copy) and load.prefetch_distance is not None
+    return load.prefetch_distance
 
 
 def _runs_on(statements: Sequence[tile.Stmt], load: int) -> bool:
@@ -75,7 +75,7 @@ def is_by_wgmma(stmt: tile.Stmt) -> bool:
 
 def is_between(statements: Sequence[tile.Stmt], at: int) -> bool:
     """Whether it is a load ahead whose instructions go between those of a product, and wait for nothing."""
-    return is_loaded_ahead(statements[at]) and not _runs_on(statements, at)
+    return is_fragment_prefetch(statements[at]) and not _runs_on(statements, at)
 
 
 def use_of(statements: Sequence[tile.Stmt], load: int) -> int:
@@ -88,7 +88,9 @@ def last_use_of(statements: Sequence[tile.Stmt], load: int) -> int:
     """The last statement that reads what a load fills, before it is loaded again; the load itself where none does."""
     (buffer,) = writes(statements[load])
     behind = range(load + 1, len(statements))
-    again = next((at for at in behind if is_loaded_ahead(statements[at]) and buffer in writes(statements[at])), None)
+    again = next(
+        (at for at in behind if is_fragment_prefetch(statements[at]) and buffer in writes(statements[at])), None
+    )
     return max(
         (at for at in range(load + 1, again or len(statements)) if buffer in reads(statements[at])), default=load
     )
@@ -96,7 +98,7 @@ def last_use_of(statements: Sequence[tile.Stmt], load: int) -> int:
 
 def last_use(statements: Sequence[tile.Stmt]) -> tile.Stmt | None:
     """The last of the statements before which the loads of the next iteration begin."""
-    carried = [use for _, use, iteration, _ in loaded_ahead(statements) if iteration < 0]
+    carried = [use for _, use, iteration, _ in fragment_prefetches(statements) if iteration < 0]
     return statements[max(carried)] if carried else None
 
 
@@ -107,8 +109,8 @@ def first_product(statements: Sequence[tile.Stmt]) -> tile.Stmt | None:
 
 
 def loaded_fragments(statements: Sequence[tile.Stmt]) -> frozenset[str]:
-    """The versions of fragments that are loaded ahead, and of those that nests make of them anew."""
-    loaded = {buffer for stmt in statements if is_loaded_ahead(stmt) for buffer in writes(stmt)}
+    """The versions of fragments that are prefetched, and of those that nests make of them anew."""
+    loaded = {buffer for stmt in statements if is_fragment_prefetch(stmt) for buffer in writes(stmt)}
     made = (made_anew(stmt) for stmt in statements if loaded & {*reads(stmt)})
     return frozenset(buffer.name for buffer in chain(loaded, *made))
 
@@ -125,12 +127,12 @@ def made_anew(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
 
 def check_order(statements: Sequence[tile.Stmt], edges: Sequence[Edge]) -> None:
     """That no load has to wait for a use that it begins before. Errors: `pipeline-impossible`."""
-    for load, use, iterations, name in loaded_ahead(statements):
+    for load, use, iterations, name in fragment_prefetches(statements):
         behind = _iterations_behind(use, len(statements), edges).get(load)
         if behind is not None and behind + iterations <= 0:
             fail(
                 "pipeline-impossible",
-                f"{name} cannot be loaded ahead: what it is loaded from is known too late",
+                f"{name} cannot be prefetched: what it is loaded from is known too late",
                 statements[load].span,
                 "this load would begin before the use of the step before",
                 secondary=(Label(statements[use].span, "the use, for which the load has to wait"),),

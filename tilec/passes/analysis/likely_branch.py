@@ -1,6 +1,6 @@
-"""Which branch most trips of a pipelined loop take: that of the middle trip, in the middle trip of each loop around it,
-of the block in the middle of the grid. It is that of most where the condition compares the loop's variable with
-thresholds, as those of `loop.eliminate_masks` do.
+"""Which branch most iterations of a pipelined loop take: that of the middle iteration, in the middle iteration of each
+loop around it, of the block in the middle of the grid. It is that of most where the condition compares the loop's
+variable with thresholds, as those of `loop.eliminate_masks` do.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tilec.passes.analysis.thresholds import limit
 from tilec.passes.analysis.trip_count import trip_count
 
 
-def in_most_trips(stmt: tile.Stmt, loop: tile.For, kernel: tile.Kernel) -> tile.Stmt:
-    """What of a statement of a loop most trips run: of a branch all, where that is known only at run time."""
-    usual = _usual_branch(stmt, loop, kernel) if isinstance(stmt, tile.If) else None
-    return stmt if usual is None or not isinstance(stmt, tile.If) else replace(stmt, then=usual, orelse=())
+def in_most_iterations(stmt: tile.Stmt, loop: tile.For, kernel: tile.Kernel) -> tile.Stmt:
+    """What of a statement of a loop most iterations run: of a branch all, where that is known only at run time."""
+    likely = _likely_branch(stmt, loop, kernel) if isinstance(stmt, tile.If) else None
+    return stmt if likely is None or not isinstance(stmt, tile.If) else replace(stmt, then=likely, orelse=())
 
 
-def _usual_branch(stmt: tile.If, loop: tile.For, kernel: tile.Kernel) -> tuple[tile.Stmt, ...] | None:
+def _likely_branch(stmt: tile.If, loop: tile.For, kernel: tile.Kernel) -> tuple[tile.Stmt, ...] | None:
     moving = frozenset({loop.var, *(s.var for s in tile.walk(loop.body) if isinstance(s, tile.Bind))})
     if not _has_thresholds_only(stmt.condition, loop.var, moving):
         return None
@@ -36,7 +36,7 @@ def _usual_branch(stmt: tile.If, loop: tile.For, kernel: tile.Kernel) -> tuple[t
 def _names_in(
     body: tuple[tile.Stmt, ...], loop: tile.For, names: dict[tile.Var, tile.Expr]
 ) -> dict[tile.Var, tile.Expr] | None:
-    """What the variables are in the middle trip of the loop, if it is in this body: those that are known."""
+    """What the variables are in the middle iteration of the loop, if it is in this body: those that are known."""
     known = dict(names)
     for stmt in body:
         if isinstance(stmt, tile.Bind):
@@ -52,9 +52,9 @@ def _names_in(
 
 
 def _middle(loop: tile.For, names: dict[tile.Var, tile.Expr]) -> dict[tile.Var, tile.Expr]:
-    start, trips = (fold_expr(tile.substitute(e, names)) for e in (loop.start, trip_count(loop)))
-    if isinstance(start, tile.Const) and isinstance(trips, tile.Const) and int(trips.value) > 0:
-        return {loop.var: tile.integer(int(start.value) + int(trips.value) // 2 * loop.step)}
+    start, count = (fold_expr(tile.substitute(e, names)) for e in (loop.start, trip_count(loop)))
+    if isinstance(start, tile.Const) and isinstance(count, tile.Const) and int(count.value) > 0:
+        return {loop.var: tile.integer(int(start.value) + int(count.value) // 2 * loop.step)}
     return {}
 
 

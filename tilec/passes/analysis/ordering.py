@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilec.ir.tile import Stmt, TileOp, walk
-from tilec.ops.sync import BARRIERS, CommitCopies, Explicit, is_explicit, meets, spelled
+from tilec.ops.sync import BARRIERS, CommitCopies, Explicit, is_explicit, is_rendezvous, spelled
 from tilec.passes.analysis.rings import RingPlan, accesses
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.records import dataclass
@@ -39,11 +39,11 @@ def orders(statements: Sequence[Stmt], rings: Sequence[RingPlan]) -> Iterator[Or
     versioned = frozenset(b.name for ring in rings for b in ring.buffers)
     written = frozenset(b.name for stmt in statements for b in writes(stmt)) if explicit else frozenset()
     for place, op in explicit:
-        if meets(op):
+        if is_rendezvous(op):
             yield Order(place, place + 1, 0, f"order {spelled(op)}")
             continue
         for other, later in explicit:
-            if place < other and not meets(later):
+            if place < other and not is_rendezvous(later):
                 yield Order(place, other, 0, f"order {spelled(op)}")
         if isinstance(op, BARRIERS):
             yield from _parted(place, op, statements, [_shared(stmt, written) for stmt in statements], versioned)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.passes.analysis.fills import filled
-from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead, last_use_of
+from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch, last_use_of
 from tilec.passes.analysis.scalar_definitions import scheduled
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.records import dataclass
@@ -139,7 +139,7 @@ def versions_asked(loop: tile.For) -> int | None:
     return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
 
 
-def versions_by_hand(loop: tile.For, plan: RingPlan) -> int:
+def requested_versions(loop: tile.For, plan: RingPlan) -> int:
     """How many versions of a ring's tiles a schedule given by hand means; 0 where there is no such schedule. What
     hardware loads may be in flight while the statements of one stage run; what they compute is not."""
     if loop.stage is None:
@@ -187,13 +187,13 @@ def rings(kernel: tile.Kernel, loop: tile.For) -> tuple[RingPlan, ...]:
 
 def _group(loop: tile.For, inside: Body, buffer: tile.Buffer) -> Group:
     """The group that the loop puts the tile's producer into; else by whom the tile is read, and how it is filled. What
-    is loaded ahead to registers is read for who uses it there: factors of one product are in one ring."""
+    is prefetched to registers is read for who uses it there: factors of one product are in one ring."""
     producers, consumers = inside.users(buffer.name)
     statements = inside.statements
-    asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(statements)
+    asked = (loop.scheduling_hints and loop.scheduling_hints.groups) or (-1,) * len(statements)
     if asked[producers[0]] >= 0:
         return asked[producers[0]]
-    consumers = tuple(last_use_of(statements, i) if is_loaded_ahead(statements[i]) else i for i in consumers)
+    consumers = tuple(last_use_of(statements, i) if is_fragment_prefetch(statements[i]) else i for i in consumers)
     first = inside.statements[producers[0]]
     loaded = isinstance(first, tile.TileOp) and is_load(first) and len(producers) == 1
     return consumers, _by_tma(first) if loaded else producers

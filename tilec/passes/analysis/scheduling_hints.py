@@ -1,5 +1,5 @@
 """What a loop's annotations ask of its statements: to be asynchronous or not, to wait for others, to share a ring; see
-`ir.tile.Wishes`."""
+`ir.tile.SchedulingHints`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,24 @@ Entry = TypeVar("Entry")
 def asynchronous(loop: tile.For) -> Iterator[Label | bool | None]:
     """For each statement of the body: where somebody asks that it be asynchronous, False where it must not be, None
     where nothing is said."""
-    flags = iter(loop.wishes.asynchronous if loop.wishes and loop.wishes.asynchronous is not None else ())
+    flags = iter(
+        loop.scheduling_hints.asynchronous
+        if loop.scheduling_hints and loop.scheduling_hints.asynchronous is not None
+        else ()
+    )
     for again in replayable(loop.body):
         flag = None if again else next(flags, None)
-        yield Label(loop.wishes.span, "asked for here") if flag and loop.wishes else flag
+        yield Label(loop.scheduling_hints.span, "asked for here") if flag and loop.scheduling_hints else flag
 
 
-def honoured(part: tuple[tile.Stmt, ...], wish: Label | bool | None) -> tuple[tile.Stmt, ...]:
+def honoured(part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
     """A copy made asynchronous, or not, as it is asked for."""
     copy = part[0]
-    if wish is None or not isinstance(copy, Copy | Im2col):
+    if hint is None or not isinstance(copy, Copy | Im2col):
         return part
-    if wish is False:
+    if hint is False:
         return (replace(copy, via="registers"),) if copy.via == "cp_async" else part
-    if copy.via not in ("cp_async", "tma") and isinstance(wish, Label):
+    if copy.via not in ("cp_async", "tma") and isinstance(hint, Label):
         source, destination = copy.regions
         reason = f"it converts {source.buffer.dtype} to {destination.buffer.dtype}"
         if source.buffer.dtype == destination.buffer.dtype:
@@ -45,7 +49,7 @@ def honoured(part: tuple[tile.Stmt, ...], wish: Label | bool | None) -> tuple[ti
             "this copy cannot be asynchronous",
             copy.span,
             reason,
-            secondary=(wish,),
+            secondary=(hint,),
             help="leave its stage out of the asynchronous ones",
         )
     return part
@@ -60,7 +64,7 @@ def data_flow(statements: Sequence[tile.Stmt], number: int) -> tuple[int, ...]:
 def awaited(kernel: tile.Kernel, loop: tile.For) -> Iterator[tuple[WaitCopies, ...]]:
     """For each statement of the body, what it has to wait for besides: what those that `sync` lists write and it does
     not read."""
-    waits = loop.wishes.sync if loop.wishes is not None else None
+    waits = loop.scheduling_hints.sync if loop.scheduling_hints is not None else None
     statements = scheduled(loop)
     numbers = iter(range(len(statements)))
     for stmt, again in zip(loop.body, replayable(loop.body), strict=True):
@@ -68,7 +72,7 @@ def awaited(kernel: tile.Kernel, loop: tile.For) -> Iterator[tuple[WaitCopies, .
         read = {b.name for b in reads(stmt)}
         left = (b for i in listed for b in _results(kernel, statements[i]) if b.name not in read)
         regions = tuple(everything(b, stmt.span) for b in dict.fromkeys(left))
-        yield (WaitCopies(regions, meet=True, span=stmt.span),) if regions else ()
+        yield (WaitCopies(regions, rendezvous=True, span=stmt.span),) if regions else ()
 
 
 def _results(kernel: tile.Kernel, stmt: tile.Stmt) -> Iterator[tile.Buffer]:
@@ -85,21 +89,23 @@ def expanded(loop: tile.For, parts: Sequence[tuple[tile.Stmt, ...]]) -> tile.For
     counts = [len(part) for part, again in zip(parts, replayable(loop.body), strict=True) if not again]
     places = [(place, i) for place, count in zip(loop.order, counts, strict=True) for i in range(count)]
     order = tuple(sorted(places).index(p) for p in places)
-    return replace(new, stage=repeated(loop.stage, counts), order=order, wishes=split(loop.wishes, counts))
+    return replace(
+        new, stage=repeated(loop.stage, counts), order=order, scheduling_hints=split(loop.scheduling_hints, counts)
+    )
 
 
 def repeated(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]:
     return tuple(entry for entry, count in zip(entries, counts, strict=True) for _ in range(count))
 
 
-def split(wishes: tile.Wishes | None, counts: list[int]) -> tile.Wishes | None:
-    """The wishes for a body in which statement i has become counts[i], the last of them in its group. What `sync` says
+def split(scheduling_hints: tile.SchedulingHints | None, counts: list[int]) -> tile.SchedulingHints | None:
+    """The hints for a body in which statement i has become counts[i], the last of them in its group. What `sync` says
     is there as statements."""
-    if wishes is None:
+    if scheduling_hints is None:
         return None
-    asynchronous, groups = wishes.asynchronous, wishes.groups
+    asynchronous, groups = scheduling_hints.asynchronous, scheduling_hints.groups
     return replace(
-        wishes,
+        scheduling_hints,
         asynchronous=None if asynchronous is None else repeated(asynchronous, counts),
         groups=None
         if groups is None

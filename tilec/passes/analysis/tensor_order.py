@@ -16,9 +16,9 @@ from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class _Trips:
-    """A variable whose values tell the trips of a loop apart: `step` from one to the next, `count` of them (None: any
-    number). A `while` has no such variable."""
+class _Iterations:
+    """A variable whose values tell the iterations of a loop apart: `step` from one to the next, `count` of them (None:
+    any number). A `while` has no such variable."""
 
     var: str
     step: int = 1
@@ -31,13 +31,13 @@ def ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
     places: dict[str, int] = {}
     written: set[str] = set()
     scattered: set[str] = set()
-    telling = {name for stmt in tile.walk(kernel.body) if isinstance(stmt, tile.For) for name in stmt.apart or ()}
+    telling = {name for stmt in tile.walk(kernel.body) if isinstance(stmt, tile.For) for name in stmt.distinct_by or ()}
 
-    def visit(body: tuple[tile.Stmt, ...], loops: tuple[_Trips, ...], values: dict[tile.Var, tile.Expr]) -> None:
+    def visit(body: tuple[tile.Stmt, ...], loops: tuple[_Iterations, ...], values: dict[tile.Var, tile.Expr]) -> None:
         for stmt in body:
             if isinstance(stmt, tile.For | tile.If | tile.While):
                 for nested in tile.bodies(stmt):
-                    visit(nested, (*loops, *_told_apart(stmt)), dict(values))
+                    visit(nested, (*loops, *_distinguishing(stmt)), dict(values))
                 continue
             if isinstance(stmt, tile.Bind):
                 if stmt.var.name not in telling and not any(
@@ -67,31 +67,33 @@ def ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
     )
 
 
-def _told_apart(stmt: tile.For | tile.If | tile.While) -> tuple[_Trips, ...]:
+def _distinguishing(stmt: tile.For | tile.If | tile.While) -> tuple[_Iterations, ...]:
     match stmt:
-        case tile.For(apart=tuple(names)):
-            return tuple(map(_Trips, names))
+        case tile.For(distinct_by=tuple(names)):
+            return tuple(map(_Iterations, names))
         case tile.For(var=var, start=tile.Const(value=start), stop=tile.Const(value=stop), step=step):
-            return (_Trips(var.name, step, len(range(int(start), int(stop), step))),)
+            return (_Iterations(var.name, step, len(range(int(start), int(stop), step))),)
         case tile.For(var=var, step=step):
-            return (_Trips(var.name, step),)
+            return (_Iterations(var.name, step),)
         case tile.While():
-            return (_Trips(""),)
+            return (_Iterations(""),)
         case tile.If():
             return ()
 
 
 def _moves(
-    stmt: tile.Stmt, tensor: tile.Buffer, loops: tuple[_Trips, ...], values: Mapping[tile.Var, tile.Expr]
+    stmt: tile.Stmt, tensor: tile.Buffer, loops: tuple[_Iterations, ...], values: Mapping[tile.Var, tile.Expr]
 ) -> bool:
-    """Whether what the statement writes of the tensor is another place in each trip of these loops."""
+    """Whether what the statement writes of the tensor is another place in each iteration of these loops."""
     if not isinstance(stmt, tile.TileOp) or tensor.strides is not None:  # strides may make rows overlap
         return False
     regions = [r for r in stmt.regions if r.buffer == tensor]
     return len(regions) == 1 and {t.var for t in loops} <= _distinguished(regions[0], loops, values)
 
 
-def _distinguished(region: tile.Region, loops: tuple[_Trips, ...], values: Mapping[tile.Var, tile.Expr]) -> set[str]:
+def _distinguished(
+    region: tile.Region, loops: tuple[_Iterations, ...], values: Mapping[tile.Var, tile.Expr]
+) -> set[str]:
     """The variables of which no two values give boxes that overlap, whatever the values of the others.
 
     Along one dimension the box starts at a sum of multiples of variables. Taken by the length of their steps, each

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ir.affine import UNKNOWN, Interval, affine, interval
 from tilec.ops import registry
-from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.analysis.trip_count import static_trip_count
 from tilec.passes.analysis.usage import expressions
 from tilec.support.records import dataclass
 
@@ -46,7 +46,7 @@ class Regions:
     """Of the statements of a loop, `body` with all that is nested in it."""
 
     def __init__(self, loop: tile.For) -> None:
-        self.loop, self.count = loop, static_trips(loop)
+        self.loop, self.count = loop, static_trip_count(loop)
         self.values: dict[tile.Var, tile.Expr] = {}  # of binds that read nothing
         self.inner: set[tile.Var] = {
             tile.THREAD
@@ -98,7 +98,7 @@ class Regions:
             case tile.Parallel():
                 several = zip(stmt.vars, stmt.extents, strict=True)
                 ranges = {**ranges, **{var: (0, extent - 1) for var, extent in several}}
-            case tile.For(var=var, start=tile.Const(value=start)) if (count := static_trips(stmt)) is not None:
+            case tile.For(var=var, start=tile.Const(value=start)) if (count := static_trip_count(stmt)) is not None:
                 ranges = {**ranges, var: (int(start), int(start) + max(count - 1, 0) * stmt.step)}
         for body in tile.bodies(stmt):
             for inner in body:

@@ -7,10 +7,10 @@ from tilec.ir.affine import add
 from tilec.ir.types import INT32
 
 MAX_UNROLL = 64
-"""A T.unroll of more trips that says no more stays a loop."""
+"""A T.unroll of more iterations that says no more stays a loop."""
 
 
-def static_trips(loop: tile.For) -> int | None:
+def static_trip_count(loop: tile.For) -> int | None:
     """None where that is known only at run time."""
     if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const):
         return max(0, -(-(int(loop.stop.value) - int(loop.start.value)) // loop.step))

@@ -65,9 +65,9 @@ def _stmt(stmt: tile.Stmt, names: UniqueNames, renamed: dict[str, str]) -> tile.
             inside: dict[str, str] = {}
             body = _body(_within(stmt.body, own), names, inside)
             renamed |= inside
-            apart = stmt.apart and tuple(inside.get(name, name) for name in stmt.apart)
+            distinct_by = stmt.distinct_by and tuple(inside.get(name, name) for name in stmt.distinct_by)
             is_same = body is stmt.body and own[stmt.var] == stmt.var
-            return stmt if is_same else replace(stmt, var=own[stmt.var], body=body, apart=apart)
+            return stmt if is_same else replace(stmt, var=own[stmt.var], body=body, distinct_by=distinct_by)
         case tile.While():
             body = _body(stmt.body, names, renamed)
             return stmt if body is stmt.body else replace(stmt, body=body)

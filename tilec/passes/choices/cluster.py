@@ -30,9 +30,9 @@ from tilec.ops.transpose import Transpose
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
 from tilec.passes.grid.cta_pair_products import with_pairs
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import problems
-from tilec.passes.memory.load_footprints import strips
+from tilec.passes.memory.load_footprints import footprints
 from tilec.passes.memory.multicast import with_multicast
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.support.options import MAY_DECIDE, CompileOptions
@@ -43,9 +43,11 @@ LEAST_GAIN = Fraction(1, 20)
 """Of the interval is what products by pairs have to save: blocks of a pair wait for each other."""
 
 
-def question(laid: Laid, target: Target, options: CompileOptions, walks: bool) -> Question[tile.Cluster]:
+def question(
+    assignment: LayoutAssignment, target: Target, options: CompileOptions, walks: bool
+) -> Question[tile.Cluster]:
     """The cluster of a kernel, whose grid is persistent if it `walks`."""
-    kernel = laid.kernel
+    kernel = assignment.kernel
 
     def none(why: str, *others: Candidate[tile.Cluster]) -> Question[tile.Cluster]:
         return ruled("cluster", "the compiler", why, _candidate(tile.ALONE), *others)
@@ -63,9 +65,9 @@ def question(laid: Laid, target: Target, options: CompileOptions, walks: bool) -
         return none("only blocks of a persistent grid run in pairs, so that they meet once for many tiles")
     if not all(isinstance(extent, int) for extent in kernel.grid):
         return none("how many blocks there are is known only at launch")
-    able = {axis: _candidate(PAIRS[axis]) for axis in PAIRS if target.has("cluster") and _is_even(laid, axis)}
+    able = {axis: _candidate(PAIRS[axis]) for axis in PAIRS if target.has("cluster") and _is_even(assignment, axis)}
     if target.has("tcgen05"):
-        return _that_multiply(laid, target, options, able)
+        return _that_multiply(assignment, target, options, able)
     if not options.multicast:
         return none("with --no-multicast blocks gain nothing by it")
     loops = pipelined_loops(kernel.body)
@@ -74,7 +76,7 @@ def question(laid: Laid, target: Target, options: CompileOptions, walks: bool) -
     if not loops or not all(map(_only_multiplies, loops)):
         why = "blocks keep one pace only in loops that do nothing but load tiles and multiply them"
         return none(why, *able.values())
-    shared = {axis: _shared(laid, axis) for axis in able}
+    shared = {axis: _shared(assignment, axis) for axis in able}
     axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
     if not size:
         return none("no two neighbours in a grid of even extent load the same tile", *able.values())
@@ -102,54 +104,58 @@ def _only_multiplies(loop: tile.For) -> bool:
     return all(isinstance(stmt, Gemm | Transpose) for stmt in others) and any(isinstance(s, Gemm) for s in others)
 
 
-def _shared(laid: Laid, axis: str) -> tuple[int, str]:
+def _shared(assignment: LayoutAssignment, axis: str) -> tuple[int, str]:
     """The bytes of the tiles that pairs along the axis load together, and the names of those."""
-    paired = with_multicast(_in_pairs(laid, axis))
-    found = [strip for strip in strips(paired.kernel) if strip.shared]
+    paired = with_multicast(_in_pairs(assignment, axis))
+    found = [strip for strip in footprints(paired.kernel) if strip.shared]
     return sum(strip.bytes for strip in found), ", ".join(dict.fromkeys(strip.tile for strip in found))
 
 
-def _is_even(laid: Laid, axis: str) -> bool:
+def _is_even(assignment: LayoutAssignment, axis: str) -> bool:
     at = "xyz".index(axis)
-    extent = laid.kernel.grid[at] if at < len(laid.kernel.grid) else 1
+    extent = assignment.kernel.grid[at] if at < len(assignment.kernel.grid) else 1
     return isinstance(extent, int) and extent % 2 == 0
 
 
-def _in_pairs(laid: Laid, axis: str) -> Laid:
-    return replace(laid, kernel=replace(laid.kernel, cluster=PAIRS[axis]))
+def _in_pairs(assignment: LayoutAssignment, axis: str) -> LayoutAssignment:
+    return replace(assignment, kernel=replace(assignment.kernel, cluster=PAIRS[axis]))
 
 
 # ---- pairs whose tensor cores multiply together ----------------------------------------------------------------------
 
 
 def _that_multiply(
-    laid: Laid, target: Target, options: CompileOptions, able: dict[str, Candidate[tile.Cluster]]
+    assignment: LayoutAssignment, target: Target, options: CompileOptions, able: dict[str, Candidate[tile.Cluster]]
 ) -> Question[tile.Cluster]:
     alone = _candidate(tile.ALONE)
     if not options.cta_pairs:
         return ruled("cluster", "the compiler", "with --no-cta-pairs blocks gain nothing by it", alone)
     reasons: list[str] = []
     for axis in PAIRS:
-        if not _is_even(laid, axis):
+        if not _is_even(assignment, axis):
             reasons.append(f"the grid has no even extent along {axis}")
             continue
-        paired, reason = with_pairs(_in_pairs(laid, axis), target)
+        paired, reason = with_pairs(_in_pairs(assignment, axis), target)
         if paired is not None:
-            return _if_it_pays(laid, paired, axis, target, options)
+            return _if_it_pays(assignment, paired, axis, target, options)
         reasons.append(reason)
     return ruled("cluster", "the compiler", "; ".join(dict.fromkeys(reasons)), alone, *able.values())
 
 
-def _if_it_pays(laid: Laid, paired: Laid, axis: str, target: Target, options: CompileOptions) -> Question[tile.Cluster]:
+def _if_it_pays(
+    assignment: LayoutAssignment, paired: LayoutAssignment, axis: str, target: Target, options: CompileOptions
+) -> Question[tile.Cluster]:
     try:
-        before, after = (_interval(each, target, options) for each in (laid, paired))
+        before, after = (_interval(each, target, options) for each in (assignment, paired))
     except Unschedulable:
         return ruled("cluster", "the compiler", "its loops have no schedule", _candidate(tile.ALONE))
 
     def explain(outcome: Outcome) -> str:
         if outcome.chosen == "none":
             return f"by pairs along {axis} an interval takes at least {after} cycles, and {before} without"
-        tiles = [(b, half) for b, half in zip(laid.kernel.buffers, paired.kernel.buffers, strict=True) if b != half]
+        tiles = [
+            (b, half) for b, half in zip(assignment.kernel.buffers, paired.kernel.buffers, strict=True) if b != half
+        ]
         names = ", ".join(whole.name for whole, _ in tiles)
         whole, halves = (sum(each[at].bytes for each in tiles) / 2**10 for at in (0, 1))
         return (
@@ -167,10 +173,10 @@ def _if_it_pays(laid: Laid, paired: Laid, axis: str, target: Target, options: Co
     )
 
 
-def _interval(laid: Laid, target: Target, options: CompileOptions) -> int:
+def _interval(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> int:
     """The cycles that an iteration of the innermost loops takes at least, of all of them together."""
     given = problems(
-        laid,
+        assignment,
         target,
         unlimited_smem=options.switches.unlimited_smem,
         overlap=options.overlap,

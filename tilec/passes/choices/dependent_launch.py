@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from tilec.ir.tile import TileOp, walk
 from tilec.ops.barriers import AllocBarrier
-from tilec.ops.meet import Meet
+from tilec.ops.rendezvous import Rendezvous
 from tilec.passes.choices.question import Candidate, Question, ruled
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import is_bulk_load
 from tilec.sched.decision import Decider
 from tilec.support.options import MAY_DECIDE, CompileOptions
@@ -19,10 +19,10 @@ from tilec.target.table import Target
 T = TypeVar("T")
 
 
-def question(laid: Laid, target: Target, options: CompileOptions, kept: T) -> Question[T]:
+def question(assignment: LayoutAssignment, target: Target, options: CompileOptions, kept: T) -> Question[T]:
     """`kept` is what there is with either answer: the pass over the warp program carries it out."""
-    operations = [s for one in laid.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
-    meetings = {s.what for s in operations if isinstance(s, Meet)}
+    operations = [s for one in assignment.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
+    meetings = {s.what for s in operations if isinstance(s, Rendezvous)}
     has_barriers = any(isinstance(s, AllocBarrier) or is_bulk_load(s) for s in operations)
     yes, no = (Candidate(word, lambda: kept, option) for word, option in (("yes", "--pdl"), ("no", "--no-pdl")))
 

@@ -17,21 +17,21 @@ from tilec.passes.analysis.cluster_launch_control import asks_for_blocks
 from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
 from tilec.passes.grid.persistent import (
     blocks_at_once,
-    handed_out,
+    dynamically_scheduled,
     persistent,
-    why_not_handed_out,
+    why_not_dynamically_scheduled,
     why_not_persistent,
 )
 from tilec.passes.grid.rasterisation_order import (
     best_raster,
     fits_cache,
+    has_own_order,
     in_blocks,
-    is_ordered_by_hand,
     walk_of,
 )
 from tilec.passes.grid.rasterise import AS_NUMBERED, in_clusters
-from tilec.passes.layout.assign_layouts import Laid
-from tilec.passes.memory.load_footprints import Strip, strips
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.memory.load_footprints import Footprint, footprints
 from tilec.support.options import MAY_DECIDE, CompileOptions
 from tilec.target.table import Target
 
@@ -44,9 +44,9 @@ LEAST_GAIN = Fraction(1, 100)
 
 
 def persistence(
-    kernel: Kernel, laid: Laid, target: Target, options: CompileOptions, against: str | None
+    kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions, against: str | None
 ) -> Question[bool]:
-    """Whether as many blocks as run at once walk over the grid. `laid` is the kernel as it is written, with its
+    """Whether as many blocks as run at once walk over the grid. `assignment` is the kernel as it is written, with its
     layouts; `against` what has turned out to speak against it."""
     at_once = blocks_at_once(target, kernel.cluster.blocks)
     stays = Candidate("no", lambda: False, "--no-persistent")
@@ -54,7 +54,7 @@ def persistence(
         return ruled("persistent grid", "the command line", "--no-persistent", stays)
     if against is None:
         against = "no warp only loads, and so could begin with the next block's tiles"
-        if laid.form == "warp_specialised":
+        if assignment.form == "warp_specialised":
             against = why_not_persistent(kernel, at_once)
     if against is not None:
         return ruled("persistent grid", "the compiler", against, stays)
@@ -70,9 +70,9 @@ def next_tiles(kernel: Kernel, target: Target, options: CompileOptions) -> Quest
     static = Candidate("static", lambda: by_stride(kernel, target), "--tile-scheduler static")
     if asked == "static":
         return ruled("tile scheduler", "the command line", "--tile-scheduler static", static)
-    if reason := why_not_handed_out(kernel, target):
+    if reason := why_not_dynamically_scheduled(kernel, target):
         return ruled("tile scheduler", "the compiler", reason, static)
-    dynamic = Candidate("launch control", lambda: handed_out(kernel), "--tile-scheduler launch-control")
+    dynamic = Candidate("launch control", lambda: dynamically_scheduled(kernel), "--tile-scheduler launch-control")
     if asked != "auto":
         return ruled("tile scheduler", "the command line", f"--tile-scheduler {asked}", dynamic, static)
     why = "a block that is done early, or could begin early, does more of the tiles (as in CUTLASS, by default)"
@@ -87,7 +87,9 @@ def by_stride(kernel: Kernel, target: Target) -> Kernel:
 # ---- order -----------------------------------------------------------------------------------------------------------
 
 
-def rasterisation(kernel: Kernel, laid: Laid, target: Target, options: CompileOptions) -> Question[Kernel]:
+def rasterisation(
+    kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions
+) -> Question[Kernel]:
     """In which order blocks go over the grid."""
 
     def plain(why: str) -> Question[Kernel]:
@@ -105,16 +107,16 @@ def rasterisation(kernel: Kernel, laid: Laid, target: Target, options: CompileOp
         return ruled("rasterisation", "the command line", "--rasterisation none", x_first)
     if len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
         return plain("the grid is a line of blocks")
-    of, at_once = strips(laid.kernel), blocks_at_once(target, kernel.cluster.blocks)
+    of, at_once = footprints(assignment.kernel), blocks_at_once(target, kernel.cluster.blocks)
     if options.rasterisation is not None:
         raster = _given(kernel, of, at_once, options.rasterisation)
         given = Candidate(_show(raster), partial(with_raster, raster), f"--rasterisation {options.rasterisation}")
         return ruled("rasterisation", "the command line", f"--rasterisation {options.rasterisation}", given, x_first)
     if options.opt_level < MAY_DECIDE:
         return plain(f"decided from -O{MAY_DECIDE} on")
-    if laid.parts:
-        return plain("the kernel shares its work out by hand")
-    if is_ordered_by_hand(kernel):
+    if assignment.roles:
+        return plain("the kernel has explicit roles")
+    if has_own_order(kernel):
         return plain("blocks may wait for others that were begun before them")
     if any(strip.by_data for strip in of):
         return plain("which tiles a block loads depends on elements of a tensor")
@@ -141,7 +143,7 @@ def rasterisation(kernel: Kernel, laid: Laid, target: Target, options: CompileOp
     return Question("rasterisation", (x_first, panels), price=cycles, explain=explain, least_gain=LEAST_GAIN)
 
 
-def _given(kernel: Kernel, of: tuple[Strip, ...], at_once: int, panel: int) -> Raster:
+def _given(kernel: Kernel, of: tuple[Footprint, ...], at_once: int, panel: int) -> Raster:
     """Panels of so many rows, or of as many columns if waves then touch less."""
     walk = walk_of(kernel, of, at_once)
     rows, columns = Raster(panel), Raster(panel, by_rows=False)

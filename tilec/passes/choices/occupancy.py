@@ -17,7 +17,7 @@ from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.choices.question import Candidate, Outcome, Question
 from tilec.passes.cost.estimate import Refused, Room, by_stages
 from tilec.passes.cost.report import versions
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.target.table import Target
 
@@ -26,24 +26,26 @@ LEAST_GAIN = Fraction(1, 10)
 LEAST_STAGES = 2
 
 
-def question(laid: Laid, planned: Sequence[Scheduled], target: Target) -> Question[Laid] | None:
+def question(
+    assignment: LayoutAssignment, planned: Sequence[Scheduled], target: Target
+) -> Question[LayoutAssignment] | None:
     """Whether the kernel has fewer versions than these schedules take; None where somebody said which iteration's tiles
     are loaded when, or where the model has no price for it."""
-    if laid.form != "unspecialised" or not planned or any(one.loop.loop.stage is not None for one in planned):
+    if assignment.form != "unspecialised" or not planned or any(one.loop.loop.stage is not None for one in planned):
         return None
     try:
-        rooms = {room.stages: room for room in by_stages(laid, target)}
+        rooms = {room.stages: room for room in by_stages(assignment, target)}
     except Refused:
         return None
     taken = max(map(versions, planned))
     fewer = [stages for stages in sorted(rooms) if LEAST_STAGES <= stages < taken]
     if taken not in rooms or not fewer:
         return None
-    cycles = {id(laid): rooms[taken].predicted.cycles}
+    cycles = {id(assignment): rooms[taken].predicted.cycles}
 
-    def at_most(stages: int) -> Laid:
-        body = tuple(_at_most(stmt, stages) for stmt in laid.kernel.body)
-        made = replace(laid, kernel=replace(laid.kernel, body=body))
+    def at_most(stages: int) -> LayoutAssignment:
+        body = tuple(_at_most(stmt, stages) for stmt in assignment.kernel.body)
+        made = replace(assignment, kernel=replace(assignment.kernel, body=body))
         cycles[id(made)] = rooms[stages].predicted.cycles
         return made
 
@@ -58,7 +60,7 @@ def question(laid: Laid, planned: Sequence[Scheduled], target: Target) -> Questi
     return Question(
         "stages",
         (
-            Candidate(str(taken), lambda: laid, "--no-stages-by-occupancy"),
+            Candidate(str(taken), lambda: assignment, "--no-stages-by-occupancy"),
             *(Candidate(str(stages), partial(at_most, stages)) for stages in fewer),
         ),
         price=lambda made: cycles[id(made)],

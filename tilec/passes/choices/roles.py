@@ -8,39 +8,39 @@ from typing import TypeVar
 
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.choices.question import Candidate, Question, ruled
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.options import CompileOptions
 
 T = TypeVar("T")
 
 
-def roles(laid: Laid, options: CompileOptions, kept: T) -> Question[T]:
+def roles(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Question[T]:
     """Which warps do what, as the layouts have it; `kept` is what there is with that."""
 
     def made() -> T:
         return kept
 
-    if laid.parts:
-        names = ", ".join(part.name for part in laid.parts)
+    if assignment.roles:
+        names = ", ".join(part.name for part in assignment.roles)
         return ruled("roles", "the kernel", "it says which threads run which statements", Candidate(names, made))
-    if laid.form == "warp_specialised":
+    if assignment.form == "warp_specialised":
         by_role = Candidate("producer, consumer", made, "--pipeline-strategy warp-specialize")
         alike = Candidate("all warps alike", made, "--pipeline-strategy unspecialize")
         return ruled("roles", "the compiler", "a warp of its own loads ahead by TMA", by_role, alike)
-    loops = pipelined_loops(laid.kernel.body)
-    in_order = ", loops one trip after the other" if loops and laid.form == "serial" else ""
+    loops = pipelined_loops(assignment.kernel.body)
+    in_order = ", loops one iteration after the other" if loops and assignment.form == "serial" else ""
     alike = Candidate(f"all warps alike{in_order}", made)
     if options.pipeline_strategy in ("none", "unspecialize"):
         return ruled("roles", "the command line", f"--pipeline-strategy {options.pipeline_strategy}", alike)
-    if "unspecialised" in laid.kernel.asks:
+    if "unspecialised" in assignment.kernel.asks:
         return ruled("roles", "the kernel", "its pass configuration", alike)
     why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
     return ruled("roles", "the compiler", why if loops else "it has no pipelined loop", alike)
 
 
-def overlap(laid: Laid, options: CompileOptions, kept: T) -> Question[T] | None:
+def overlap(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Question[T] | None:
     """Whether a role begins an iteration before it is done with the last one; None where there are no roles."""
-    if laid.form != "warp_specialised" or laid.parts or not pipelined_loops(laid.kernel.body):
+    if assignment.form != "warp_specialised" or assignment.roles or not pipelined_loops(assignment.kernel.body):
         return None
     in_order = Candidate("no", lambda: kept, "--no-overlap")
     if not options.overlap:

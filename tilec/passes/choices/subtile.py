@@ -21,7 +21,7 @@ from tilec.ops.fill import Fill
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import products
 from tilec.passes.loop.subtile import Indivisible, divided, related
 from tilec.sched.decision import Decider, Decision
@@ -97,15 +97,15 @@ def _carried_out(kernel: tile.Kernel, cut: tile.Subtile) -> tile.Kernel:
         )
 
 
-def candidates(kernel: tile.Kernel, laid: Laid, options: CompileOptions) -> tuple[tile.Subtile, ...]:
-    """The ways to cut the tiles of a kernel's only pipelined loop that hold a product of one trip, with which something
-    is computed; none where there is nothing to decide."""
+def candidates(kernel: tile.Kernel, assignment: LayoutAssignment, options: CompileOptions) -> tuple[tile.Subtile, ...]:
+    """The ways to cut the tiles of a kernel's only pipelined loop that hold a product of one iteration, with which
+    something is computed; none where there is nothing to decide."""
     if options.schedule is not None or options.max_scheduled_ii is not None:
         return ()
     if options.subtile is None and options.opt_level < MAY_DECIDE:
         return ()
-    loops = pipelined_loops(laid.kernel.body)
-    if len(loops) != 1 or laid.form == "serial" or loops[0].stage is not None:
+    loops = pipelined_loops(assignment.kernel.body)
+    if len(loops) != 1 or assignment.form == "serial" or loops[0].stage is not None:
         return ()
     multiplied = products(loops[0].body)
     leaves = [s for s in tile.walk(loops[0].body) if isinstance(s, tile.TileOp | tile.Parallel)]

@@ -9,7 +9,7 @@ from functools import partial
 
 from tilec.ir import tile
 from tilec.ops.gemm import Gemm
-from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
+from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.scalar_definitions import scheduled
 from tilec.passes.cost.kernel import (
@@ -20,13 +20,13 @@ from tilec.passes.cost.kernel import (
     machine,
     nest,
     nest_cycles,
+    occupancy_limits,
     places,
-    residence,
     tensor_bytes,
 )
 from tilec.passes.cost.model import Launch, Prediction, ctas_per_sm, predict_blocks
 from tilec.passes.grid.persistent import evenly
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.product_steps import product_steps, steps_along_k
 from tilec.passes.loop.statement_price import demands
 from tilec.support.records import dataclass
@@ -44,23 +44,23 @@ class Refused(Exception):
     """Raised for a kernel that, by the model, does not fit the machine; says why."""
 
 
-REGISTERS_AHEAD = 16
-"""Of a thread, where fragments are loaded ahead: addresses of other loads are computed while they are there."""
+REGISTERS_FOR_PREFETCH = 16
+"""Of a thread, where fragments are prefetched: addresses of other loads are computed while they are there."""
 DOUBTFUL = 1000
 """By how much a variant that does not seem to fit comes behind one that does."""
 _PRODUCER_THREADS = 128
 
 
-def estimate(laid: Laid, target: Target) -> int:
+def estimate(assignment: LayoutAssignment, target: Target) -> int:
     """Cycles with as many stages as pay, of those that loops may have and that fit. A grid that is known at launch only
     counts as one full wave.
 
     Where a block does not seem to fit a multiprocessor, it counts as one that is alone and `DOUBTFUL` times slower:
     registers are estimated, tiles may share memory, and whether the kernel can be built only building it shows."""
     try:
-        return min(room.predicted.cycles for room in by_stages(laid, target))
+        return min(room.predicted.cycles for room in by_stages(assignment, target))
     except Refused:
-        return DOUBTFUL * min(room.predicted.cycles for room in by_stages(laid, target, must_fit=False))
+        return DOUBTFUL * min(room.predicted.cycles for room in by_stages(assignment, target, must_fit=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +72,20 @@ class Room:
     predicted: Prediction
 
 
-def by_stages(laid: Laid, target: Target, *, must_fit: bool = True) -> tuple[Room, ...]:
+def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = True) -> tuple[Room, ...]:
     """Of those numbers of stages that fit, from one on. Raises `Refused` where none does, or (not `must_fit`) takes one
     stage and a block that is alone."""
-    laid = replace(laid, kernel=evenly(laid.kernel, target))
-    kernel, loops, sms = laid.kernel, innermost(laid), target.limit("sms")
-    registers = registers_of(laid, target)
-    threads = kernel.threads + (_PRODUCER_THREADS if laid.form == "warp_specialised" else 0)
-    rooms = _rooms(laid, loops, registers, threads, target) if must_fit else [(1, 1)]
+    assignment = replace(assignment, kernel=evenly(assignment.kernel, target))
+    kernel, loops, sms = assignment.kernel, innermost(assignment), target.limit("sms")
+    registers = registers_of(assignment, target)
+    threads = kernel.threads + (_PRODUCER_THREADS if assignment.form == "warp_specialised" else 0)
+    rooms = _rooms(assignment, loops, registers, threads, target) if must_fit else [(1, 1)]
     extents = [extent for extent in kernel.grid if isinstance(extent, int)]
     is_known = len(extents) == len(kernel.grid)
     x, y, z = (*extents, 1, 1, 1)[:3] if is_known else (1, 1, 1)
-    walk = Walk(laid, target, loops)
+    walk = Walk(assignment, target, loops)
     blocks = [walk.block(place) for place in places((x, y, z), BLOCKS)]
-    visits = {(id(loop), trips): (loop, trips) for block in blocks for loop, trips, _ in block.loops}
+    visits = {(id(loop), trip_count): (loop, trip_count) for block in blocks for loop, trip_count, _ in block.loops}
     loading = min(sms, max(x * y * z, 1)) if is_known else sms
     nests = {key: nest(walk, *visit, 1, loading) for key, visit in visits.items()}
     tensors = [p for p in kernel.params if isinstance(p, tile.Buffer) and not p.is_dynamic]
@@ -104,47 +104,47 @@ def by_stages(laid: Laid, target: Target, *, must_fit: bool = True) -> tuple[Roo
     return tuple(Room(stages, together, predicted(stages, together)) for stages, together in rooms)
 
 
-def registers_of(laid: Laid, target: Target) -> int:
+def registers_of(assignment: LayoutAssignment, target: Target) -> int:
     """About how many a thread takes: those of its fragments, of two steps of the product that needs the most, and what
     is beside them."""
-    fragments = [b for b in laid.kernel.buffers if b.scope == "fragment"]
-    if laid.parts:  # each has the fragments of its role
-        return sum(b.bytes for b in fragments) // 4 // laid.kernel.threads + OTHER_REGISTERS
-    statements = [s for s in tile.walk(laid.kernel.body) if isinstance(s, tile.TileOp)]
-    held = sum(-(-laid.fragments[b.name].register_count * b.dtype.bits // 32) for b in fragments)
-    ahead = REGISTERS_AHEAD if any(map(is_loaded_ahead, statements)) else 0
-    read = max((step_registers(s, laid, target) for s in statements), default=0)
-    return held + 2 * read + OTHER_REGISTERS + ahead
+    fragments = [b for b in assignment.kernel.buffers if b.scope == "fragment"]
+    if assignment.roles:  # each has the fragments of its role
+        return sum(b.bytes for b in fragments) // 4 // assignment.kernel.threads + OTHER_REGISTERS
+    statements = [s for s in tile.walk(assignment.kernel.body) if isinstance(s, tile.TileOp)]
+    held = sum(-(-assignment.fragments[b.name].register_count * b.dtype.bits // 32) for b in fragments)
+    for_prefetch = REGISTERS_FOR_PREFETCH if any(map(is_fragment_prefetch, statements)) else 0
+    read = max((step_registers(s, assignment, target) for s in statements), default=0)
+    return held + 2 * read + OTHER_REGISTERS + for_prefetch
 
 
-def step_registers(product: tile.TileOp, laid: Laid, target: Target) -> int:
+def step_registers(product: tile.TileOp, assignment: LayoutAssignment, target: Target) -> int:
     """Registers of a thread for what one step of a product by mma.sync reads from shared memory."""
-    found = demands(product, laid)
+    found = demands(product, assignment)
     if not isinstance(product, Gemm) or product_steps(product, found, target) is None:
         return 0
     read = sum(dict(d.parameters).get("bytes", 0) for d in found)
-    return -(-read // steps_along_k(product) // (4 * laid.kernel.threads))
+    return -(-read // steps_along_k(product) // (4 * assignment.kernel.threads))
 
 
 def _rooms(
-    laid: Laid, loops: tuple[tile.For, ...], registers: int, threads: int, target: Target
+    assignment: LayoutAssignment, loops: tuple[tile.For, ...], registers: int, threads: int, target: Target
 ) -> Iterator[tuple[int, int]]:
     """The numbers of stages with which a block fits a multiprocessor, and how many blocks do."""
     most_registers, most_bytes = target.limit("registers_per_thread"), target.limit("smem_bytes_per_cta")
     if registers > most_registers:
         raise Refused(f"needs about {registers} registers a thread, of {most_registers}")
-    sizes = {name: layout.bytes for name, layout in laid.shared.items()}
+    sizes = {name: layout.bytes for name, layout in assignment.shared.items()}
     if (least := sum(sizes.values())) > most_bytes:
         raise Refused(f"needs {least} bytes of shared memory, of {most_bytes}")
     ringed = [sum(sizes[name] for name in _loaded(loop) & set(sizes)) for loop in loops]
-    if not ctas_per_sm(least, registers, threads, residence(target)):
+    if not ctas_per_sm(least, registers, threads, occupancy_limits(target)):
         raise Refused(f"{threads} threads of about {registers} registers do not fit a multiprocessor")
 
     def rooms() -> Iterator[tuple[int, int]]:
         for stages in range(1, max((_most(loop) for loop in loops), default=1) + 1):
             versions = (min(stages, _most(loop)) for loop in loops)
             smem = least + sum(size * (n - 1) for size, n in zip(ringed, versions, strict=True))
-            if smem <= most_bytes and (together := ctas_per_sm(smem, registers, threads, residence(target))):
+            if smem <= most_bytes and (together := ctas_per_sm(smem, registers, threads, occupancy_limits(target))):
                 yield stages, together
 
     return rooms()
@@ -162,6 +162,6 @@ def _staged(one: Nest, loop: tile.For, stages: int, neighbours: int) -> int:
 
 
 def _loaded(loop: tile.For) -> set[str]:
-    """The tiles that a trip loads."""
+    """The tiles that an iteration loads."""
     loads = (s for s in scheduled(loop) if isinstance(s, tile.TileOp) and is_load(s))
     return {region.buffer.name for load in loads for region in load.regions[1:2]}

@@ -1,5 +1,5 @@
-"""What the blocks of a kernel do, read off its tile IR, in the terms of the model: trips of pipelined loops, cycles
-around them, bytes that they load, levels at which a loop loads and uses."""
+"""What the blocks of a kernel do, read off its tile IR, in the terms of the model: iterations of pipelined loops,
+cycles around them, bytes that they load, levels at which a loop loads and uses."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tilec.ir.multicast import number
 from tilec.ir.placement import NotArithmetic, evaluated
 from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
-from tilec.passes.analysis.fragment_prefetch import is_between, is_loaded_ahead
-from tilec.passes.analysis.likely_branch import in_most_trips
+from tilec.passes.analysis.fragment_prefetch import is_between, is_fragment_prefetch
+from tilec.passes.analysis.likely_branch import in_most_iterations
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.analysis.scalar_definitions import scheduled
-from tilec.passes.cost.model import Level, LoopCost, Machine, Residence, pipeline_times
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.cost.model import Level, LoopCost, Machine, OccupancyLimits, pipeline_times
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule
 from tilec.passes.loop.product_steps import product_steps
 from tilec.passes.loop.statement_price import demands, is_asynchronous
@@ -36,7 +36,7 @@ _PATH = ("tp_gnic_rd",)
 
 @dataclasses.dataclass(slots=True)
 class Block:
-    """What one block does, or a loop in it: its pipelined loops with their trips, each with how often it runs; the
+    """What one block does, or a loop in it: its pipelined loops with their iterations, each with how often it runs; the
     cycles of all else, the bytes that it asks L2 for, and for how many cycles it holds each slot, divided by the slot's
     width."""
 
@@ -47,17 +47,17 @@ class Block:
 
     @property
     def loops(self) -> list[tuple[tile.For, int, int]]:
-        """The pipelined loops, their trips, and how often each runs that often."""
+        """The pipelined loops, their iterations, and how often each runs that often."""
         return list(self.visits.values())
 
-    def visit(self, loop: tile.For, trips: int, times: int = 1) -> None:
-        _, _, before = self.visits.get((id(loop), trips), (loop, trips, 0))
-        self.visits[id(loop), trips] = loop, trips, before + times
+    def visit(self, loop: tile.For, trip_count: int, times: int = 1) -> None:
+        _, _, before = self.visits.get((id(loop), trip_count), (loop, trip_count, 0))
+        self.visits[id(loop), trip_count] = loop, trip_count, before + times
 
     def add(self, other: Block, times: int) -> None:
         """What the other one does, so often."""
-        for loop, trips, each in other.visits.values():
-            self.visit(loop, trips, each * times)
+        for loop, trip_count, each in other.visits.values():
+            self.visit(loop, trip_count, each * times)
         self.around += other.around * times
         self.loaded += other.loaded * times
         for slot, cycles in other.held.items():
@@ -76,11 +76,12 @@ class Price:
 
 
 class Walk:
-    """A block's way through a kernel. Of the loops in `whole` it counts the trips, and looks at one. What any other one
-    does is found once for the values that decide it, so that loops in loops take no longer than they are long."""
+    """A block's way through a kernel. Of the loops in `whole` it counts the iterations, and looks at one. What any
+    other one does is found once for the values that decide it, so that loops in loops take no longer than they are
+    long."""
 
-    def __init__(self, laid: Laid, target: Target, whole: Iterable[tile.For]) -> None:
-        self.laid, self.target = laid, target
+    def __init__(self, assignment: LayoutAssignment, target: Target, whole: Iterable[tile.For]) -> None:
+        self.assignment, self.target = assignment, target
         self.whole = {id(loop) for loop in whole}
         self.prices: dict[int, Price] = {}
         self.deciding: dict[int, frozenset[tile.Var]] = {}
@@ -88,12 +89,12 @@ class Walk:
 
     def block(self, place: Sequence[int]) -> Block:
         """Roles that the kernel itself makes run beside each other: it takes as long as the longest."""
-        if self.laid.parts:
-            roles = [Walk(part.laid, self.target, ()).block(place) for part in self.laid.parts]
+        if self.assignment.roles:
+            roles = [Walk(part.assignment, self.target, ()).block(place) for part in self.assignment.roles]
             slots = dict.fromkeys(slot for role in roles for slot in role.held)
             held = {slot: sum(role.held.get(slot, 0) for role in roles) for slot in slots}
             return Block({}, max(role.around for role in roles), sum(role.loaded for role in roles), held)
-        kernel = self.laid.kernel
+        kernel = self.assignment.kernel
         found = Block()
         self.body(kernel.body, dict(zip(kernel.block_vars, place, strict=False)), found)
         return found
@@ -105,10 +106,10 @@ class Walk:
                     if (known := _value(value, values)) is not None:
                         values[var] = known
                 case tile.For() if id(stmt) in self.whole:
-                    trips = len(_range(stmt, values))
-                    found.visit(stmt, trips)
+                    trip_count = len(_range(stmt, values))
+                    found.visit(stmt, trip_count)
                     for inner in stmt.body:
-                        self.count(self.price(inner, stmt), trips, found)
+                        self.count(self.price(inner, stmt), trip_count, found)
                 case tile.For():
                     found.add(self.loop(stmt, values), 1)
                 case tile.If(condition=condition, then=then, orelse=orelse):
@@ -126,12 +127,12 @@ class Walk:
         deciding = self.decided_by(loop)
         known = id(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
         if known not in self.outcomes:
-            found, trips = Block(), _range(loop, values)
-            # Where no trip differs from another one, the first stands for all.
-            for at in trips if loop.var in deciding else trips[:1]:
+            found, trip_count = Block(), _range(loop, values)
+            # Where no iteration differs from another one, the first stands for all.
+            for at in trip_count if loop.var in deciding else trip_count[:1]:
                 self.body(loop.body, {**values, loop.var: at}, found)
             self.outcomes[known] = Block()
-            self.outcomes[known].add(found, 1 if loop.var in deciding else len(trips))
+            self.outcomes[known].add(found, 1 if loop.var in deciding else len(trip_count))
         return self.outcomes[known]
 
     def decided_by(self, loop: tile.For) -> frozenset[tile.Var]:
@@ -158,17 +159,17 @@ class Walk:
             found.held[slot] = found.held.get(slot, 0) + times * cycles
 
     def price(self, stmt: tile.Stmt, loop: tile.For | None = None) -> Price:
-        """In a pipelined loop what it is in most trips."""
+        """In a pipelined loop what it is in most iterations."""
         if id(stmt) not in self.prices:
-            usual = stmt if loop is None else in_most_trips(stmt, loop, self.laid.kernel)
-            self.prices[id(stmt)] = self._priced(usual)
+            likely = stmt if loop is None else in_most_iterations(stmt, loop, self.assignment.kernel)
+            self.prices[id(stmt)] = self._priced(likely)
         return self.prices[id(stmt)]
 
     def _priced(self, stmt: tile.Stmt) -> Price:
         cycles = issue = loaded = after = 0
         begun = is_asynchronous(stmt)
         total: dict[str, int] = {}
-        for demand in demands(stmt, self.laid):
+        for demand in demands(stmt, self.assignment):
             parameters = dict(demand.parameters)
             timing = self.target.price(demand.kind, **parameters)
             held = max((cycles for _, cycles, _ in timing.uses), default=0)
@@ -185,7 +186,7 @@ class Walk:
     def mates(self, stmt: tile.Stmt) -> int:
         """How many blocks load it together: each asks L2 for its share."""
         axes = stmt.multicast if isinstance(stmt, Copy) else ""
-        return number(self.laid.kernel.cluster.extents, axes)
+        return number(self.assignment.kernel.cluster.extents, axes)
 
 
 def _value(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | None:
@@ -199,7 +200,7 @@ def _value(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | None:
 
 
 def _range(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
-    """Its trips; one where only the data say how many there are."""
+    """Its iterations; one where only the data say how many there are."""
     start, stop = _value(loop.start, values), _value(loop.stop, values)
     return range(1) if start is None or stop is None else range(start, stop, loop.step)
 
@@ -215,7 +216,7 @@ def places(grid: tuple[int, int, int], most: int = MOST_BLOCKS) -> Iterator[tupl
 # ---- loops -----------------------------------------------------------------------------------------------------------
 
 
-def schedule_cost(one: Scheduled, trips: int) -> LoopCost:
+def schedule_cost(one: Scheduled, trip_count: int) -> LoopCost:
     """A loop as its schedule runs it."""
     problem, schedule = one.loop.problem, one.schedule
     length = max((s + op.latency for op, s in zip(problem.ops, schedule.start, strict=True)), default=0)
@@ -224,26 +225,26 @@ def schedule_cost(one: Scheduled, trips: int) -> LoopCost:
         for use in op.uses:
             held[use.slot] = held.get(use.slot, 0) + use.cycles
     busy = max((-(-cycles // problem.slots[slot].width) for slot, cycles in held.items()), default=0)
-    return LoopCost(schedule.ii, length, trips, busy)
+    return LoopCost(schedule.ii, length, trip_count, busy)
 
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """The levels at which a pipelined loop loads and uses, the outermost first. A trip of the innermost one holds the
-    busiest slot for `use` cycles, and takes a block `own`: as long as its warps are busy, if later trips hide what they
-    wait for."""
+    """The levels at which a pipelined loop loads and uses, the outermost first. An iteration of the innermost one holds
+    the busiest slot for `use` cycles, and takes a block `own`: as long as its warps are busy, if later iterations hide
+    what they wait for."""
 
     levels: tuple[Level, ...]
     use: int
     own: int
 
 
-def innermost(laid: Laid) -> tuple[tile.For, ...]:
+def innermost(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
     """The pipelined loops with no other one in them."""
-    return tuple(loop for loop in loops_to_schedule(laid) if not pipelined_loops(loop.body))
+    return tuple(loop for loop in loops_to_schedule(assignment) if not pipelined_loops(loop.body))
 
 
-def nest(walk: Walk, loop: tile.For, trips: int, stages: int, sms: int) -> Nest:
+def nest(walk: Walk, loop: tile.For, trip_count: int, stages: int, sms: int) -> Nest:
     """A pipelined loop whose tiles have so many versions, on a machine where so many SMs load at once: from global to
     shared memory and, where products read their operands from there by ldmatrix, from shared memory to registers."""
     target = walk.target
@@ -256,7 +257,7 @@ def nest(walk: Walk, loop: tile.For, trips: int, stages: int, sms: int) -> Nest:
         held = sum(price.held.get(slot, 0) for slot in _PATH)
         share = price.loaded * sms // target.limit("l2_bytes_per_cycle")
         transfer += max(held, share)
-        for demand in demands(load, walk.laid):
+        for demand in demands(load, walk.assignment):
             timing = target.price(demand.kind, **dict(demand.parameters))
             widths = ((target.slot(slot).width, cycles) for slot, cycles, _ in timing.uses if slot in _PATH)
             busy = max((-(-cycles // width) for width, cycles in widths), default=0)
@@ -264,7 +265,7 @@ def nest(walk: Walk, loop: tile.For, trips: int, stages: int, sms: int) -> Nest:
             issue += timing.issue if demand.kind != "tma.load" else 0
     if (inner := _registers(walk, uses)) is not None:
         level, use = inner
-        outer = Level("global → shared", latency, transfer, trips, stages, issue=issue)
+        outer = Level("global → shared", latency, transfer, trip_count, stages, issue=issue)
         return Nest((outer, level), use, use)
     slots: dict[str, int] = {}
     own = 0
@@ -273,7 +274,7 @@ def nest(walk: Walk, loop: tile.For, trips: int, stages: int, sms: int) -> Nest:
         own += price.issue
         for slot, cycles in price.held.items():
             slots[slot] = slots.get(slot, 0) + cycles
-    outer = Level("global → shared", latency, transfer, trips, stages, issue=issue)
+    outer = Level("global → shared", latency, transfer, trip_count, stages, issue=issue)
     use = max(slots.values(), default=0)
     return Nest((outer,), use, max(use, own))
 
@@ -286,24 +287,24 @@ def _registers(walk: Walk, uses: Sequence[tile.Stmt]) -> tuple[Level, int] | Non
     """The level of fragments, and the cycles that a step of the product takes: where a loop is one product that reads
     its operands from shared memory by ldmatrix, 32 bytes of each row at a time, a step ahead; or the steps of one, with
     loads of fragments some steps ahead, or, where they are a loop as the kernel has it, in the step itself."""
-    parts = max(walk.laid.kernel.threads // 128, 1)
+    parts = max(walk.assignment.kernel.threads // 128, 1)
     if len(uses) == 1 and isinstance(loop := uses[0], tile.For):
         return _written_steps(walk, loop, parts)
-    loads = [(at, s) for at, s in enumerate(uses) if isinstance(s, tile.TileOp) and is_loaded_ahead(s)]
+    loads = [(at, s) for at, s in enumerate(uses) if isinstance(s, tile.TileOp) and is_fragment_prefetch(s)]
     if not loads and len(uses) == 1:
-        steps = product_steps(uses[0], demands(uses[0], walk.laid), walk.target)
+        steps = product_steps(uses[0], demands(uses[0], walk.assignment), walk.target)
         if steps is None:
             return None
         return Level("shared → registers", steps.latency, steps.transfer, steps.count, 2, parts), steps.use
-    products = [s for s in uses if not is_loaded_ahead(s)]
-    kinds = {d.kind for s in products for d in demands(s, walk.laid)}
+    products = [s for s in uses if not is_fragment_prefetch(s)]
+    kinds = {d.kind for s in products for d in demands(s, walk.assignment)}
     if not loads or kinds != {"mma.sync"} or not all(is_between(uses, at) for at, _ in loads):
         return None
-    reads = [walk.target.price(d.kind, **dict(d.parameters)) for _, s in loads for d in demands(s, walk.laid)]
+    reads = [walk.target.price(d.kind, **dict(d.parameters)) for _, s in loads for d in demands(s, walk.assignment)]
     held = [max((cycles for _, cycles, _ in read.uses), default=0) for read in reads]
     latency = max(read.latency - cycles for read, cycles in zip(reads, held, strict=True))
     computing = sum(walk.price(s).issue for s in products)
-    stages = 1 + min(load.ahead or 0 for _, load in loads)
+    stages = 1 + min(load.prefetch_distance or 0 for _, load in loads)
     count = len(products)
     level = Level("shared → registers", latency, -(-sum(held) // count), count, stages, parts, carried=stages > 1)
     return level, -(-computing // count)
@@ -311,15 +312,15 @@ def _registers(walk: Walk, uses: Sequence[tile.Stmt]) -> tuple[Level, int] | Non
 
 def _written_steps(walk: Walk, loop: tile.For, parts: int) -> tuple[Level, int] | None:
     """The same, of a loop in which ldmatrix loads fragments that mma.sync multiplies."""
-    prices = [(d, walk.target.price(d.kind, **dict(d.parameters))) for d in demands(loop, walk.laid)]
+    prices = [(d, walk.target.price(d.kind, **dict(d.parameters))) for d in demands(loop, walk.assignment)]
     if {d.kind for d, _ in prices} != {"ldmatrix", "mma.sync"} or len({d.times for d, _ in prices}) != 1:
         return None
     held = {id(price): max((cycles for _, cycles, _ in price.uses), default=0) for _, price in prices}
     reads = [price for d, price in prices if d.kind == "ldmatrix"]
     use = sum(held[id(price)] for d, price in prices if d.kind == "mma.sync")
     latency = max(read.latency - held[id(read)] for read in reads)
-    trips = prices[0][0].times
-    return Level("shared → registers", latency, sum(held[id(read)] for read in reads), trips, 1, parts), use
+    trip_count = prices[0][0].times
+    return Level("shared → registers", latency, sum(held[id(read)] for read in reads), trip_count, 1, parts), use
 
 
 # ---- machines --------------------------------------------------------------------------------------------------------
@@ -330,8 +331,8 @@ def machine(target: Target) -> Machine:
     return Machine(limits["sms"], limits.get("l2_bytes_per_cycle", 0), limits.get("dram_bytes_per_cycle", 0))
 
 
-def residence(target: Target) -> Residence:
-    return Residence(
+def occupancy_limits(target: Target) -> OccupancyLimits:
+    return OccupancyLimits(
         smem_bytes=target.limit("smem_bytes_per_sm"),
         smem_reserved_bytes_per_cta=target.limit("smem_reserved_bytes_per_cta"),
         smem_allocation_bytes=target.limit("smem_allocation_bytes"),

@@ -1,7 +1,7 @@
 """Predicts the cycles of a kernel: from the schedules of its loops, or, before anything is solved, from what they load
 and use at each level of memory.
 
-A CTA takes the fill of each pipeline and one interval per further trip. CTAs run in waves over the SMs; those that
+A CTA takes the fill of each pipeline and one interval per further iteration. CTAs run in waves over the SMs; those that
 share an SM share its slots, so they hide each other's latencies but not each other's work. Bytes to and from L2 and
 DRAM put a roof over the whole kernel.
 
@@ -18,12 +18,12 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LoopCost:
-    """A scheduled loop: its II, the cycles from its first issue to its last result, its trips per CTA, and for how many
-    cycles of an interval the busiest slot is held."""
+    """A scheduled loop: its II, the cycles from its first issue to its last result, its iterations per CTA, and for how
+    many cycles of an interval the busiest slot is held."""
 
     ii: int
     length: int
-    trips: int
+    trip_count: int
     busy: int = 0
 
 
@@ -65,10 +65,10 @@ def cta_cycles(loops: Sequence[LoopCost], neighbours: int = 1) -> int:
 
 
 def _loop_cycles(loop: LoopCost, neighbours: int) -> int:
-    if loop.trips == 0:
+    if loop.trip_count == 0:
         return 0
     interval = max(loop.ii, loop.busy * neighbours)
-    return loop.length + interval * (loop.trips - 1)
+    return loop.length + interval * (loop.trip_count - 1)
 
 
 def predict(loops: Sequence[LoopCost], launch: Launch, machine: Machine) -> Prediction:
@@ -113,14 +113,14 @@ Bound = Literal["use", "bandwidth", "latency"]
 @dataclass(frozen=True, slots=True)
 class Level:
     """A loop that loads tiles and uses them, as one CTA runs it: cycles from asking for a tile until its first bytes
-    come, and for which a tile holds the way that it comes; trips; how many tiles there are room for. `parts` of the
-    CTA's warps load and use their share each on its own. For `issue` cycles of a trip they begin loads. Where
-    `carried`, the loads for the first trips are begun while the loop around is in its trip before."""
+    come, and for which a tile holds the way that it comes; iterations; how many tiles there are room for. `parts` of
+    the CTA's warps load and use their share each on its own. For `issue` cycles of an iteration they begin loads. Where
+    `carried`, the loads for the first iterations are begun while the loop around is in its iteration before."""
 
     name: str
     latency: int
     transfer: int
-    trips: int
+    trip_count: int
     stages: int = 1
     parts: int = 1
     issue: int = 0
@@ -129,7 +129,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class LevelTime:
-    """Of all trips of a level, by all CTAs of an SM: cycles, what they are made of, and what one trip's use takes."""
+    """Of all iterations of a level, by all CTAs of an SM: cycles, what they are made of, and what one iteration's use
+    takes."""
 
     level: Level
     cycles: int
@@ -141,14 +142,14 @@ def pipeline_times(
     levels: Sequence[Level], use: int, neighbours: int = 1, own: int | None = None, is_inner: bool = False
 ) -> list[LevelTime]:
     """The time of loops inside each other, the outermost first, with `neighbours` CTAs on the SM. `use` is for how many
-    cycles a trip of the innermost one holds the busiest slot, `own` how long it takes in a CTA by itself (None: as
-    long).
+    cycles an iteration of the innermost one holds the busiest slot, `own` how long it takes in a CTA by itself (None:
+    as long).
 
     Each level is what ALCOP (Huang et al., MLSys 2023, arXiv 2210.16691) says of a load-use loop, with the transfer
     apart from the latency: bound by its use if load ≤ (stages · neighbours − 1) · use, else by its loads, of which as
-    many are under way as there are stages. The use of a level is the loop in it; that loop begins anew in every trip
-    (`is_inner`), when the other CTAs on the SM are elsewhere in theirs: what one of them waits for hides behind the
-    uses of the others.
+    many are under way as there are stages. The use of a level is the loop in it; that loop begins anew in every
+    iteration (`is_inner`), when the other CTAs on the SM are elsewhere in theirs: what one of them waits for hides
+    behind the uses of the others.
     """
     if not levels:
         return []
@@ -164,31 +165,31 @@ def pipeline_times(
 
 
 def _level_time(level: Level, use_all: int, use_own: int, neighbours: int, is_inner: bool) -> LevelTime:
-    if level.trips == 0:
+    if level.trip_count == 0:
         return LevelTime(level, 0, "use", use_all)
     transfer = level.transfer * neighbours
     load, part = level.latency + transfer, -(-use_own // level.parts)
-    rounds, rest = divmod(level.trips - 1, level.stages)
+    rounds, rest = divmod(level.trip_count - 1, level.stages)
     # Whatever is busy all the time; or rounds of as many loads as there are stages, each of which waits for the uses of
     # the round before.
     times: dict[Bound, int]
     if level.carried and level.stages > 1:
         times = {
-            "use": level.trips * use_all,
-            "bandwidth": level.trips * transfer,
-            "latency": -(-level.trips * (load + part) // level.stages),
+            "use": level.trip_count * use_all,
+            "bandwidth": level.trip_count * transfer,
+            "latency": -(-level.trip_count * (load + part) // level.stages),
         }
     elif is_inner and neighbours > 1:
         alone = level.latency + level.transfer
         times = {
-            "use": max(level.trips * use_all, alone + level.trips * use_own),
-            "bandwidth": max(level.trips * transfer, alone + use_own),
+            "use": max(level.trip_count * use_all, alone + level.trip_count * use_own),
+            "bandwidth": max(level.trip_count * transfer, alone + use_own),
             "latency": rounds * (load + part) + load + (rest + 1) * part,
         }
     else:
         times = {
-            "use": load + level.trips * use_all,
-            "bandwidth": level.latency + level.trips * transfer + use_own,
+            "use": load + level.trip_count * use_all,
+            "bandwidth": level.latency + level.trip_count * transfer + use_own,
             "latency": rounds * (load + part) + load + (rest + 1) * part,
         }
     bound = max(times, key=lambda name: times[name])
@@ -199,7 +200,7 @@ def _level_time(level: Level, use_all: int, use_own: int, neighbours: int, is_in
 
 
 @dataclass(frozen=True, slots=True)
-class Residence:
+class OccupancyLimits:
     """What an SM has for its CTAs, and in which steps it is handed out."""
 
     smem_bytes: int
@@ -215,24 +216,26 @@ SCHEDULERS = 4
 """Of an SM."""
 
 
-def ctas_per_sm(smem_bytes: int, registers_per_thread: int, threads: int, residence: Residence) -> int:
+def ctas_per_sm(smem_bytes: int, registers_per_thread: int, threads: int, occupancy_limits: OccupancyLimits) -> int:
     """How many CTAs fit on an SM at once; 0 if not even one does."""
-    return min(occupancy(smem_bytes, registers_per_thread, threads, residence).values())
+    return min(occupancy(smem_bytes, registers_per_thread, threads, occupancy_limits).values())
 
 
-def occupancy(smem_bytes: int, registers_per_thread: int, threads: int, residence: Residence) -> dict[str, int]:
+def occupancy(
+    smem_bytes: int, registers_per_thread: int, threads: int, occupancy_limits: OccupancyLimits
+) -> dict[str, int]:
     """How many CTAs each resource of an SM has room for."""
-    smem = _step(smem_bytes + residence.smem_reserved_bytes_per_cta, residence.smem_allocation_bytes)
+    smem = _step(smem_bytes + occupancy_limits.smem_reserved_bytes_per_cta, occupancy_limits.smem_allocation_bytes)
     warps = -(-threads // 32)
     # Each scheduler has a quarter of the registers, and whole warps, whose registers come in steps. A CTA's warps need
     # not be shared out evenly (as in NVIDIA's cuda_occupancy.h).
-    registers = _step(registers_per_thread * 32, residence.registers_allocation_per_warp)
-    most_warps = residence.registers // SCHEDULERS // registers * SCHEDULERS if registers else 0
+    registers = _step(registers_per_thread * 32, occupancy_limits.registers_allocation_per_warp)
+    most_warps = occupancy_limits.registers // SCHEDULERS // registers * SCHEDULERS if registers else 0
     return {
-        "blocks": residence.ctas,
-        "shared memory": residence.smem_bytes // smem if smem else residence.ctas,
-        "registers": most_warps // warps if registers and warps else residence.ctas,
-        "threads": residence.threads // (warps * 32) if warps else residence.ctas,
+        "blocks": occupancy_limits.ctas,
+        "shared memory": occupancy_limits.smem_bytes // smem if smem else occupancy_limits.ctas,
+        "registers": most_warps // warps if registers and warps else occupancy_limits.ctas,
+        "threads": occupancy_limits.threads // (warps * 32) if warps else occupancy_limits.ctas,
     }
 
 

@@ -18,8 +18,8 @@ from tilec.passes.cost.kernel import (
     machine,
     nest,
     nest_cycles,
+    occupancy_limits,
     places,
-    residence,
     schedule_cost,
     tensor_bytes,
 )
@@ -33,7 +33,7 @@ from tilec.passes.cost.model import (
     predict_blocks,
 )
 from tilec.passes.grid.persistent import evenly
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.support.records import dataclass
 from tilec.target.table import Target
@@ -96,7 +96,7 @@ class Report:
 
 
 def report(
-    laid: Laid,
+    assignment: LayoutAssignment,
     schedules: Sequence[Scheduled],
     target: Target,
     grid: tuple[int, int, int] | None,
@@ -106,40 +106,40 @@ def report(
 ) -> Report:
     """Of a kernel as it was built: the blocks that are launched (None: known at launch only), the threads and bytes of
     shared memory of one, and the registers of a thread."""
-    kernel, sms = evenly(laid.kernel, target), target.limit("sms")
-    if kernel is not laid.kernel:
-        laid = replace(laid, kernel=kernel)
+    kernel, sms = evenly(assignment.kernel, target), target.limit("sms")
+    if kernel is not assignment.kernel:
+        assignment = replace(assignment, kernel=kernel)
         x, y, z = (size for size in (*kernel.grid, 1, 1)[:3] if isinstance(size, int))
         grid = x, y, z
-    fits = occupancy(smem_bytes, registers, threads, residence(target))
+    fits = occupancy(smem_bytes, registers, threads, occupancy_limits(target))
     together = max(min(fits.values()), 1)
     ctas = sms * together if grid is None else math.prod(grid)
     spots = list(places((1, 1, 1) if grid is None else grid))
     by_loop = {id(one.loop.loop): one for one in schedules}
 
-    of_schedules = Walk(laid, target, (one.loop.loop for one in schedules))
+    of_schedules = Walk(assignment, target, (one.loop.loop for one in schedules))
     scheduled_blocks = [of_schedules.block(place) for place in spots]
-    inner = innermost(laid)
-    of_levels = Walk(laid, target, inner)
+    inner = innermost(assignment)
+    of_levels = Walk(assignment, target, inner)
     blocks = [of_levels.block(place) for place in spots]
 
     nests: dict[tuple[int, int], Nest] = {}
 
-    def nest_of(loop: For, trips: int) -> Nest:
-        if (id(loop), trips) not in nests:
+    def nest_of(loop: For, trip_count: int) -> Nest:
+        if (id(loop), trip_count) not in nests:
             stages = versions(by_loop.get(id(loop)))
-            nests[id(loop), trips] = nest(of_levels, loop, trips, stages, min(sms, max(ctas, 1)))
-        return nests[id(loop), trips]
+            nests[id(loop), trip_count] = nest(of_levels, loop, trip_count, stages, min(sms, max(ctas, 1)))
+        return nests[id(loop), trip_count]
 
     def by_levels(block: Block, neighbours: int) -> int:
         return block.around + sum(
-            times * nest_cycles(nest_of(loop, trips), neighbours) for loop, trips, times in block.loops
+            times * nest_cycles(nest_of(loop, trip_count), neighbours) for loop, trip_count, times in block.loops
         )
 
     def by_schedule(block: Block, neighbours: int) -> int:
         return block.around + sum(
-            times * cta_cycles([schedule_cost(by_loop[id(loop)], trips)], neighbours)
-            for loop, trips, times in block.loops
+            times * cta_cycles([schedule_cost(by_loop[id(loop)], trip_count)], neighbours)
+            for loop, trip_count, times in block.loops
         )
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
@@ -150,8 +150,8 @@ def report(
     full = -(-min(ctas, sms * together) // sms)
     loops = []
     for loop in inner:
-        trips = max((n for block in blocks for other, n, _ in block.loops if other is loop), default=0)
-        one = nest_of(loop, trips)
+        trip_count = max((n for block in blocks for other, n, _ in block.loops if other is loop), default=0)
+        one = nest_of(loop, trip_count)
         times = pipeline_times(one.levels, one.use, full, one.own)
         known = by_loop.get(id(loop))
         loops.append(LoopReport(loop.span.line, tuple(times), known.schedule.ii if known else None))
@@ -172,8 +172,8 @@ def report(
 
 
 def versions(one: Scheduled | None) -> int:
-    """How many trips' tiles a loop has under way: as many as each of its rings has versions; or more, where a version
-    is free again before its trip is over."""
+    """How many iterations' tiles a loop has under way: as many as each of its rings has versions; or more, where a
+    version is free again before its iteration is over."""
     if one is None:
         return 1
     stage = [start // one.schedule.ii for start in one.schedule.start]

@@ -66,32 +66,32 @@ def _check(pipeline: str, counts: Sequence[_Count], which: str, scalars: Sequenc
     blamed = _blamed(counts)
     if blamed is None:
         return
-    usual = next(count for count in _by_agreement(counts) if _differ(count, blamed))
+    majority = next(count for count in _by_agreement(counts) if _differ(count, blamed))
     others = [c for c in counts if c is not blamed]
     does, are = ("fills", "taken") if blamed.side == "producer" else ("takes", "filled")
-    if usual.side == blamed.side:
+    if majority.side == blamed.side:
         are = "filled" if blamed.side == "producer" else "taken"
     sizes = [var for var in scalars if var in blamed.sizes]
     where = "".join(f", where {var.name} = {SIZE:,}" for var in sizes)
     fail(
         "unbalanced-acquires",
-        f"{blamed.role} {does} {_stages(blamed)} of {pipeline}, of which {usual.stages[0]:,} are {are}",
+        f"{blamed.role} {does} {_stages(blamed)} of {pipeline}, of which {majority.stages[0]:,} are {are}",
         blamed.span,
         _spoken(blamed),
         secondary=tuple(Label(c.span, _spoken(c)) for c in others),
         notes=(f"so it is in {which} block of the grid{where}",),
-        help="let every role of a pipeline make as many trips; compare the bounds of the loops",
+        help="let every role of a pipeline make as many iterations; compare the bounds of the loops",
     )
 
 
 def _blamed(counts: Sequence[_Count]) -> _Count | None:
     """The role that counts least like the others; where these are equally many, the one that acquires fewest."""
-    usual = _by_agreement(counts)
-    different = [c for c in counts if _differ(c, usual[0])]
+    majority = _by_agreement(counts)
+    different = [c for c in counts if _differ(c, majority[0])]
     if not different:
         return None
-    if _agreeing(counts, different[0]) == _agreeing(counts, usual[0]):
-        return min((*different, usual[0]), key=lambda c: c.stages[0])
+    if _agreeing(counts, different[0]) == _agreeing(counts, majority[0]):
+        return min((*different, majority[0]), key=lambda c: c.stages[0])
     return different[0]
 
 
@@ -129,9 +129,9 @@ def _counts(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[
     if not places:
         return
     try:
-        usual = dict.fromkeys(scalars, SIZE)
-        first = _tally(role, block | usual)
-        tried = {var: _tally(role, block | usual | {var: SIZE * _TIMES[0]}) for var in scalars}
+        majority = dict.fromkeys(scalars, SIZE)
+        first = _tally(role, block | majority)
+        tried = {var: _tally(role, block | majority | {var: SIZE * _TIMES[0]}) for var in scalars}
         tallies = [first, *tried.values(), *(_tally(role, block | dict.fromkeys(scalars, SIZE * t)) for t in _TIMES)]
     except Unknown:
         return

@@ -27,7 +27,7 @@ from tilec.support import records
 from tilec.support.diagnostics import CompileError, InternalError, Label, fail
 from tilec.support.source import Span
 
-MOST_STEPS = 5_000  # of each role: far more trips than phases need to come round
+MOST_STEPS = 5_000  # of each role: far more iterations than phases need to come round
 SIZE = 7680
 """What sizes that only a launch knows are taken for, and multiples of it: so that whatever a kernel may assume of them,
 as that tiles divide them, is so."""
@@ -177,7 +177,7 @@ def barrier_name(op: tile.TileOp) -> str:
 def _check_arrivals(made: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
     arrived = {barrier_name(s) for s in statements if isinstance(s, Arrive | CpAsyncArrive | ExpectTx) or s.commits}
     for op in statements:
-        # Of a drain none may be there, where no trip has filled anything.
+        # Of a drain none may be there, where no iteration has filled anything.
         if isinstance(op, AwaitBarrier) and barrier_name(op) not in arrived and op.drains is None:
             fail(
                 "missing-arrival",

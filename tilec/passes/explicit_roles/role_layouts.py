@@ -1,4 +1,4 @@
-"""Mechanisms and layouts for a kernel, also for one that shares its work out by hand.
+"""Mechanisms and layouts for a kernel, also for one that has explicit roles.
 
 Each role of such a kernel (`explicit_roles.split_roles`) is treated as a kernel of its own, except that all of them
 choose the layouts of shared tiles together."""
@@ -26,14 +26,14 @@ from tilec.passes.explicit_roles.pipeline_counts import check_counts
 from tilec.passes.explicit_roles.protocol import Role, check_protocol
 from tilec.passes.explicit_roles.role_pairs import check_pairs, counted_elsewhere
 from tilec.passes.explicit_roles.role_races import check_races
-from tilec.passes.explicit_roles.split_roles import Part, parts
-from tilec.passes.layout.assign_layouts import Laid, LaidPart, assign, in_registers, shared_layouts
+from tilec.passes.explicit_roles.split_roles import ExplicitRole, roles_of
+from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment, assign, in_registers, shared_layouts
 from tilec.passes.layout.block_scales import why_not_scaled
 from tilec.passes.layout.legalise import no_barrier
 from tilec.passes.layout.select_mechanisms import select
 from tilec.passes.layout.tensor_maps import why_not_tma
 from tilec.passes.layout.tensor_memory import check_columns, factors, why_no_tensor_product
-from tilec.passes.memory.prefetch import fetched
+from tilec.passes.memory.prefetch import prefetched
 from tilec.passes.memory.staged_stores import chunked
 from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
 from tilec.support.options import NO_SWITCHES, Strategy, Switches
@@ -42,19 +42,19 @@ from tilec.support.source import Span
 from tilec.target.table import Target
 
 
-def laid_out(
+def with_layouts(
     kernel: tile.Kernel,
     target: Target,
     strategy: Strategy,
     switches: Switches = NO_SWITCHES,
     mistakes: Mistakes = AT_ONCE,
     tma_loads: bool = True,
-) -> Laid:
+) -> LayoutAssignment:
     """The kernel with mechanisms and layouts. `tma_loads` as in `layout.select_mechanisms`."""
-    found = parts(kernel)
+    found = roles_of(kernel)
     if not found:
         selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
-        return chunked(fetched(assign(selected, mistakes), target), target)
+        return chunked(prefetched(assign(selected, mistakes), target), target)
     versions = versioned(kernel)
     barriers, multiplied = _Barriers(_announced(kernel), counted_elsewhere(kernel)), factors(kernel)
     known = mistakes.met
@@ -63,20 +63,23 @@ def laid_out(
             check_pairs(kernel)
     are_pairs_right = mistakes.met == known
     taken: set[str] = {b.name for b in kernel.buffers}
-    laid: list[Laid] = []
+    assignment: list[LayoutAssignment] = []
     bodies = [
         tuple(_by_own_means(on_versions(s, versions), barriers, multiplied, target) for s in part.kernel.body)
         for part in found
     ]
     for part, body in zip(found, with_announced(bodies, target), strict=True):
         buffers = tuple(versions.get(b, b) for b in part.kernel.buffers)
-        apart = replace(part.kernel, body=body, buffers=buffers)
-        selected = select(apart, target, "none", switches, mistakes, tma_loads=False)
-        laid.append(_with_own_names(in_registers(selected, mistakes), {b.name for b in buffers}, taken, part))
-    shared = shared_layouts(laid, selected, mistakes)
-    laid = [replace(one, shared={n: s for n, s in shared.items() if n in _names(one.kernel)}) for one in laid]
+        role_kernel = replace(part.kernel, body=body, buffers=buffers)
+        selected = select(role_kernel, target, "none", switches, mistakes, tma_loads=False)
+        assignment.append(_with_own_names(in_registers(selected, mistakes), {b.name for b in buffers}, taken, part))
+    shared = shared_layouts(assignment, selected, mistakes)
+    assignment = [
+        replace(one, shared={n: s for n, s in shared.items() if n in _names(one.kernel)}) for one in assignment
+    ]
     made = tuple(
-        LaidPart(part.name, part.first_thread // 32, one, part.is_common) for part, one in zip(found, laid, strict=True)
+        RoleAssignment(part.name, part.first_thread // 32, one, part.is_common)
+        for part, one in zip(found, assignment, strict=True)
     )
     if target.has("tcgen05"):
         with mistakes.caught():
@@ -87,19 +90,19 @@ def laid_out(
         if are_pairs_right and not any(
             map(is_refused, tile.walk(kernel.body))
         ):  # what is missing may have been an arrival
-            roles = [Role(part.name, part.laid.kernel, part.is_common) for part in made]
+            roles = [Role(part.name, part.assignment.kernel, part.is_common) for part in made]
             check_counts(kernel, roles)
             check_protocol(kernel, roles)
             check_races(kernel, roles)
     body = tuple(on_versions(stmt, versions) for stmt in kernel.body)
-    used = dict.fromkeys(b for one in laid for b in one.kernel.buffers)
+    used = dict.fromkeys(b for one in assignment for b in one.kernel.buffers)
     allocated = dict.fromkeys(b for b in kernel.buffers if b.scope == "barrier")  # even if no role has anything to do
-    return Laid(
+    return LayoutAssignment(
         with_unique_names(replace(kernel, body=body, buffers=(*(used | allocated),))),
         "serial",
-        {name: layout for one in laid for name, layout in one.fragments.items()},
+        {name: layout for one in assignment for name, layout in one.fragments.items()},
         shared,
-        tuple(made for one in laid for made in one.conversions),
+        tuple(made for one in assignment for made in one.conversions),
         made,
         tuple((buffer.name, buffer.shape[0]) for buffer, each in versions.items() if each in used),
     )
@@ -218,34 +221,36 @@ def _announced(kernel: tile.Kernel) -> frozenset[str]:
 # ---- names -----------------------------------------------------------------------------------------------------------
 
 
-def _with_own_names(laid: Laid, given: set[str], taken: set[str], part: Part) -> Laid:
+def _with_own_names(
+    assignment: LayoutAssignment, given: set[str], taken: set[str], part: ExplicitRole
+) -> LayoutAssignment:
     """Tiles that the passes have put in are the role's own, even if another role's are called alike."""
     own: dict[str, str] = {}
-    for buffer in laid.kernel.buffers:
+    for buffer in assignment.kernel.buffers:
         if buffer.name not in given:
             own[buffer.name] = f"{buffer.name}.{part.groups.start}" if buffer.name in taken else buffer.name
             taken.add(own[buffer.name])
     if all(old == new for old, new in own.items()):
-        return laid
-    body = tuple(renamed(s, own) for s in laid.kernel.body)
-    buffers = tuple(replace(b, name=own.get(b.name, b.name)) for b in laid.kernel.buffers)
-    fragments = {own.get(name, name): layout for name, layout in laid.fragments.items()}
-    return replace(laid, kernel=replace(laid.kernel, body=body, buffers=buffers), fragments=fragments)
+        return assignment
+    body = tuple(renamed(s, own) for s in assignment.kernel.body)
+    buffers = tuple(replace(b, name=own.get(b.name, b.name)) for b in assignment.kernel.buffers)
+    fragments = {own.get(name, name): layout for name, layout in assignment.fragments.items()}
+    return replace(assignment, kernel=replace(assignment.kernel, body=body, buffers=buffers), fragments=fragments)
 
 
 # ---- registers -------------------------------------------------------------------------------------------------------
 
 
-def _check_registers(kernel: tile.Kernel, made: tuple[LaidPart, ...], target: Target) -> None:
+def _check_registers(kernel: tile.Kernel, made: tuple[RoleAssignment, ...], target: Target) -> None:
     """Who asks for more registers waits until others have given up as many: for ever, if all together are too many."""
     at_first = target.limit("registers_per_sm") // kernel.threads // 8 * 8
     asked: dict[str, tuple[int, Span]] = {}
     total = 0
     for part in made:
-        counts = [s for s in tile.walk(part.laid.kernel.body) if isinstance(s, SetRegisters)]
+        counts = [s for s in tile.walk(part.assignment.kernel.body) if isinstance(s, SetRegisters)]
         most = max(counts, key=lambda op: op.count, default=None)
         if not part.is_common:
-            total += part.laid.kernel.threads * (at_first if most is None else most.count)
+            total += part.assignment.kernel.threads * (at_first if most is None else most.count)
         if most is not None:
             asked[part.name] = most.count, most.span
     limit = target.limit("registers_per_sm")

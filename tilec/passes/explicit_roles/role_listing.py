@@ -13,25 +13,27 @@ from tilec.ir import tile
 from tilec.ops.barriers import AllocBarrier, AwaitBarrier, counts_of
 from tilec.ops.values import SIDES
 from tilec.passes.analysis.control_slice import is_variable
-from tilec.passes.layout.assign_layouts import Laid, LaidPart
+from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.passes.loop.role_loops import named
 
 Listing = dict[str, list[dict[str, Any]]]
 
 
-def listing(kernel: tile.Kernel, laid: Laid) -> Listing:
+def listing(kernel: tile.Kernel, assignment: LayoutAssignment) -> Listing:
     """Members of the trace: `pipelines` and `roles`; none where the kernel leaves roles to tilec."""
-    if not laid.parts:
+    if not assignment.roles:
         return {}
     return {
         "pipelines": [
-            _pipeline(op, laid.parts) for op in kernel.body if isinstance(op, AllocBarrier) and op.tiles is not None
+            _pipeline(op, assignment.roles)
+            for op in kernel.body
+            if isinstance(op, AllocBarrier) and op.tiles is not None
         ],
-        "roles": [_role(part) for part in laid.parts],
+        "roles": [_role(part) for part in assignment.roles],
     }
 
 
-def _pipeline(op: AllocBarrier, parts: tuple[LaidPart, ...]) -> dict[str, Any]:
+def _pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[str, Any]:
     """Of the allocation of its barriers."""
     assert op.pipeline is not None and op.tiles is not None and op.bytes is not None
     stages = len(counts_of(op))
@@ -47,12 +49,12 @@ def _pipeline(op: AllocBarrier, parts: tuple[LaidPart, ...]) -> dict[str, Any]:
     }
 
 
-def _acquires(part: LaidPart, what: str) -> bool:
-    return any(isinstance(s, AwaitBarrier) and s.acquires == what for s in tile.walk(part.laid.kernel.body))
+def _acquires(part: RoleAssignment, what: str) -> bool:
+    return any(isinstance(s, AwaitBarrier) and s.acquires == what for s in tile.walk(part.assignment.kernel.body))
 
 
-def _role(part: LaidPart) -> dict[str, Any]:
-    kernel = part.laid.kernel
+def _role(part: RoleAssignment) -> dict[str, Any]:
+    kernel = part.assignment.kernel
     return {
         "name": part.name,
         "first_warp": part.first_warp,

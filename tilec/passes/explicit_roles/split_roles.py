@@ -1,4 +1,4 @@
-"""A kernel that shares its work out by hand, as one kernel for each of its roles.
+"""A kernel that has explicit roles, as one kernel for each of its roles.
 
 A role is the neighbouring warpgroups that no `If` on the warpgroup tells apart. What it runs, loops and conditions
 around included, is a kernel of that many threads, to which layouts and mechanisms are given as to any other; the
@@ -31,7 +31,7 @@ TOGETHER = "together"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExplicitRole:
     """A role and its work, as a kernel of `kernel.threads` threads. `groups` are its warpgroups, none where it is
     the only one; `is_common`: they are all there are, before they divide the work."""
 
@@ -45,44 +45,44 @@ class Part:
         return WARPGROUP_THREADS * self.groups.start
 
 
-def is_by_hand(kernel: tile.Kernel) -> bool:
+def has_explicit_roles(kernel: tile.Kernel) -> bool:
     """Whether the kernel itself orders its threads, so that nothing of it is pipelined for it."""
     return any(
         groups_of(s) is not None or isinstance(s, (*BARRIER_OPERATIONS, NamedArrive)) for s in tile.walk(kernel.body)
     )
 
 
-def parts(kernel: tile.Kernel) -> tuple[Part, ...]:
+def roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
     """The roles in the order of their warps, behind what they do in common; none where nothing is shared out by hand.
     Errors: `cross-role-fragment`, `cross-role-operation`."""
-    if not is_by_hand(kernel):
+    if not has_explicit_roles(kernel):
         return ()
     first = next((i for i, stmt in enumerate(kernel.body) if any(groups_of(s) for s in tile.walk((stmt,)))), None)
     if first is None:
-        return (_part("all", range(0), kernel, kernel.body),)
+        return (_role("all", range(0), kernel, kernel.body),)
     every = range(kernel.threads // WARPGROUP_THREADS)
     before, after = kernel.body[:first], kernel.body[first:]
     begins = any(_is_collective(s) for stmt in before for s in tile.walk((stmt,)))
     kept = tuple(s for s in before if not begins or _is_private(s))
     found = [
-        _part(f"warpgroup_{groups.start}", groups, kernel, tuple(_of_role((*kept, *after), groups, every)))
+        _role(f"warpgroup_{groups.start}", groups, kernel, tuple(_of_role((*kept, *after), groups, every)))
         for groups in _roles(kernel, every)
     ]
     if begins:
-        common = _part(TOGETHER, every, kernel, before)
+        common = _role(TOGETHER, every, kernel, before)
         found.insert(0, replace(common, is_common=True))
     _check_fragments(found)
     return tuple(found)
 
 
-def _part(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> Part:
+def _role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> ExplicitRole:
     """The role's kernel: its statements, with what they use."""
     body = tuple(s for s in body if not isinstance(s, AllocBarrier))
     used = {b for s in body for b in (*reads(s), *writes(s))}
     pinned = tuple(p for p in kernel.layouts if p.buffer in used)
     threads = WARPGROUP_THREADS * len(groups) or kernel.threads
     buffers = tuple(b for b in kernel.buffers if b in used or b.scope == "global")
-    return Part(name, groups, replace(kernel, threads=threads, body=body, buffers=buffers, layouts=pinned))
+    return ExplicitRole(name, groups, replace(kernel, threads=threads, body=body, buffers=buffers, layouts=pinned))
 
 
 def _roles(kernel: tile.Kernel, every: range) -> Iterator[range]:
@@ -93,8 +93,8 @@ def _roles(kernel: tile.Kernel, every: range) -> Iterator[range]:
         yield range(found[0], found[-1] + 1)
 
 
-def _of_role(body: tuple[tile.Stmt, ...], role: range, team: range) -> Iterator[tile.Stmt]:
-    """What the role runs of statements that a team runs."""
+def _of_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> Iterator[tile.Stmt]:
+    """What the role runs of statements that these warpgroups run."""
     for stmt in body:
         groups = groups_of(stmt)
         match stmt:
@@ -102,25 +102,25 @@ def _of_role(body: tuple[tile.Stmt, ...], role: range, team: range) -> Iterator[
                 if role.start in groups:
                     yield from _of_role(stmt.then, role, groups)
             case tile.If():
-                then, orelse = (tuple(_of_role(b, role, team)) for b in (stmt.then, stmt.orelse))
+                then, orelse = (tuple(_of_role(b, role, runners)) for b in (stmt.then, stmt.orelse))
                 if then or orelse:
                     yield replace(stmt, then=then, orelse=orelse)
             case tile.For() | tile.While():
-                inside = tuple(_of_role(stmt.body, role, team))
+                inside = tuple(_of_role(stmt.body, role, runners))
                 if any(not isinstance(s, tile.Bind) for s in inside):
                     yield replace(stmt, body=inside)
             case _:
-                yield from _own(stmt, role, team)
+                yield from _own(stmt, role, runners)
 
 
-def _own(stmt: tile.Stmt, role: range, team: range) -> Iterator[tile.Stmt]:
-    """The role's share of a statement that a team runs."""
-    if _is_collective(stmt) and role != team:
+def _own(stmt: tile.Stmt, role: range, runners: range) -> Iterator[tile.Stmt]:
+    """The role's share of a statement that these warpgroups run."""
+    if _is_collective(stmt) and role != runners:
         fail(
             "cross-role-operation",
             "warpgroups that divide the work do this together",
             stmt.span,
-            f"warpgroups {team.start} to {team.stop - 1} come here, of which some run other statements alone",
+            f"warpgroups {runners.start} to {runners.stop - 1} come here, of which some run other statements alone",
             help="put it under `with T.ws(…):` of one of them, or before the first of these blocks",
         )
     first = WARPGROUP_THREADS * role.start
@@ -157,9 +157,9 @@ def _is_private(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.Parallel) and all(is_variable(s.buffer) or s.buffer.scope == "local" for s in stores)
 
 
-def _check_fragments(found: list[Part]) -> None:
+def _check_fragments(found: list[ExplicitRole]) -> None:
     """A fragment lies in the registers of one role."""
-    owner: dict[tile.Buffer, tuple[Part, Span]] = {}
+    owner: dict[tile.Buffer, tuple[ExplicitRole, Span]] = {}
     for part in found:
         for stmt in tile.walk(part.kernel.body):
             if isinstance(stmt, tile.For | tile.If | tile.While) or is_refused(stmt):
@@ -182,7 +182,7 @@ def _check_fragments(found: list[Part]) -> None:
                     )
 
 
-def _spoken(part: Part) -> str:
+def _spoken(part: ExplicitRole) -> str:
     if part.is_common:
         return "all warpgroups together"
     first, last = part.groups.start, part.groups.stop - 1

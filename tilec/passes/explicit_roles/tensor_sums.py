@@ -20,15 +20,15 @@ from tilec.ops.copy import Copy
 from tilec.ops.fill import Fill
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.usage import expressions, reads, writes
-from tilec.passes.explicit_roles.split_roles import is_by_hand
+from tilec.passes.explicit_roles.split_roles import has_explicit_roles
 from tilec.passes.layout.tensor_memory import products_held
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
 
 def with_sums_as_fragments(kernel: tile.Kernel) -> tile.Kernel:
-    """Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first trip of its loop."""
-    if is_by_hand(kernel):
+    """Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop."""
+    if has_explicit_roles(kernel):
         return kernel
     tiles = dict.fromkeys(op.regions[2].buffer for op in products_held(kernel.body))
     if not tiles:
@@ -62,7 +62,7 @@ def _copied_to(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
 
 
 def _lists(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, ...]]:
-    """The statement list and those inside it, but for what a pipeline does in each trip."""
+    """The statement list and those inside it, but for what a pipeline does in each iteration."""
     yield body
     for stmt in body:
         if not isinstance(stmt, tile.For) or stmt.kind != "pipelined":
@@ -105,7 +105,7 @@ def _on_fragments(body: tuple[tile.Stmt, ...], held: Mapping[tile.Buffer, tile.B
 
 
 def _begun(loop: tile.For, held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[list[tile.Stmt], tile.For]:
-    """The loop, and before it the clearing of what its first trip is to clear."""
+    """The loop, and before it the clearing of what its first iteration is to clear."""
     fills: list[tile.Stmt] = []
     body = list(loop.body)
     for buffer, fragment in held.items():
@@ -113,14 +113,14 @@ def _begun(loop: tile.For, held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[lis
         if at is None:
             continue
         op = body[at]
-        if isinstance(op, Gemm) and _is_first_trip(op.clear_when, loop):
+        if isinstance(op, Gemm) and _is_first_iteration(op.clear_when, loop):
             fills.append(_cleared(fragment, op.span))
             body[at] = replace(op, clear_when=tile.Const(False, BOOL))
     return fills, replace(loop, body=tuple(body))
 
 
-def _is_first_trip(clears: object, loop: tile.For) -> bool:
-    match clears:
+def _is_first_iteration(initialises: object, loop: tile.For) -> bool:
+    match initialises:
         case tile.Binary(op="eq", a=a, b=b):
             return (a, b) in ((loop.var, loop.start), (loop.start, loop.var))
         case _:
@@ -134,14 +134,14 @@ def _cleared(fragment: tile.Buffer, span: Span) -> tile.TileOp:
 
 def _product(op: Gemm) -> tile.TileOp:
     """A product as one into a fragment is, which clears its sum always or never."""
-    clears = op.clear_when
-    if not isinstance(clears, tile.Const):
+    initialises = op.clear_when
+    if not isinstance(initialises, tile.Const):
         fail(
             "unsupported-operand",
-            "this T.gemm clears its sum in some trips of a loop",
+            "this T.gemm clears its sum in some iterations of a loop",
             op.span,
-            "only the first trip of the loop that it stands in can do that, before anything else touches C",
+            "only the first iteration of the loop that it stands in can do that, before anything else touches C",
             secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
             help="T.clear C before the loop",
         )
-    return replace(op, clear_when=None, leader=None, clear_accum=bool(clears.value))
+    return replace(op, clear_when=None, leader=None, clear_accum=bool(initialises.value))

@@ -23,7 +23,7 @@ def with_consumers(kernel: tile.Kernel, groups: int) -> tile.Kernel:
     threads = groups * WARPGROUP_THREADS
     if threads == kernel.threads:
         return kernel
-    for span, reason in _by_hand(kernel):
+    for span, reason in _about_threads(kernel):
         fail(
             "bad-consumer-warpgroups",
             f"--consumer-warpgroups {groups} does not fit this kernel, which depends on its {kernel.threads} threads",
@@ -52,7 +52,7 @@ def _is_shared_by(product: tile.TileOp, groups: int) -> bool:
     return rows % 64 == 0 and (sharing_rows == 1 or columns % (64 * sharing_rows) == 0)
 
 
-def _by_hand(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
+def _about_threads(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
     """What in the kernel is about its threads one by one, or counts them."""
     for pinned in kernel.layouts:
         if isinstance(pinned.layout, tile.LoopLayout):

@@ -24,7 +24,7 @@ from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.analysis.usage import reads, writes
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import is_tensor_product
 from tilec.passes.memory.multicast import shared_axes, with_multicast
 from tilec.target.table import Target
@@ -37,17 +37,17 @@ def is_paired(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.TileOp) and stmt.is_paired
 
 
-def may_pair(laid: Laid, target: Target) -> bool:
+def may_pair(assignment: LayoutAssignment, target: Target) -> bool:
     """Whether the kernel runs in clusters, on a machine whose tensor cores can multiply for two blocks."""
-    return target.has("tcgen05") and laid.form == "warp_specialised" and laid.kernel.cluster.blocks > 1
+    return target.has("tcgen05") and assignment.form == "warp_specialised" and assignment.kernel.cluster.blocks > 1
 
 
-def with_pairs(laid: Laid, target: Target) -> tuple[Laid | None, str]:
+def with_pairs(assignment: LayoutAssignment, target: Target) -> tuple[LayoutAssignment | None, str]:
     """The kernel with its products by pairs of blocks, or None where they cannot be; and how, or why not."""
-    if not may_pair(laid, target):
+    if not may_pair(assignment, target):
         return None, "no warp only loads"
-    shared = with_multicast(laid)
-    axis = "xyz"[max(range(3), key=lambda at: laid.kernel.cluster.extents[at])]
+    shared = with_multicast(assignment)
+    axis = "xyz"[max(range(3), key=lambda at: assignment.kernel.cluster.extents[at])]
     reason = _why_not(shared, axis)
     if reason is not None:
         return None, reason
@@ -68,9 +68,9 @@ def _halved(kernel: tile.Kernel) -> dict[tile.Buffer, int]:
     return {p.b.buffer: 0 if p.transpose_B else 1 for p in _products(kernel)}
 
 
-def _why_not(laid: Laid, axis: str) -> str | None:
+def _why_not(assignment: LayoutAssignment, axis: str) -> str | None:
     """Why the products cannot be those of pairs of blocks, or None."""
-    kernel = laid.kernel
+    kernel = assignment.kernel
     products = _products(kernel)
     if kernel.cluster.blocks != 2:
         return "only clusters of two blocks are pairs"
@@ -95,7 +95,7 @@ def _why_not(laid: Laid, axis: str) -> str | None:
             return "a product of parts of tiles"
         if reason := _why_not_shared(kernel, a, b, axis):
             return reason
-        if halved[b] != (0 if product.transpose_B else 1) or _half(laid.shared[b.name], halved[b]) is None:
+        if halved[b] != (0 if product.transpose_B else 1) or _half(assignment.shared[b.name], halved[b]) is None:
             return f"no bank swizzle begins anew in the middle of {b.name}"
     return None
 
@@ -137,20 +137,20 @@ def _half(layout: SharedLayout, dimension: int) -> SharedLayout | None:
     return None if half.panel_bytes % (SWIZZLE_BYTES if layout.swizzle else BOX_BYTES) else half
 
 
-def _rewritten(laid: Laid, tiles: dict[tile.Buffer, int], axis: str) -> Laid:
-    kernel = laid.kernel
-    shared = dict(laid.shared)
+def _rewritten(assignment: LayoutAssignment, tiles: dict[tile.Buffer, int], axis: str) -> LayoutAssignment:
+    kernel = assignment.kernel
+    shared = dict(assignment.shared)
     halves: dict[tile.Buffer, tile.Buffer] = {}
     for buffer, dimension in tiles.items():
         extents = tuple(e // 2 if d == dimension else e for d, e in enumerate(buffer.shape))
         halves[buffer] = replace(buffer, extents=extents)
-        half = _half(laid.shared[buffer.name], dimension)
+        half = _half(assignment.shared[buffer.name], dimension)
         assert half is not None, "a tile is halved that cannot be"
         shared[buffer.name] = half
     place = tile.Binary("floormod", kernel.block_vars["xyz".index(axis)], tile.integer(2), INT32)
     rewriter = _Rewriter(tiles, halves, place)
     buffers = tuple(halves.get(b, b) for b in kernel.buffers)
-    return replace(laid, kernel=replace(kernel, body=rewriter.body(kernel.body), buffers=buffers), shared=shared)
+    return replace(assignment, kernel=replace(kernel, body=rewriter.body(kernel.body), buffers=buffers), shared=shared)
 
 
 class _Rewriter:

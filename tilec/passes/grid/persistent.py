@@ -8,7 +8,7 @@ Clusters stay what they are. As many of them as run at once walk over the cluste
 numbers are its own plus a multiple of how many walk; so the blocks of one always run blocks of one, all equally many.
 
 Where the machine can be asked for the work of clusters that have not begun, the grid is all of them instead, and those
-that run are handed out the others (`loop.dynamic_tile_scheduler`).
+that run take over the others (`loop.dynamic_tile_scheduler`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tilec.ir.types import INT32
 from tilec.ops.copy.cluster import Send
 from tilec.ops.sync import is_explicit
 from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.grid.rasterisation_order import is_ordered_by_hand
+from tilec.passes.grid.rasterisation_order import has_own_order
 from tilec.passes.grid.rasterise import AS_NUMBERED, bound, clusters, in_clusters, tile_at
 from tilec.target.table import Target
 
 MOST_STEP = 2**31 - 1
-"""The step of a loop that has one trip, unless the machine hands out more; and the most blocks that a grid can have
-along x."""
+"""The step of a loop that has one iteration, unless the machine hands out more; and the most blocks that a grid can
+have along x."""
 
 
 def blocks_at_once(target: Target, cluster: int) -> int:
@@ -65,11 +65,11 @@ def persistent(kernel: tile.Kernel, at_once: int) -> tile.Kernel:
     return _walking(kernel, tile.integer(walking), walking)
 
 
-def why_not_handed_out(kernel: tile.Kernel, target: Target) -> str | None:
+def why_not_dynamically_scheduled(kernel: tile.Kernel, target: Target) -> str | None:
     """Why the machine cannot hand out the clusters that a persistent grid walks over, or None."""
     if not target.has("cluster.launch_control"):
         return f"{target.name} has no cluster launch control"
-    if is_ordered_by_hand(kernel):
+    if has_own_order(kernel):
         return "blocks may wait for others, which must have begun"
     total = _blocks(kernel)
     if isinstance(total, tile.Const) and int(total.value) * kernel.cluster.extents[0] > MOST_STEP:
@@ -77,25 +77,27 @@ def why_not_handed_out(kernel: tile.Kernel, target: Target) -> str | None:
     return None
 
 
-def handed_out(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel with a grid of all its clusters, numbered along x, of which those that run are handed out others."""
-    return _walking(kernel, _blocks(kernel), MOST_STEP, handed_out=True)
+def dynamically_scheduled(kernel: tile.Kernel) -> tile.Kernel:
+    """The kernel with a grid of all its clusters, numbered along x, of which those that run take over others."""
+    return _walking(kernel, _blocks(kernel), MOST_STEP, dynamically_scheduled=True)
 
 
 def evenly(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """The kernel, with tiles that are handed out shared out by a stride: as they are where all blocks are equally fast,
-    which is what a model of them takes for granted."""
-    if not any(isinstance(s, tile.For) and s.handed_out for s in kernel.body):
+    """The kernel, with dynamically scheduled tiles shared out by a stride: as they are where all blocks are equally
+    fast, which is what a model of them takes for granted."""
+    if not any(isinstance(s, tile.For) and s.dynamically_scheduled for s in kernel.body):
         return kernel
     walking = blocks_at_once(target, kernel.cluster.blocks) // kernel.cluster.blocks
     body = (
-        replace(s, step=walking, handed_out=False) if isinstance(s, tile.For) and s.handed_out else s
+        replace(s, step=walking, dynamically_scheduled=False)
+        if isinstance(s, tile.For) and s.dynamically_scheduled
+        else s
         for s in kernel.body
     )
     return replace(kernel, grid=(walking * kernel.cluster.extents[0], *kernel.grid[1:]), body=tuple(body))
 
 
-def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, handed_out: bool = False) -> tile.Kernel:
+def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_scheduled: bool = False) -> tile.Kernel:
     """So many clusters walk over those asked for."""
     width, depth, height = clusters(kernel)
     hardware = (tile.Var("%block"), tile.Var("%block.y"), tile.Var("%block.z"))
@@ -108,7 +110,15 @@ def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, handed_out: 
     first = _binary("floordiv", hardware[0], tile.integer(cx))
     body = (*binds, *kernel.body)
     walked = tile.For(
-        "serial", number, first, _blocks(kernel), step, body, span=kernel.span, apart=(), handed_out=handed_out
+        "serial",
+        number,
+        first,
+        _blocks(kernel),
+        step,
+        body,
+        span=kernel.span,
+        distinct_by=(),
+        dynamically_scheduled=dynamically_scheduled,
     )
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
     across = _product(walking, tile.integer(cx))

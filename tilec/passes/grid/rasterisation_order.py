@@ -1,13 +1,13 @@
 """In which order blocks should walk over a grid, for the sake of the L2 cache.
 
 The blocks that run at once, a wave, go through the depth of a product in step, so the L2 cache serves as many loads of
-a strip from one read of the memory as there are blocks of the wave in its row or column. What a wave reads of the
-memory is therefore the distinct rows and columns that it touches: for n blocks that stand in h rows, h strips of A and
-n / h of B, fewest near h = √(n · bytes of a strip of B / bytes of one of A). Numbered as CUDA does, x first, a wave of
-a wide grid stands in few rows and as many columns as it has blocks; in panels of h rows it is about as wide as high
-(Hopper's CUTLASS and Triton's matmul tutorial do the same under the names of swizzle and grouped ordering).
+a footprint from one read of the memory as there are blocks of the wave in its row or column. What a wave reads of the
+memory is therefore the distinct rows and columns that it touches: for n blocks that stand in h rows, h footprints of A
+and n / h of B, fewest near h = √(n · bytes of a footprint of B / bytes of one of A). Numbered as CUDA does, x first, a
+wave of a wide grid stands in few rows and as many columns as it has blocks; in panels of h rows it is about as wide as
+high (Hopper's CUTLASS and Triton's matmul tutorial do the same under the names of swizzle and grouped ordering).
 
-The model counts those strips for each wave by itself, exactly, for all panels near the best height, and takes the
+The model counts those footprints for each wave by itself, exactly, for all panels near the best height, and takes the
 fewest bytes in all. Where everything that the kernel touches fits into the cache together, each byte is read once in
 any order, and the plain one costs no arithmetic. An order along Hilbert's curve is not among the candidates: a
 stretch of it is no squarer than a wave in panels of the best height, and a test counts that on all grids of powers of
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tilec.ir import tile
 from tilec.passes.grid.rasterise import AS_NUMBERED
-from tilec.passes.memory.load_footprints import Strip
+from tilec.passes.memory.load_footprints import Footprint
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -36,20 +36,21 @@ Rectangle = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """`width` × `depth` × `height` tiles, of which `at_once` make a wave, and the strips that each of them reads."""
+    """`width` × `depth` × `height` tiles, of which `at_once` make a wave, and the footprints that each of them
+    reads."""
 
     width: int
     depth: int
     height: int
     at_once: int
-    strips: tuple[Strip, ...]
+    footprints: tuple[Footprint, ...]
 
     @property
     def tiles(self) -> int:
         return self.width * self.depth * self.height
 
     def bytes_of_waves(self, raster: tile.Raster, most: int | None = None) -> int:
-        """The bytes of the distinct strips that waves touch, each wave by itself, summed over the first so many."""
+        """The bytes of the distinct footprints that waves touch, each wave by itself, summed over the first so many."""
         firsts = range(0, self.tiles, self.at_once)[:most]
         return sum(self.bytes_of(raster, first, min(first + self.at_once, self.tiles)) for first in firsts)
 
@@ -61,7 +62,7 @@ class Walk:
             tuple(rectangles(self.width, self.depth, raster, max(first - z * area, 0), min(last - z * area, area)))
             for z in layers
         ]
-        return sum(strip.bytes * _distinct(strip.axes, found, last - first) for strip in self.strips)
+        return sum(footprint.bytes * _distinct(footprint.axes, found, last - first) for footprint in self.footprints)
 
 
 def rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: int) -> Iterator[Rectangle]:
@@ -77,15 +78,15 @@ def rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: in
         pieces = [(left, left + 1, top, height), (left + 1, right, 0, height), (right, right + 1, 0, bottom + 1)]
         for begins, ends, above, below in [(left, left + 1, top, bottom + 1)] if left == right else pieces:
             if begins < ends:
-                is_turned = raster.panel and which % 2
-                columns = (across - ends, across - begins) if is_turned else (begins, ends)
+                is_reversed = raster.panel and which % 2
+                columns = (across - ends, across - begins) if is_reversed else (begins, ends)
                 rows = (low + above, low + below)
                 yield (*columns, *rows) if raster.by_rows else (*rows, *columns)
         first = end
 
 
 def _distinct(axes: str, layers: Sequence[tuple[Rectangle, ...]], tiles: int) -> int:
-    """How many strips those are that depend on these indices of a tile."""
+    """How many footprints those are that depend on these indices of a tile."""
     if "x" in axes and "y" in axes:
         return tiles
     if "x" not in axes and "y" not in axes:
@@ -107,8 +108,8 @@ def best_raster(walk: Walk) -> tile.Raster:
     """The order in which waves touch the fewest bytes: the plain one, or panels, counted in the walk's tiles."""
     if 1 in (walk.width, walk.depth) or walk.tiles <= walk.at_once:
         return AS_NUMBERED
-    rows = sum(s.bytes for s in walk.strips if "y" in s.axes and "x" not in s.axes)
-    columns = sum(s.bytes for s in walk.strips if "x" in s.axes and "y" not in s.axes)
+    rows = sum(s.bytes for s in walk.footprints if "y" in s.axes and "x" not in s.axes)
+    columns = sum(s.bytes for s in walk.footprints if "x" in s.axes and "y" not in s.axes)
     if not rows and not columns:
         return AS_NUMBERED
     candidates = [
@@ -133,12 +134,12 @@ def _heights(ideal: int, along: int) -> range:
     return range(max(ideal * 2 // 3, 1), min(ideal * 3 // 2 + 1, along) + 1)
 
 
-def walk_of(kernel: tile.Kernel, of: Sequence[Strip], at_once: int) -> Walk:
+def walk_of(kernel: tile.Kernel, of: Sequence[Footprint], at_once: int) -> Walk:
     """The walk over the clusters of a grid, of whose blocks so many run at once: clusters are its tiles."""
     extents = (*(e if isinstance(e, int) else UNKNOWN_EXTENT for e in kernel.grid), 1, 1)[:3]
     width, depth, height = (max(e // size, 1) for e, size in zip(extents, kernel.cluster.extents, strict=True))
     sizes = dict(zip("xyz", kernel.cluster.extents, strict=True))
-    whole = (Strip(s.tile, s.axes, s.bytes * math.prod(sizes[axis] for axis in s.axes)) for s in of)
+    whole = (Footprint(s.tile, s.axes, s.bytes * math.prod(sizes[axis] for axis in s.axes)) for s in of)
     return Walk(width, depth, height, max(at_once // kernel.cluster.blocks, 1), tuple(whole))
 
 
@@ -155,7 +156,7 @@ def fits_cache(kernel: tile.Kernel, target: Target) -> bool:
     return sum(math.prod(t.shape) * t.dtype.bits // 8 for t in tensors) <= target.limit("l2_bytes")
 
 
-def is_ordered_by_hand(kernel: tile.Kernel) -> bool:
+def has_own_order(kernel: tile.Kernel) -> bool:
     """Whether blocks may wait for others that were begun before them: nobody may change the order of these."""
     return any(
         isinstance(s, tile.While | tile.Break)

@@ -57,23 +57,24 @@ from tilec.support.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
-    """A kernel whose tiles all have layouts, by buffer name; `conversions` are those that had to be put in for it.
-    Where the kernel itself shares its work out, `parts` are its roles (`explicit_roles.split_roles`), each laid out as
-    a kernel of its own, and `versions` says how many there are of a tile of which statements name one."""
+class LayoutAssignment:
+    """A layout assignment: a kernel whose tiles all have layouts, by buffer name; `conversions` are those that had to
+    be put in for it. Where the kernel itself shares its work out, `roles` are its own (`explicit_roles.split_roles`),
+    each laid out as a kernel of its own, and `versions` says how many there are of a tile of which statements name
+    one."""
 
     kernel: tile.Kernel
     form: Form
     fragments: dict[str, Fragment]
     shared: dict[str, SharedLayout]
     conversions: tuple[Conversion, ...] = ()
-    parts: tuple[LaidPart, ...] = ()
+    roles: tuple[RoleAssignment, ...] = ()
     versions: tuple[tuple[str, int], ...] = ()
 
     @property
-    def kernels(self) -> tuple[Laid, ...]:
+    def kernels(self) -> tuple[LayoutAssignment, ...]:
         """Those whose statements run: the roles', or this one alone."""
-        return tuple(part.laid for part in self.parts) or (self,)
+        return tuple(part.assignment for part in self.roles) or (self,)
 
     def nest_layout(self, nest: tile.Parallel) -> Fragment:
         """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
@@ -83,7 +84,7 @@ class Laid:
 
 
 def nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
-    """The layout that a parallel nest sweeps, with its fragments in these: see `Laid.nest_layout`."""
+    """The layout that a parallel nest sweeps, with its fragments in these: see `LayoutAssignment.nest_layout`."""
     if nest.is_per_thread:
         return per_thread(threads, nest.extents[1:])
     if nest.layout is not None:
@@ -106,16 +107,16 @@ def nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, Fragm
 
 
 @dataclass(frozen=True, slots=True)
-class LaidPart:
+class RoleAssignment:
     """A role that the kernel itself makes: its first warp, and its work."""
 
     name: str
     first_warp: int
-    laid: Laid
+    assignment: LayoutAssignment
     is_common: bool = False
 
 
-def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
+def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssignment:
     """Where fragments must pass through shared memory, products whose warps may share them out in another way do so if
     less has to pass then: one product after the other, in the order of the text."""
     best = in_registers(selected, mistakes)
@@ -126,9 +127,9 @@ def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
             again = _with_policy(selected, at, policy)
             if again is None or policy == product.policy:
                 continue
-            laid = in_registers(again)
-            if _converted(laid) < _converted(best):
-                best, selected = laid, again
+            assignment = in_registers(again)
+            if _converted(assignment) < _converted(best):
+                best, selected = assignment, again
     return replace(best, shared=shared_layouts([best], selected, mistakes))
 
 
@@ -153,11 +154,11 @@ def _with_policy(selected: Selected, at: int, policy: Policy) -> Selected | None
     return replace(selected, kernel=replace(selected.kernel, body=body))
 
 
-def _converted(laid: Laid) -> int:
-    return sum(conversion.bytes for conversion in laid.conversions)
+def _converted(assignment: LayoutAssignment) -> int:
+    return sum(conversion.bytes for conversion in assignment.conversions)
 
 
-def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
+def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssignment:
     """The kernel with the layouts of its fragments."""
     # An operation that is written as several nests has the same variables in each.
     kernel = with_unique_names(_with_digits(selected.kernel, mistakes))
@@ -166,7 +167,7 @@ def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
     while True:
         try:
             fragments = _Fragments(kernel, known).solve()
-            return Laid(kernel, selected.form, fragments, {}, tuple(conversions))
+            return LayoutAssignment(kernel, selected.form, fragments, {}, tuple(conversions))
         except Conflict as conflict:
             if conflict.buffer.scope == "reducer":
                 assert isinstance(conflict.stmt, tile.Parallel)
@@ -210,16 +211,18 @@ def _without_conflict(kernel: tile.Kernel, stmt: tile.Stmt, error: CompileError,
     return replace(kernel, body=rewritten(kernel.body, stmt, (instead,)))
 
 
-def shared_layouts(kernels: list[Laid], selected: Selected, mistakes: Mistakes = AT_ONCE) -> dict[str, SharedLayout]:
+def shared_layouts(
+    kernels: list[LayoutAssignment], selected: Selected, mistakes: Mistakes = AT_ONCE
+) -> dict[str, SharedLayout]:
     """Each alias group, that is each tile with its versions, by the cheapest layout for all that reaches it, in any of
     the kernels that have it."""
-    tiles = list(dict.fromkeys(b for laid in kernels for b in laid.kernel.buffers if b.scope == "shared"))
+    tiles = list(dict.fromkeys(b for assignment in kernels for b in assignment.kernel.buffers if b.scope == "shared"))
     accesses: dict[str, list[Access]] = {b.name: [] for b in tiles}
-    for laid in kernels:
-        for access in shared_accesses(laid.kernel, laid.fragments, laid.nest_layout):
+    for assignment in kernels:
+        for access in shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout):
             accesses[access.tile].append(access)
     weights, always = selected.weights, selected.always_swizzle
-    pinned = {p.buffer: p for laid in kernels for p in laid.kernel.layouts}
+    pinned = {p.buffer: p for assignment in kernels for p in assignment.kernel.layouts}
     return {
         b.name: _asked_for(pinned[b], accesses[b.name], mistakes)
         if b in pinned
@@ -392,8 +395,8 @@ class _Fragments:
                 accumulator = self.accumulator(stmt)
                 self.fix(c, accumulator, stmt)
                 if b.scope == "fragment":
-                    turned = stmt.transpose_B
-                    self.fix(b, operand_b(accumulator, b.shape[turned], b.dtype.bytes, turned), stmt)
+                    transposed = stmt.transpose_B
+                    self.fix(b, operand_b(accumulator, b.shape[transposed], b.dtype.bytes, transposed), stmt)
                 if a.scope == "fragment":
                     as_accumulated = stmt.order is not None
                     self.fix(a, operand_a(accumulator, a.shape[1], a.dtype.bytes, as_accumulated), stmt)
@@ -501,25 +504,25 @@ class _Fragments:
 
     def moved(self, uses: list[Use], whole: Fragment) -> int:
         """The bytes of the fragments that lie in another way than a nest with this layout needs them."""
-        apart = {use.buffer for use in uses if use.dims is None or self.differs(use.buffer, _needed(use, whole))}
-        return sum(buffer.bytes for buffer in apart)
+        conflicting = {use.buffer for use in uses if use.dims is None or self.differs(use.buffer, _needed(use, whole))}
+        return sum(buffer.bytes for buffer in conflicting)
 
     def sweep(self, nest: tile.Parallel, uses: list[Use], whole: Fragment | None) -> None:
         """The nest runs in this layout."""
-        apart: list[Use] = []
+        conflicting: list[Use] = []
         for use in uses:
             if use.dims is None or whole is None:
-                apart.append(use)
+                conflicting.append(use)
                 continue
             needed = _needed(use, whole)
             if needed is not None:
                 self.known.setdefault(use.buffer.name, (needed, nest.span))
             if self.differs(use.buffer, needed):
-                apart.append(use)
-        if apart:
-            buffer = apart[0].buffer
+                conflicting.append(use)
+        if conflicting:
+            buffer = conflicting[0].buffer
             _, origin = self.known.get(buffer.name, (None, buffer.span))
-            raise Conflict(nest, buffer, origin, frozenset(use.indices for use in apart if use.buffer == buffer))
+            raise Conflict(nest, buffer, origin, frozenset(use.indices for use in conflicting if use.buffer == buffer))
 
     def rows(self, nest: tile.Parallel) -> None:
         """A nest that only has fragments of fewer dimensions than its own: the first that is known decides which

@@ -159,10 +159,10 @@ def is_legal(layout: SharedLayout, patterns: Iterable[Pattern]) -> bool:
     wanted = set(patterns)
     if layout.placement is not None:
         return not wanted & {"wgmma", "tma"} and not ("matrix" in wanted and layout.run * layout.element_bytes < CHUNK)
-    apart = layout.panel_bytes if layout.panels > 1 else 0
-    if "wgmma" in wanted and (not layout.swizzle or apart % layout.repeat_bytes):
+    panel_stride = layout.panel_bytes if layout.panels > 1 else 0
+    if "wgmma" in wanted and (not layout.swizzle or panel_stride % layout.repeat_bytes):
         return False
-    return not ("tma" in wanted and (layout.panel > MAX_BOX or apart % BOX_BYTES))
+    return not ("tma" in wanted and (layout.panel > MAX_BOX or panel_stride % BOX_BYTES))
 
 
 def cost(layout: SharedLayout, patterns: Iterable[Pattern]) -> Cost:
@@ -201,8 +201,8 @@ def _transactions(layout: SharedLayout, pattern: Pattern) -> tuple[int, int]:
 
 def of_phases(phases: Iterable[list[int]]) -> tuple[int, int]:
     """Transactions that phases take, each of bytes of words that are reached at once, and those that they need."""
-    turns = [(_busiest_bank(phase), _least_transactions(phase)) for phase in phases]
-    return sum(taken for taken, _ in turns), sum(needed for _, needed in turns)
+    transactions = [(_busiest_bank(phase), _least_transactions(phase)) for phase in phases]
+    return sum(taken for taken, _ in transactions), sum(needed for _, needed in transactions)
 
 
 def _scaled(sampled: tuple[int, int], whole: int, part: int) -> tuple[int, int]:

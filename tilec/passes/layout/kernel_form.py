@@ -9,7 +9,7 @@ from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.atomic import AtomicTile
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
-from tilec.ops.meet import is_for_every_role
+from tilec.ops.rendezvous import is_for_every_role
 from tilec.ops.sync import spelled
 from tilec.passes.analysis.control_slice import is_per_thread, kept_by_every_role, scalar_reads
 from tilec.passes.analysis.rings import is_load, pipelined_loops, why_not_fed
@@ -28,9 +28,9 @@ def form_of(kernel: tile.Kernel, target: Target, strategy: Strategy) -> Form:
     loops = pipelined_loops(kernel.body)
     if strategy == "none" or not loops:
         return "serial"
-    able = target.has("tma") and target.has("setmaxnreg")
+    can_specialise = target.has("tma") and target.has("setmaxnreg")
     if strategy == "warp-specialize":
-        refusal = why_not_specialised(kernel, loops) if able else f"{target.name} has no TMA"
+        refusal = why_not_specialised(kernel, loops) if can_specialise else f"{target.name} has no TMA"
         if refusal:
             fail(
                 "strategy-impossible",
@@ -40,7 +40,12 @@ def form_of(kernel: tile.Kernel, target: Target, strategy: Strategy) -> Form:
                 help="leave --pipeline-strategy at auto",
             )
         return "warp_specialised"
-    if strategy == "auto" and able and _fills_a_multiprocessor(loops) and why_not_specialised(kernel, loops) is None:
+    if (
+        strategy == "auto"
+        and can_specialise
+        and _fills_a_multiprocessor(loops)
+        and why_not_specialised(kernel, loops) is None
+    ):
         return "warp_specialised"
     return "unspecialised"
 
@@ -71,8 +76,8 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
     fed = 0
     ordered, placed = ordered_tensors(kernel), placed_tiles(kernel)
     tiles = {b.name for b in kernel.buffers} - kept_by_every_role(kernel)
-    if steering := scalar_reads(kernel.body) & (ordered | tiles):
-        return f"the kernel computes {min(steering)}, which decides what is copied"
+    if control_reads := scalar_reads(kernel.body) & (ordered | tiles):
+        return f"the kernel computes {min(control_reads)}, which decides what is copied"
     if own := next((s for s in tile.walk(kernel.body) if isinstance(s, tile.Bind) and is_per_thread(s.value)), None):
         return f"in {own.span.place}, each thread reads for itself"
     for loop in loops:
@@ -80,8 +85,8 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
             return f"in line {met.span.line}, {spelled(met)} stands in the loop"
         if pipelined_loops(loop.body):
             continue
-        for stmt, wish, waits in zip(loop.body, asynchronous(loop), awaited(kernel, loop), strict=True):
-            if wish is False and isinstance(stmt, tile.TileOp) and is_load(stmt):
+        for stmt, hint, waits in zip(loop.body, asynchronous(loop), awaited(kernel, loop), strict=True):
+            if hint is False and isinstance(stmt, tile.TileOp) and is_load(stmt):
                 return f"the copy in {stmt.span.place} is to be synchronous"
             if waits and isinstance(stmt, tile.TileOp) and is_load(stmt):
                 return f"`sync` lets the copy in {stmt.span.place} wait for others"

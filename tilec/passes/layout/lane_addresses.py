@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tilec.ir import tile
 from tilec.ir.layout import SharedLayout
 from tilec.passes.analysis.usage import expressions
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import BANK_BYTES, BANKS, CHUNK, TRANSACTION, of_phases, offset, words
 
 _RUNS = 8
 """Accesses of a thread that are looked at: in so many, every pattern of banks has come up."""
 
 
-def conflicts(nest: tile.Parallel, laid: Laid) -> dict[str, float]:
+def conflicts(nest: tile.Parallel, assignment: LayoutAssignment) -> dict[str, float]:
     """By tile, how many times longer the nest's accesses take than their words need: the worst of each; 1 without bank
     conflicts. A tile that is reached where only data say is left out."""
-    layout = laid.nest_layout(nest)
+    layout = assignment.nest_layout(nest)
     lanes = [layout.thread_offset(lane) for lane in range(min(BANKS, layout.thread_count))]
     registers = [layout.register_offset(r) for r in range(min(layout.register_count, _RUNS * CHUNK))]
     bound = {s.var: s.value for s in tile.walk(nest.body) if isinstance(s, tile.Bind)}
     found: dict[str, float] = {}
     for buffer, indices in dict.fromkeys(_accesses(nest)):
-        shared, looked_at = laid.shared[buffer.name], registers[: _RUNS * max(CHUNK // buffer.dtype.bytes, 1)]
+        shared, looked_at = assignment.shared[buffer.name], registers[: _RUNS * max(CHUNK // buffer.dtype.bytes, 1)]
         reached = [[_byte(shared, nest, indices, bound, register, lane) for lane in lanes] for register in looked_at]
         if any(byte is _UNKNOWN for row in reached for byte in row):
             continue

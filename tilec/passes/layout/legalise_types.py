@@ -30,7 +30,7 @@ from tilec.support.diagnostics import AT_ONCE, CompileError, InternalError, Labe
 from tilec.support.source import Span
 
 
-def widened(kernel: tile.Kernel, mistakes: Mistakes = AT_ONCE) -> tile.Kernel:
+def legalised(kernel: tile.Kernel, mistakes: Mistakes = AT_ONCE) -> tile.Kernel:
     """The kernel without such types; itself where it has none."""
     buffers = [p for p in (*kernel.params, *kernel.buffers) if isinstance(p, tile.Buffer)]
     named = {e.dtype for s in tile.walk(kernel.body) for x in expressions(s) for e in tile.walk_expr(x)}
@@ -229,10 +229,10 @@ def _half(index: tile.Expr) -> tile.Expr:
 
 
 def _body(body: tuple[tile.Stmt, ...], mistakes: Mistakes) -> tuple[tile.Stmt, ...]:
-    return tuple(_in_place(s, mistakes) for s in body)
+    return tuple(_legalised(s, mistakes) for s in body)
 
 
-def _in_place(stmt: tile.Stmt, mistakes: Mistakes) -> tile.Stmt:
+def _legalised(stmt: tile.Stmt, mistakes: Mistakes) -> tile.Stmt:
     try:
         return _stmt(stmt, mistakes)
     except CompileError as error:

@@ -24,18 +24,18 @@ def additions(nest: tile.Parallel) -> Iterator[tile.Store]:
 def everywhere(kernel: tile.Kernel) -> dict[str, Fragment]:
     """The layouts of the reducers of which each thread has parts of all elements."""
     found: dict[str, Fragment] = {}
-    apart: set[str] = set()
+    scattered: set[str] = set()
     asked: set[str] = set()
     for stmt in tile.walk(kernel.body):
         if isinstance(stmt, ReducerInit) and stmt.everywhere:
             asked.add(stmt.regions[0].buffer.name)
         if isinstance(stmt, tile.Parallel):
             for store in additions(stmt):
-                apart.add(store.buffer.name)
+                scattered.add(store.buffer.name)
                 if _dims(stmt, store) is None:
                     asked.add(store.buffer.name)
     for buffer in kernel.buffers:
-        if buffer.scope == "reducer" and (buffer.name in asked or buffer.name not in apart):
+        if buffer.scope == "reducer" and (buffer.name in asked or buffer.name not in scattered):
             found[buffer.name] = local(kernel.threads, buffer.shape)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tilec.ir.tile import Parallel, walk
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
 
 MAX_REGISTERS = 1024
@@ -26,10 +26,10 @@ _THREAD = 255
 _SHOWN = 3
 
 
-def check_registers(laid: Laid, mistakes: Mistakes = AT_ONCE) -> None:
+def check_registers(assignment: LayoutAssignment, mistakes: Mistakes = AT_ONCE) -> None:
     """Whether the assembler can be asked to keep the fragments of a kernel at all. Those that are only a little too
     large lie in local memory, which is slow, and said (register-spill)."""
-    for one in laid.kernels:
+    for one in assignment.kernels:
         with mistakes.caught():
             _check(one)
         for nest in (s for s in walk(one.kernel.body) if isinstance(s, Parallel)):
@@ -45,28 +45,30 @@ def check_registers(laid: Laid, mistakes: Mistakes = AT_ONCE) -> None:
                     )
 
 
-def check_work(laid: Laid, instructions: int) -> None:
+def check_work(assignment: LayoutAssignment, instructions: int) -> None:
     """The same of a kernel that is written out, for what so many instructions make of it."""
-    for one in laid.kernels:
+    for one in assignment.kernels:
         registers = sum(_taken(one).values())
         if registers > _THREAD and registers * instructions > MAX_WORK:
             _refuse(one, f"and {instructions:,} instructions use them: too many to assemble")
 
 
-def _taken(laid: Laid) -> dict[str, int]:
+def _taken(assignment: LayoutAssignment) -> dict[str, int]:
     """Registers of a thread for each fragment."""
-    known = {buffer.name: buffer for buffer in laid.kernel.buffers}
-    bits = {name: f.register_count * known[name].dtype.bits for name, f in laid.fragments.items() if name in known}
+    known = {buffer.name: buffer for buffer in assignment.kernel.buffers}
+    bits = {
+        name: f.register_count * known[name].dtype.bits for name, f in assignment.fragments.items() if name in known
+    }
     return {name: -(-count // 32) for name, count in bits.items()}
 
 
-def _check(laid: Laid) -> None:
-    if sum(_taken(laid).values()) > MAX_REGISTERS:
-        _refuse(laid, f"{MAX_REGISTERS} are the most")
+def _check(assignment: LayoutAssignment) -> None:
+    if sum(_taken(assignment).values()) > MAX_REGISTERS:
+        _refuse(assignment, f"{MAX_REGISTERS} are the most")
 
 
-def _refuse(laid: Laid, why: str) -> NoReturn:
-    taken, known = _taken(laid), {buffer.name: buffer for buffer in laid.kernel.buffers}
+def _refuse(assignment: LayoutAssignment, why: str) -> NoReturn:
+    taken, known = _taken(assignment), {buffer.name: buffer for buffer in assignment.kernel.buffers}
     largest = sorted(taken, key=lambda name: (-taken[name], name))[:_SHOWN]
     first, *others = (Label(known[n].span, f"{n}: {taken[n]} registers of each thread") for n in largest)
     fail(

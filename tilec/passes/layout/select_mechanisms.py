@@ -43,7 +43,7 @@ from tilec.passes.layout.kernel_form import Form, form_of, placed_tiles, why_unf
 from tilec.passes.layout.legalise import check_arithmetic, check_narrow_sum, check_parts, no_fill, no_roles, no_wgmma
 from tilec.passes.layout.tensor_maps import why_no_tensor_map, why_not_tma, without_tma
 from tilec.passes.layout.tensor_memory import check_sums, check_tensor_copy, with_sums_in_tensor_memory
-from tilec.passes.layout.transpose_operands import is_turned, turned
+from tilec.passes.layout.transpose_operands import is_transposed, transposed
 from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
 from tilec.support.diagnostics import AT_ONCE, CompileError, Label, Mistakes, fail
 from tilec.support.options import NO_SWITCHES, Strategy, Switches
@@ -209,8 +209,8 @@ class _Selector:
             case Copy():
                 return self.copy(stmt, is_fed=id(stmt) in self.fed)
             case Im2col():
-                apart = self.is_apart(stmt.regions[1].buffer)
-                by_threads = self.target.has("cp.async") and not apart and im2col.cp_async_width(stmt)
+                is_scattered = self.is_scattered(stmt.regions[1].buffer)
+                by_threads = self.target.has("cp.async") and not is_scattered and im2col.cp_async_width(stmt)
                 chosen = replace(stmt, via="cp_async" if by_threads else "registers")
                 return (replace(stmt, via="tma") if id(stmt) in self.fed else chosen,)
             case Gather4():
@@ -230,7 +230,9 @@ class _Selector:
                 stmt = self.resolved(stmt)
                 if stmt.policy == "square" and stmt.regions[2].buffer.name in self.becoming_a:
                     stmt = replace(stmt, policy="full_row")
-                before, product = turned(stmt, self.fits_wgmma, self.room) if self.target.has("wgmma") else ((), stmt)
+                before, product = (
+                    transposed(stmt, self.fits_wgmma, self.room) if self.target.has("wgmma") else ((), stmt)
+                )
                 return *before, replace(product, via=self.gemm(product))
             case AtomicTile():
                 return self.atomic(stmt)
@@ -253,18 +255,18 @@ class _Selector:
         """A statement that becomes two leaves both in its place of a manual schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
             self.fed |= {id(s) for s in self.for_a_producer(loop)}
-        outside, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
+        was_in_pipeline, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
         parts = [self.stmt(s) for s in loop.body]
-        self.in_pipeline = outside
+        self.in_pipeline = was_in_pipeline
         if loop.stage is not None and is_pipelined(loop):
             waits = zip(asynchronous(loop), awaited(self.kernel, loop), strict=True)
-            parts = [(*wait, *self.honoured(part, wish)) for part, (wish, wait) in zip(parts, waits, strict=True)]
+            parts = [(*wait, *self.honoured(part, hint)) for part, (hint, wait) in zip(parts, waits, strict=True)]
         return expanded(loop, parts)
 
-    def honoured(self, part: tuple[tile.Stmt, ...], wish: Label | bool | None) -> tuple[tile.Stmt, ...]:
-        """A wish that cannot be granted is a mistake, and goes no further."""
+    def honoured(self, part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
+        """A hint that cannot be granted is a mistake, and goes no further."""
         try:
-            return honoured(part, wish)
+            return honoured(part, hint)
         except CompileError as error:
             self.mistakes.add(error)
             return part
@@ -273,14 +275,14 @@ class _Selector:
         """The copies that one of the threads that compute begins by TMA: all those of a loop, and of those that fill
         the same tiles, or none."""
         loads = {id(loop): _loads(loop) for loop in pipelined_loops(self.kernel.body)}
-        able = {id(loop) for loop in pipelined_loops(self.kernel.body) if self.loads_by_tma(loop)}
+        supported = {id(loop) for loop in pipelined_loops(self.kernel.body) if self.loads_by_tma(loop)}
         while True:
-            tiles = {s.regions[1].buffer for loop, copies in loads.items() if loop not in able for s in copies}
-            others = {loop for loop in able if any(s.regions[1].buffer in tiles for s in loads[loop])}
+            tiles = {s.regions[1].buffer for loop, copies in loads.items() if loop not in supported for s in copies}
+            others = {loop for loop in supported if any(s.regions[1].buffer in tiles for s in loads[loop])}
             if not others:
                 break
-            able -= others
-        yield from (copy for loop in loads if loop in able for copy in loads[loop])
+            supported -= others
+        yield from (copy for loop in loads if loop in supported for copy in loads[loop])
 
     def loads_by_tma(self, loop: tile.For) -> bool:
         """Whether one thread of those that compute begins the loop's copies by TMA, as it pays where wgmma takes what
@@ -300,8 +302,8 @@ class _Selector:
 
     def for_a_producer(self, loop: tile.For) -> Iterator[tile.TileOp]:
         """The copies of a pipelined loop by which a producer role can feed it."""
-        for stmt, wish, waits in zip(loop.body, asynchronous(loop), awaited(self.kernel, loop), strict=True):
-            if not isinstance(stmt, tile.TileOp) or not is_load(stmt) or wish is False or waits:
+        for stmt, hint, waits in zip(loop.body, asynchronous(loop), awaited(self.kernel, loop), strict=True):
+            if not isinstance(stmt, tile.TileOp) or not is_load(stmt) or hint is False or waits:
                 continue
             is_ordered = stmt.regions[0].buffer.name in self.ordered
             if (
@@ -324,7 +326,7 @@ class _Selector:
         if scopes == ("global", "shared"):
             if is_fed:
                 return (replace(op, via="tma"),)
-            width = None if self.is_apart(destination.buffer) else cp_async_width(op, self.target)
+            width = None if self.is_scattered(destination.buffer) else cp_async_width(op, self.target)
             return (replace(op, via="cp_async" if width else "registers"),)
         tma_store = (
             self.target.has("tma")
@@ -346,7 +348,7 @@ class _Selector:
             return (replace(op, via="stmatrix"),)
         return (replace(op, via="registers"),)
 
-    def is_apart(self, buffer: tile.Buffer) -> bool:
+    def is_scattered(self, buffer: tile.Buffer) -> bool:
         """Whether a person gives the tile a placement in which a cp.async would not find its bytes together."""
         return buffer in self.placed and self.together(buffer) < CP_ASYNC_BYTES
 
@@ -415,7 +417,7 @@ class _Selector:
         if why_no_tensor_map(destination, buffer) is not None:
             return None
         # Not what is turned: each warpgroup may have that for itself.
-        others = (s for s in self.staging if not is_turned(s))
+        others = (s for s in self.staging if not is_transposed(s))
         reuse = next((s for s in others if replace(s, name=name) == replace(buffer, name=name)), None)
         if reuse is None and not self.fits_memory(self.least_of(buffer, source.buffer)):
             return None

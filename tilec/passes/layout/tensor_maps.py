@@ -31,15 +31,15 @@ def without_tma(op: TileOp) -> bool:
     return isinstance(op, Copy | Im2col) and op.tma is not None
 
 
-def why_no_tensor_map(outside: Region, tile: Buffer, least_dimensions: int = 2) -> str | None:
+def why_no_tensor_map(global_region: Region, tile: Buffer, least_dimensions: int = 2) -> str | None:
     """Why TMA cannot, or should not, move between this region of a tensor and the tile, or None."""
-    tensor = outside.buffer
+    tensor = global_region.buffer
     if tensor.dtype != tile.dtype:
         return f"it converts {tensor.dtype} to {tile.dtype}"
     if len(tile.shape) < least_dimensions or len(tensor.extents) > 5:
         return f"the tile has {len(tile.shape)} dimension(s) and the tensor {len(tensor.extents)}"
     size = tensor.dtype.bytes
-    if outside.extent[-1] != tile.shape[-1] or outside.shape != _squeeze(tile.shape):
+    if global_region.extent[-1] != tile.shape[-1] or global_region.shape != _squeeze(tile.shape):
         return "the region has another shape than the tile"
     row = size * row_divisor(tensor)
     if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
@@ -47,7 +47,7 @@ def why_no_tensor_map(outside: Region, tile: Buffer, least_dimensions: int = 2) 
         return f"{tensor.name}'s rows are {length} a multiple of {TMA_ALIGNMENT}"
     if tile.shape[-1] * size % TMA_ALIGNMENT:
         return f"a tile row is {tile.shape[-1] * size} bytes, not a multiple of {TMA_ALIGNMENT}"
-    if any(e > MAX_BOX for e in outside.extent[:-1]):
+    if any(e > MAX_BOX for e in global_region.extent[:-1]):
         return f"a box has at most {MAX_BOX} rows"
     if not holds_boxes(tile):
         return NO_BOXES

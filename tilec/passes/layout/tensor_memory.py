@@ -4,7 +4,7 @@ A fragment that is cleared, summed up in a pipelined loop by products alone, and
 registers meanwhile. The products of such a loop add to a tile in tensor memory instead, the first one of each sum
 overwriting it, and behind the loop the sum is loaded:
 
-    T.clear(C)                              C_tmem = 0 in the first trip
+    T.clear(C)                              C_tmem = 0 in the first iteration
     for k in T.Pipelined(…):                for k in T.Pipelined(…):
         T.gemm(A, B, C)                         T.gemm(A, B, C_tmem)
     …                                       T.copy(C_tmem, C)
@@ -28,7 +28,7 @@ from tilec.ops.copy import Copy, refuse_scopes
 from tilec.ops.fill import Fill
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings as ring_plans, shared_with
-from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.analysis.trip_count import static_trip_count
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
@@ -153,11 +153,16 @@ class _Rewriter:
     def sums(self, loop: tile.For, before: list[tile.Stmt]) -> dict[tile.Buffer, int]:
         """The accumulators of a loop that can lie in tensor memory, each with the place before the loop where it is
         cleared."""
-        if not is_pipelined(loop) or pipelined_loops(loop.body) or loop.stage is not None or loop.wishes is not None:
+        if (
+            not is_pipelined(loop)
+            or pipelined_loops(loop.body)
+            or loop.stage is not None
+            or loop.scheduling_hints is not None
+        ):
             return {}
         if loop.span in self.kept:
             return {}
-        if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)) or static_trips(loop) == 0:
+        if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)) or static_trip_count(loop) == 0:
             return {}
         if any(isinstance(s, tile.Break) for s in tile.walk(loop.body)):
             return {}
@@ -203,13 +208,13 @@ class _Rewriter:
         body: list[tile.Stmt] = []
         for stmt in loop.body:
             if isinstance(stmt, Gemm) and (held := stmt.regions[2].buffer) in tiles:
-                clears = tile.Const(False, BOOL) if held in begun else first
-                stmt = replace(stmt, c=replace(stmt.c, buffer=tiles[held]), via="tcgen05", clear_when=clears)
+                initialises = tile.Const(False, BOOL) if held in begun else first
+                stmt = replace(stmt, c=replace(stmt.c, buffer=tiles[held]), via="tcgen05", clear_when=initialises)
                 begun.add(held)
             body.append(stmt)
         loads = tuple(_load(tensor, held, loop) for held, tensor in tiles.items())
         inside: tuple[tile.Stmt, ...] = (replace(loop, body=tuple(body)), *loads)
-        if static_trips(loop):
+        if static_trip_count(loop):
             kept = [s for i, s in enumerate(before) if i not in sums.values()]
             return [*kept, *inside]
         some = tile.Binary("lt", loop.start, loop.stop, BOOL)

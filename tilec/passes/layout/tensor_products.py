@@ -13,7 +13,7 @@ from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.fills import filled
 from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, shared_with
 from tilec.passes.analysis.usage import reads, writes
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.kernel_form import why_unfed
 from tilec.passes.layout.tensor_memory import crowded_out, why_no_tensor_product
 from tilec.support.records import dataclass
@@ -22,35 +22,35 @@ from tilec.target.table import Target
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A product that is left to mma.sync. `is_able`: the machine could do it by tcgen05, if the text around it were
-    another."""
+    """A product that is left to mma.sync. `is_supported`: the machine could do it by tcgen05, if the text around it
+    were another."""
 
     op: Gemm
     why: str
     help: str
-    is_able: bool
+    is_supported: bool
 
 
-def left_to_threads(laid: Laid, target: Target) -> Iterator[Left]:
+def left_to_threads(assignment: LayoutAssignment, target: Target) -> Iterator[Left]:
     """In the order of the text, each once."""
     if not target.has("tcgen05"):
         return
-    for role in laid.kernels:
+    for role in assignment.kernels:
         for op in tile.walk(role.kernel.body):
             if isinstance(op, Gemm) and op.via == "mma":
-                yield _left(op, role.kernel, laid, target)
+                yield _left(op, role.kernel, assignment, target)
 
 
-def _left(op: Gemm, kernel: tile.Kernel, laid: Laid, target: Target) -> Left:
+def _left(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignment, target: Target) -> Left:
     rows, width = op.regions[2].buffer.shape
     if reason := why_no_tensor_product(op):
         return Left(op, reason, _OTHER_TILES, False)
     if tensor_accumulator((rows, width), kernel.threads) is None:
         why = f"{kernel.threads} threads cannot share {rows} × {width} elements of tensor memory"
         return Left(op, why, "use 128 threads, or as many times that as the sum has rows for", False)
-    if laid.parts:
+    if assignment.roles:
         return Left(op, "the kernel says itself which threads multiply", "T.tcgen05_gemm into T.alloc_tmem", False)
-    if laid.form != "warp_specialised":
+    if assignment.form != "warp_specialised":
         return Left(op, why_unfed(kernel), "load its tiles in a T.Pipelined loop, by TMA", bool(_around(op, kernel)))
     why, remedy = _about_loop(op, kernel, target)
     return Left(op, why, remedy, not _is_for_each_iteration(op, kernel))
@@ -81,7 +81,7 @@ def _about_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, str
         return f"its sum must be made in a T.Pipelined loop, and {what}", "let it stand in such a loop's body"
     if any(is_pipelined(s) for s in tile.walk(loop.body) if isinstance(s, tile.For)):
         return "another pipelined loop stands in its loop", "make the outer loop a serial one"
-    if loop.stage is not None or loop.wishes is not None:
+    if loop.stage is not None or loop.scheduling_hints is not None:
         return "its loop's schedule is given by hand", "leave out stage=, order= and the other hints"
     if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)):
         return "where its loop begins is read from memory", "let the loop begin at 0, and add what was read to indices"

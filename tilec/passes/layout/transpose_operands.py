@@ -21,15 +21,15 @@ _NAME = ".turned"
 
 def is_turning(stmt: tile.Stmt) -> bool:
     """Whether the statement is one of these transpositions, and nobody's own."""
-    return isinstance(stmt, Transpose) and is_turned(stmt.regions[1].buffer)
+    return isinstance(stmt, Transpose) and is_transposed(stmt.regions[1].buffer)
 
 
-def is_turned(buffer: tile.Buffer) -> bool:
+def is_transposed(buffer: tile.Buffer) -> bool:
     """Whether the tile was made for one of them."""
     return buffer.name.endswith(_NAME)
 
 
-def turned(
+def transposed(
     op: Gemm, fits: Callable[[Gemm], bool], buffer: Callable[[tile.Buffer], tile.Buffer]
 ) -> tuple[tuple[Transpose, ...], Gemm]:
     """The transpositions before a T.gemm after which it `fits`, and what it is then; none where it does already, or

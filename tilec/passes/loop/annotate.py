@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from tilec.ir.tile import Stmt
 from tilec.ops.sync import is_explicit
-from tilec.passes.analysis.rings import versions_by_hand
+from tilec.passes.analysis.rings import requested_versions
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.memory.shared_limits import refuse_versions
@@ -28,7 +28,7 @@ def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule 
         return None
     problem = loop.problem
     blamed = set(_check_groups(loop, stages, mistakes))
-    versions = tuple(versions_by_hand(loop.loop, plan) for plan in loop.rings)
+    versions = tuple(requested_versions(loop.loop, plan) for plan in loop.rings)
     with mistakes.caught():
         _check_memory(loop, versions)
     sequence = sorted(range(len(stages)), key=lambda i: order[i])
@@ -63,8 +63,8 @@ def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule 
 
 
 def _asked(loop: LoopProblem, text: str) -> Label:
-    wishes = loop.loop.wishes
-    return Label(wishes.span if wishes is not None else loop.loop.span, text)
+    scheduling_hints = loop.loop.scheduling_hints
+    return Label(scheduling_hints.span if scheduling_hints is not None else loop.loop.span, text)
 
 
 def _is_kept(edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> bool:
@@ -135,7 +135,7 @@ def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place:
 def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: Mistakes) -> Iterator[int]:
     """The statements of a group fill one ring: each of them a tile as a whole, in one stage, before any is read. Those
     of the groups for which this is not so."""
-    groups = (loop.loop.wishes and loop.loop.wishes.groups) or ()
+    groups = (loop.loop.scheduling_hints and loop.loop.scheduling_hints.groups) or ()
     for number in sorted({g for g in groups if g >= 0}):
         members = [i for i, g in enumerate(groups) if g == number]
         if not any(b.scope == "shared" for i in members for b in writes(loop.statements[i])):
@@ -148,14 +148,16 @@ def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: Mistakes
 
 
 def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int]) -> None:
-    apart = "put them into different groups"
+    separate_groups = "put them into different groups"
     first = loop.statements[members[0]]
     for i in members:
         ring = next((r for r in loop.rings if i in r.producers), None)
         if ring is None:
             _refuse_group(loop, i, "fills no tile that can have versions of its own", "leave it out of the group")
         if loop.roles[i] != loop.roles[members[0]]:
-            _refuse_group(loop, i, "is run by other warps", apart, Label(first.span, "the first of the group"))
+            _refuse_group(
+                loop, i, "is run by other warps", separate_groups, Label(first.span, "the first of the group")
+            )
         if stages[i] != stages[members[0]]:
             beside = Label(first.span, f"the first of the group stands in stage {stages[members[0]]}")
             _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", beside)
@@ -166,7 +168,9 @@ def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int])
                 awaited = tuple(Label(span, "the one that it waits for") for span in dict.fromkeys(filling))
                 why = "waits for another one of the group, as `sync` says"
                 _refuse_group(loop, i, why, "leave that out of `sync`: a group is waited for as a whole", *awaited)
-            _refuse_group(loop, i, "fills its tile after that of another one of the group is read", apart, reader)
+            _refuse_group(
+                loop, i, "fills its tile after that of another one of the group is read", separate_groups, reader
+            )
 
 
 def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *others: Label) -> NoReturn:

@@ -23,15 +23,15 @@ from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.gemm import Gemm
 from tilec.ops.lowering import Demand
-from tilec.ops.meet import is_for_every_role
 from tilec.ops.reduce import crossing_warps
+from tilec.ops.rendezvous import is_for_every_role
 from tilec.ops.sync import is_explicit
 from tilec.passes.analysis.compound import is_compound
 from tilec.passes.analysis.control_slice import is_kept_by_every_role
 from tilec.passes.analysis.rings import RingPlan, accesses, is_load, pipelined_loops
 from tilec.passes.analysis.scalar_definitions import scheduled
 from tilec.passes.analysis.usage import reads, writes
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.memory.privatise import own_tiles
 from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
 from tilec.support.records import dataclass
@@ -49,31 +49,35 @@ def is_bulk_load(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.TileOp) and is_load(stmt) and stmt.via == "tma"
 
 
-def is_producer(stmt: tile.Stmt, laid: Laid) -> bool:
+def is_producer(stmt: tile.Stmt, assignment: LayoutAssignment) -> bool:
     """Whether a statement of a pipelined loop belongs to the producer role."""
-    return laid.form == "warp_specialised" and is_bulk_load(stmt)
+    return assignment.form == "warp_specialised" and is_bulk_load(stmt)
 
 
-def role_of(stmt: tile.Stmt, laid: Laid) -> str:
+def role_of(stmt: tile.Stmt, assignment: LayoutAssignment) -> str:
     """The role of the warp program that runs a statement; one that holds work for both is for `EVERY` role."""
-    if laid.form != "warp_specialised":
+    if assignment.form != "warp_specialised":
         return "all"
-    if is_for_every_role(stmt) or is_kept_by_every_role(stmt, laid.kernel):
+    if is_for_every_role(stmt) or is_kept_by_every_role(stmt, assignment.kernel):
         return EVERY
     if not is_compound(stmt):
-        return "producer" if is_producer(stmt, laid) else MMA if is_tensor_product(stmt) else "consumer"
-    inside = {role_of(s, laid) for body in tile.bodies(stmt) for s in body if not isinstance(s, tile.Bind)}
+        return "producer" if is_producer(stmt, assignment) else MMA if is_tensor_product(stmt) else "consumer"
+    inside = {role_of(s, assignment) for body in tile.bodies(stmt) for s in body if not isinstance(s, tile.Bind)}
     return inside.pop() if len(inside) == 1 else EVERY
 
 
-def runners(stmt: tile.Stmt, laid: Laid) -> tuple[str, ...]:
+def runners(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[str, ...]:
     """The roles that run a part of a statement."""
-    if role_of(stmt, laid) != EVERY:
-        return (role_of(stmt, laid),)
+    if role_of(stmt, assignment) != EVERY:
+        return (role_of(stmt, assignment),)
     if is_for_every_role(stmt):
         return "consumer", "producer"
     inside = {
-        name for body in tile.bodies(stmt) for s in body if not isinstance(s, tile.Bind) for name in runners(s, laid)
+        name
+        for body in tile.bodies(stmt)
+        for s in body
+        if not isinstance(s, tile.Bind)
+        for name in runners(s, assignment)
     }
     return tuple(name for name in ("consumer", "producer", MMA) if name in inside)
 
@@ -83,22 +87,22 @@ def is_tensor_product(stmt: tile.Stmt) -> TypeGuard[Gemm]:
     return isinstance(stmt, Gemm) and stmt.via == "tcgen05"
 
 
-def consumer_groups(laid: Laid, loop: tile.For, target: Target) -> int:
+def consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: Target) -> int:
     """How many warpgroups could each run their part of the loop's statements on their own; 1 where they must stay
     together. A schedule made by hand is one for all of them."""
-    groups = laid.kernel.threads // WARPGROUP_THREADS
-    mine = [s for s in scheduled(loop) if role_of(s, laid) == "consumer"]
+    groups = assignment.kernel.threads // WARPGROUP_THREADS
+    mine = [s for s in scheduled(loop) if role_of(s, assignment) == "consumer"]
     products = [s for s in mine if is_product(s)]
-    if laid.form != "warp_specialised" or groups < 2 or loop.stage is not None or not products:
+    if assignment.form != "warp_specialised" or groups < 2 or loop.stage is not None or not products:
         return 1
     # Each group needs a barrier to wait for its turn at.
     if ROLE_BARRIERS + groups > target.limit("named_barriers"):
         return 1
-    own = own_tiles(laid.kernel, loop)
+    own = own_tiles(assignment.kernel, loop)
     alone = (
         not any(is_compound(s) or any(is_explicit(inner) for inner in tile.walk((s,))) for s in scheduled(loop))
         and len(products) < len(mine)
-        and all(_keeps_to_itself(s, laid, own) for s in mine)
+        and all(_keeps_to_itself(s, assignment, own) for s in mine)
     )
     return groups if alone else 1
 
@@ -117,20 +121,24 @@ class Stores:
     kept: tuple[tuple[int, str], ...] = ()
 
 
-def stores(laid: Laid, loop: tile.For, plans: Sequence[RingPlan]) -> Stores:
+def stores(assignment: LayoutAssignment, loop: tile.For, plans: Sequence[RingPlan]) -> Stores:
     """A loop in another pipelined one, or around one, and one with a schedule made by hand have roles by rule."""
     statements = scheduled(loop)
-    around = (pipelined_loops(other.body) for other in pipelined_loops(laid.kernel.body))
-    if laid.form != "warp_specialised" or loop.stage is not None or any(loop is inner for of in around for inner in of):
+    around = (pipelined_loops(other.body) for other in pipelined_loops(assignment.kernel.body))
+    if (
+        assignment.form != "warp_specialised"
+        or loop.stage is not None
+        or any(loop is inner for of in around for inner in of)
+    ):
         return Stores()
     if any(is_compound(s) or any(is_explicit(inner) for inner in tile.walk((s,))) for s in statements):
         return Stores()
-    others = (other for other in pipelined_loops(laid.kernel.body) if other is not loop)
+    others = (other for other in pipelined_loops(assignment.kernel.body) if other is not loop)
     elsewhere = {b.name for other in others for s in tile.walk(other.body) for b in (*reads(s), *writes(s))}
     together, kept = [], []
     for ring in plans:
         of = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
-        reason = _why_no_store_role(statements, ring, of[0], laid) if of else None
+        reason = _why_no_store_role(statements, ring, of[0], assignment) if of else None
         if of and not elsewhere.isdisjoint(b.name for b in ring.buffers):
             reason = "another loop has the same tiles"
         if of and reason is None:
@@ -139,18 +147,20 @@ def stores(laid: Laid, loop: tile.For, plans: Sequence[RingPlan]) -> Stores:
     return Stores(tuple(together), tuple(kept))
 
 
-def _why_no_store_role(statements: Sequence[tile.Stmt], ring: RingPlan, first: int, laid: Laid) -> str | None:
+def _why_no_store_role(
+    statements: Sequence[tile.Stmt], ring: RingPlan, first: int, assignment: LayoutAssignment
+) -> str | None:
     """Why the copies of this ring's tiles to global memory, of which `first` is one, have to be the consumers', or
     None."""
     tiles = {b.name for b in ring.buffers}
     names = ", ".join(sorted(tiles))
-    is_loaded = any(is_producer(statements[i], laid) for i in ring.producers)
-    if is_loaded and laid.kernel.cluster.blocks > 1:
+    is_loaded = any(is_producer(statements[i], assignment) for i in ring.producers)
+    if is_loaded and assignment.kernel.cluster.blocks > 1:
         return f"{names} may be loaded for several blocks, whose consumers give it back"
     for i in dict.fromkeys((*ring.producers, *ring.consumers)):
         stmt = statements[i]
         writes = accesses(stmt).writes & tiles
-        if is_bulk_store(stmt) or is_producer(stmt, laid):
+        if is_bulk_store(stmt) or is_producer(stmt, assignment):
             continue
         if is_loaded and writes:
             return f"line {stmt.span.line} changes {names} between the load and the store: three roles would share it"
@@ -193,10 +203,10 @@ def products(body: tuple[tile.Stmt, ...]) -> tuple[tile.TileOp, ...]:
     return tuple(s for s in tile.walk(body) if isinstance(s, tile.TileOp) and is_product(s))
 
 
-def _keeps_to_itself(stmt: tile.Stmt, laid: Laid, own: frozenset[str]) -> bool:
+def _keeps_to_itself(stmt: tile.Stmt, assignment: LayoutAssignment, own: frozenset[str]) -> bool:
     """Whether each warpgroup can run its part without what another one computes in the loop: it writes nothing but its
     own registers, and tiles of which it may have its `own` copy, and no row is spread over several warps."""
-    scopes = {b.name: b.scope for b in (*laid.kernel.params, *laid.kernel.buffers) if hasattr(b, "scope")}
+    scopes = {b.name: b.scope for b in (*assignment.kernel.params, *assignment.kernel.buffers) if hasattr(b, "scope")}
     if isinstance(stmt, tile.Bind) or any(
         scopes.get(name) not in tile.IN_REGISTERS for name in accesses(stmt).writes - own
     ):
@@ -207,7 +217,7 @@ def _keeps_to_itself(stmt: tile.Stmt, laid: Laid, own: frozenset[str]) -> bool:
         if not inner.by_warpgroups:
             return False
         if inner.folded is not None:
-            folded = laid.fragments[inner.regions[0].buffer.name]
+            folded = assignment.fragments[inner.regions[0].buffer.name]
             if crossing_warps(folded, inner.folded) > 1:
                 return False
     return True

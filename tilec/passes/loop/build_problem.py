@@ -17,11 +17,11 @@ from tilec.passes.analysis.compound import Cost, cost, is_compound
 from tilec.passes.analysis.fragment_prefetch import (
     begun_beside,
     check_order,
+    fragment_prefetches,
     is_by_wgmma,
-    is_loaded_ahead,
-    loaded_ahead,
+    is_fragment_prefetch,
 )
-from tilec.passes.analysis.likely_branch import in_most_trips
+from tilec.passes.analysis.likely_branch import in_most_iterations
 from tilec.passes.analysis.ordering import orders
 from tilec.passes.analysis.rings import (
     RingPlan,
@@ -30,15 +30,15 @@ from tilec.passes.analysis.rings import (
     body,
     is_load,
     pipelined_loops,
+    requested_versions,
     rings as ring_plans,
     touched_outside,
     used_outside,
-    versions_by_hand,
 )
 from tilec.passes.analysis.scalar_definitions import replayed, scheduled, users_of_binds
 from tilec.passes.analysis.tensor_regions import Regions
 from tilec.passes.analysis.usage import never_read
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.tensor_memory import tensor_tiles
 from tilec.passes.loop import pools
 from tilec.passes.loop.assign_roles import (
@@ -55,12 +55,12 @@ from tilec.passes.loop.assign_roles import (
 )
 from tilec.passes.loop.describe import describe
 from tilec.passes.loop.dynamic_tile_scheduler import RING_BYTES, walk_of
-from tilec.passes.loop.ping_pong import turns
+from tilec.passes.loop.ping_pong import tensor_core_runs
 from tilec.passes.loop.product_steps import product_steps, waiting, with_loads_between
 from tilec.passes.loop.ring_links import links, read_before_handed_on
 from tilec.passes.loop.statement_price import demands, price
 from tilec.passes.memory.prefetch import versions_of
-from tilec.passes.memory.privatise import with_own_copies
+from tilec.passes.memory.privatise import with_private_copies
 from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions
 from tilec.passes.memory.shared_reuse import over_rings
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
@@ -116,19 +116,19 @@ class Scheduled:
         return tuple(rule if at is None else named[at].name for rule, at in zip(self.loop.roles, chosen, strict=True))
 
     @property
-    def turns(self) -> tuple[tuple[int, ...], ...]:
+    def tensor_core_runs(self) -> tuple[tuple[int, ...], ...]:
         """The turns that each warpgroup takes at the tensor cores in an interval."""
         products = [op for op in self.loop.own if is_product(self.loop.statements[op])]
-        return turns(self.loop.problem, self.schedule, products)
+        return tensor_core_runs(self.loop.problem, self.schedule, products)
 
 
-def loops_to_schedule(laid: Laid) -> tuple[tile.For, ...]:
+def loops_to_schedule(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
     """The pipelined loops, in program order; none in a serial kernel."""
-    return () if laid.form == "serial" else pipelined_loops(laid.kernel.body)
+    return () if assignment.form == "serial" else pipelined_loops(assignment.kernel.body)
 
 
 def problems(
-    laid: Laid,
+    assignment: LayoutAssignment,
     target: Target,
     decided: Sequence[Scheduled] = (),
     *,
@@ -145,9 +145,9 @@ def problems(
     begins the copies to global memory."""
     known = {id(s.loop.loop): s for s in decided}
     begun = {id(one.loop): one for one in divided}
-    sharing = tuple(all_sharing(laid.kernel).values())
+    sharing = tuple(all_sharing(assignment.kernel).values())
     found = []
-    for loop in loops_to_schedule(laid):
+    for loop in loops_to_schedule(assignment):
         before = tuple(_sharing_before(sharing, loop))
         inside = pipelined_loops(loop.body)
         if id(loop) in known or not all(id(one) in known for one in (*inside, *before)):
@@ -155,7 +155,7 @@ def problems(
         made = begun.get(id(loop))
         if made is None or before:  # what those before it have decided is part of the problem
             groups = 1 if made is None else made.groups
-            own = laid if groups == 1 else with_own_copies(laid, ((loop, groups),))
+            own = assignment if groups == 1 else with_private_copies(assignment, ((loop, groups),))
             builder = _Builder(own, target, loop, known, unlimited_smem, overlap, groups, mistakes)
             made = builder.build()
         found.append(made if store_role else _by_rule(made))
@@ -171,35 +171,50 @@ def _by_rule(loop: LoopProblem) -> LoopProblem:
 @dataclass(frozen=True, slots=True)
 class Division:
     """A loop whose parts `groups` warpgroups could each run on their own: its problem if they run `together`, and that
-    if they run `apart`, None where there is no room for the tiles that each then has for itself."""
+    if they run `ping_ponging`, None where there is no room for the tiles that each then has for itself."""
 
     together: LoopProblem
     groups: int
-    apart: LoopProblem | None
+    ping_ponging: LoopProblem | None
 
 
 def divisions(
-    laid: Laid, target: Target, *, unlimited_smem: bool = False, overlap: bool = True, store_role: bool = True
+    assignment: LayoutAssignment,
+    target: Target,
+    *,
+    unlimited_smem: bool = False,
+    overlap: bool = True,
+    store_role: bool = True,
 ) -> Iterator[tuple[tile.For, int, Callable[[], Division]]]:
     """The loops whose warpgroups could run apart, in program order, how many these are, and what makes the problems."""
-    loops = loops_to_schedule(laid)
+    loops = loops_to_schedule(assignment)
     inner = {id(inside) for loop in loops for inside in pipelined_loops(loop.body)}
     for loop in loops:
-        groups = 1 if id(loop) in inner else consumer_groups(laid, loop, target)
+        groups = 1 if id(loop) in inner else consumer_groups(assignment, loop, target)
         if groups > 1:
-            yield loop, groups, partial(_division, laid, target, loop, groups, unlimited_smem, overlap, store_role)
+            yield (
+                loop,
+                groups,
+                partial(_division, assignment, target, loop, groups, unlimited_smem, overlap, store_role),
+            )
 
 
 def _division(
-    laid: Laid, target: Target, loop: tile.For, groups: int, unlimited_smem: bool, overlap: bool, store_role: bool
+    assignment: LayoutAssignment,
+    target: Target,
+    loop: tile.For,
+    groups: int,
+    unlimited_smem: bool,
+    overlap: bool,
+    store_role: bool,
 ) -> Division:
-    together = _Builder(laid, target, loop, {}, unlimited_smem, overlap).build()
-    own = with_own_copies(laid, ((loop, groups),))
+    together = _Builder(assignment, target, loop, {}, unlimited_smem, overlap).build()
+    own = with_private_copies(assignment, ((loop, groups),))
     builder = _Builder(own, target, loop, {}, unlimited_smem, overlap, groups)
-    apart = builder.build() if own is laid or builder.least <= builder.smem_bytes else None
+    ping_ponging = builder.build() if own is assignment or builder.least <= builder.smem_bytes else None
     if store_role:
-        return Division(together, groups, apart)
-    return Division(_by_rule(together), groups, None if apart is None else _by_rule(apart))
+        return Division(together, groups, ping_ponging)
+    return Division(_by_rule(together), groups, None if ping_ponging is None else _by_rule(ping_ponging))
 
 
 def _sharing_before(sharing: Sequence[tuple[tile.For, ...]], loop: tile.For) -> Iterator[tile.For]:
@@ -214,7 +229,7 @@ class _Builder:
 
     def __init__(
         self,
-        laid: Laid,
+        assignment: LayoutAssignment,
         target: Target,
         loop: tile.For,
         decided: dict[int, Scheduled],
@@ -224,20 +239,20 @@ class _Builder:
         mistakes: Mistakes = AT_ONCE,
     ) -> None:
         self.overlap, self.mistakes = overlap, mistakes
-        self.laid, self.target, self.loop, self.decided, self.groups = laid, target, loop, decided, groups
+        self.assignment, self.target, self.loop, self.decided, self.groups = assignment, target, loop, decided, groups
         self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
         self.statements = scheduled(loop)
         self.accesses = tuple(accesses(s) for s in self.statements)
-        self.roles = tuple(role_of(s, laid) for s in self.statements)
-        self.plans = ring_plans(laid.kernel, loop)
+        self.roles = tuple(role_of(s, assignment) for s in self.statements)
+        self.plans = ring_plans(assignment.kernel, loop)
         # Whose role is to be decided, those together that one role must run; and the roles, that by rule first.
-        self.stores = stores(laid, loop, self.plans) if overlap else Stores()
+        self.stores = stores(assignment, loop, self.plans) if overlap else Stores()
         self.open = frozenset(i for of in self.stores.together for i in of)
         self.candidates = ("consumer", STORE) if self.open else ()
-        running = (name for s in self.statements for name in runners(s, laid))
+        running = (name for s in self.statements for name in runners(s, assignment))
         role_names = tuple(dict.fromkeys([*running, *self.candidates]))
-        self.tensor = tensor_tiles(laid.kernel, target, dict(laid.versions))
-        self.unread = never_read(laid.kernel) if loop.stage is not None else frozenset()
+        self.tensor = tensor_tiles(assignment.kernel, target, dict(assignment.versions))
+        self.unread = never_read(assignment.kernel) if loop.stage is not None else frozenset()
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
 
@@ -248,10 +263,12 @@ class _Builder:
         if self.least > pool.capacity:
             with self.mistakes.caught():
                 self.overflow(pool.capacity)
-        name = f"{self.laid.kernel.name}.{self.loop.var.name}"
-        outside = touched_outside(self.laid.kernel, self.loop)
+        name = f"{self.assignment.kernel.name}.{self.loop.var.name}"
+        outside = touched_outside(self.assignment.kernel, self.loop)
         fed = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
-        held = pools.held(self.laid, self.target, self.accesses, outside, fed, self.loop.stage is not None, self.groups)
+        held = pools.held(
+            self.assignment, self.target, self.accesses, outside, fed, self.loop.stage is not None, self.groups
+        )
         held = pools.with_tensor_memory(held, self.tensor, self.target, self.accesses)
         problem = Problem(
             name,
@@ -262,7 +279,7 @@ class _Builder:
             tuple(self.ring(r, self.begun(r)) for r in rings),
             values=held.values,
             roles=tuple(
-                Role(name, self.issue_slot[name], 1 if name == STORE else self.laid.kernel.threads // 32)
+                Role(name, self.issue_slot[name], 1 if name == STORE else self.assignment.kernel.threads // 32)
                 for name in self.candidates
             ),
             tied=tuple(of for of in self.stores.together if len(of) > 1),
@@ -282,7 +299,7 @@ class _Builder:
 
     def single(self) -> Iterator[tuple[str, str, tile.Stmt | None]]:
         """The shared tiles that the loop fills and has one version of: see `LoopProblem`."""
-        inside, kernel = body(self.laid.kernel, self.loop), self.laid.kernel
+        inside, kernel = body(self.assignment.kernel, self.loop), self.assignment.kernel
         for buffer in (b for b in kernel.buffers if b.scope == "shared"):
             if any(buffer.name in touched.writes for touched in self.accesses):
                 reason = inside.why_not_versioned(buffer)
@@ -294,19 +311,19 @@ class _Builder:
     def least(self) -> int:
         """The shared memory that the kernel takes at least, in bytes: one version of each tile."""
         begun_here = (r for r in self.plans if self.begun(r) is None)
-        return self.reserved(self.plans) + sum(_version_bytes(self.laid, r) for r in begun_here)
+        return self.reserved(self.plans) + sum(_version_bytes(self.assignment, r) for r in begun_here)
 
     def overflow(self, capacity: int) -> NoReturn:
         """Where other loops' schedules by hand ask for too many versions, that is the mistake."""
-        of = [(loop, plan) for loop in self.by_hand for plan in ring_plans(self.laid.kernel, loop)]
-        sizes = [(versions_by_hand(loop, plan), _version_bytes(self.laid, plan)) for loop, plan in of]
+        of = [(loop, plan) for loop in self.manual_loops for plan in ring_plans(self.assignment.kernel, loop)]
+        sizes = [(requested_versions(loop, plan), _version_bytes(self.assignment, plan)) for loop, plan in of]
         left = capacity - self.least + sum(versions * size for versions, size in sizes)
         if sizes and left >= sum(size for _, size in sizes):
             (versions, size), (loop, plan) = max(zip(sizes, of, strict=True), key=lambda each: each[0][0] * each[0][1])
             left -= sum(v * s for v, s in sizes) - versions * size
-            span = loop.wishes.span if loop.wishes is not None else loop.span
+            span = loop.scheduling_hints.span if loop.scheduling_hints is not None else loop.span
             refuse_versions(versions, plan.buffers, size, left, span)
-        refuse_tiles(self.laid, self.target, self.least)
+        refuse_tiles(self.assignment, self.target, self.least)
 
     def is_loaded(self, plan: RingPlan) -> bool:
         """Whether TMA fills the ring."""
@@ -318,7 +335,7 @@ class _Builder:
         name = "+".join(b.name for b in plan.buffers)
         if begun is not None:
             return Ring(name, plan.producers, plan.consumers, 0, 0, min(begun, most or begun))
-        return Ring(name, plan.producers, plan.consumers, _version_bytes(self.laid, plan), 0, most)
+        return Ring(name, plan.producers, plan.consumers, _version_bytes(self.assignment, plan), 0, most)
 
     def begun(self, plan: RingPlan) -> int | None:
         """The versions that the ring has whatever is decided here: those that a loop further up has given it, and those
@@ -330,18 +347,18 @@ class _Builder:
             if other.buffers == plan.buffers
         ]
         depths += [
-            versions_by_hand(loop, other)
-            for loop in self.by_hand
-            for other in ring_plans(self.laid.kernel, loop)
+            requested_versions(loop, other)
+            for loop in self.manual_loops
+            for other in ring_plans(self.assignment.kernel, loop)
             if other.buffers == plan.buffers
         ]
-        here = versions_by_hand(self.loop, plan)
+        here = requested_versions(self.loop, plan)
         return max(depths) if depths and (not here or here < max(depths)) else None
 
     @property
-    def by_hand(self) -> tuple[tile.For, ...]:
+    def manual_loops(self) -> tuple[tile.For, ...]:
         """The other loops with schedules by hand."""
-        loops = loops_to_schedule(self.laid)
+        loops = loops_to_schedule(self.assignment)
         return tuple(other for other in loops if other is not self.loop and other.stage is not None)
 
     # ---- shared memory ----
@@ -349,19 +366,19 @@ class _Builder:
     def reserved(self, rings: tuple[RingPlan, ...]) -> int:
         """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
         many versions as is decided, or given by hand, else one."""
-        versions = versions_of(self.laid.kernel)
+        versions = versions_of(self.assignment.kernel)
         passed = len(rings) + sum(len(links("", ring, self.roles, self.statements)) for ring in rings)
         barriers = (self.loop.num_stages or MOST_VERSIONS) * max(passed, 1) + sum(versions.values())
-        by_hand = {id(loop) for loop in self.by_hand}
-        for loop in loops_to_schedule(self.laid):
+        manual_loops = {id(loop) for loop in self.manual_loops}
+        for loop in loops_to_schedule(self.assignment):
             made: list[tuple[RingPlan, int]] = []
             if id(loop) in self.decided:
                 known = self.decided[id(loop)]
                 made = list(zip(known.loop.rings, known.schedule.depth, strict=True))
-            elif id(loop) in by_hand:
-                made = [(plan, versions_by_hand(loop, plan)) for plan in ring_plans(self.laid.kernel, loop)]
+            elif id(loop) in manual_loops:
+                made = [(plan, requested_versions(loop, plan)) for plan in ring_plans(self.assignment.kernel, loop)]
             elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
-                around = ring_plans(self.laid.kernel, loop)
+                around = ring_plans(self.assignment.kernel, loop)
                 versions |= {b.name: 1 for plan in around for b in plan.buffers}
                 barriers += (loop.num_stages or MOST_VERSIONS) * len(around)
             for plan, depth in made:
@@ -369,10 +386,10 @@ class _Builder:
                 barriers += depth
         for plan in rings:
             versions |= dict.fromkeys((b.name for b in plan.buffers), self.begun(plan) or 0)
-        late = over_rings(self.laid.kernel)  # there is room for them where the rings are
-        beside = ((name, layout) for name, layout in self.laid.shared.items() if name not in late)
+        late = over_rings(self.assignment.kernel)  # there is room for them where the rings are
+        beside = ((name, layout) for name, layout in self.assignment.shared.items() if name not in late)
         tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
-        if walk_of(self.laid.kernel) is not None:
+        if walk_of(self.assignment.kernel) is not None:
             tiles += _aligned(RING_BYTES)
         return tiles + _aligned(barriers * BARRIER_BYTES)
 
@@ -384,7 +401,11 @@ class _Builder:
             return self.compound(index)
         groups = self.groups if self.roles[index] == "consumer" else 1
         issue, latency, uses = price(
-            in_most_trips(stmt, self.loop, self.laid.kernel), self.laid, self.target, groups, replayed(self.loop)
+            in_most_iterations(stmt, self.loop, self.assignment.kernel),
+            self.assignment,
+            self.target,
+            groups,
+            replayed(self.loop),
         )
         roles: tuple[int, ...] = ()
         if self.roles[index] in self.candidates:
@@ -399,16 +420,18 @@ class _Builder:
             self.roles[index],
             stmt.span.line,
             roles,
-            self.meeting() if index in self.open else 0,
+            self.barrier_cycles() if index in self.open else 0,
             file=stmt.span.file,
         )
         asked = (
-            demands(stmt, self.laid) if [i for i, s in enumerate(self.statements) if not _loads(s)] == [index] else ()
+            demands(stmt, self.assignment)
+            if [i for i, s in enumerate(self.statements) if not _loads(s)] == [index]
+            else ()
         )
         steps = product_steps(stmt, asked, self.target)
         return made if steps is None else waiting(made, steps, asked, self.target)
 
-    def meeting(self) -> int:
+    def barrier_cycles(self) -> int:
         """Cycles in which warps do nothing but meet: each has to arrive at the barrier before any goes on. That is once
         before one of them begins to store; where they meet again, before the tile is overwritten, they would otherwise
         wait at the mbarrier of a ring."""
@@ -416,7 +439,7 @@ class _Builder:
         return barrier.issue + barrier.latency
 
     def flat(self, stmt: tile.Stmt) -> Cost:
-        _, latency, uses = price(stmt, self.laid, self.target, replays=replayed(self.loop))
+        _, latency, uses = price(stmt, self.assignment, self.target, replays=replayed(self.loop))
         return Cost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
 
     def compound(self, index: int) -> Op:
@@ -425,7 +448,7 @@ class _Builder:
         decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
         whole = cost(stmt, decided, self.flat)
         cycles = max(whole.cycles, 1)
-        uses = [Use(self.issue_slot[name], cycles) for name in runners(stmt, self.laid)]
+        uses = [Use(self.issue_slot[name], cycles) for name in runners(stmt, self.assignment)]
         for slot, held in sorted(whole.held.items()):
             if held and slot < len(self.target.slots):
                 uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
@@ -436,7 +459,7 @@ class _Builder:
 
     def edges(self, ops: tuple[Op, ...], rings: tuple[RingPlan, ...]) -> list[Edge]:
         versioned = frozenset(b.name for r in rings for b in r.buffers)
-        turns = {t.buffer.name: t.depth for t in self.tensor}
+        tensor_core_runs = {t.buffer.name: t.depth for t in self.tensor}
         found: dict[tuple[int, int, int], Edge] = {}
 
         def add(src: int, dst: int, latency: int, distance: int, why: str) -> None:
@@ -454,24 +477,24 @@ class _Builder:
                 # i in one iteration, j in the same one (if later in the text) or in the next, which has versions of
                 # its own.
                 distance = 0 if i < j else 1
-                apart = versioned if distance else frozenset()
+                renamed = versioned if distance else frozenset()
                 a, b = self.accesses[i], self.accesses[j]
                 for kind, names, first, then in (
                     ("data", a.writes & b.reads, touched[i].writes, touched[j].reads),
                     ("anti", a.reads & b.writes, touched[i].reads, touched[j].writes),
                     ("output", (a.writes & b.writes) - self.unread, touched[i].writes, touched[j].writes),
                 ):
-                    for name in sorted(names - apart):
+                    for name in sorted(names - renamed):
                         # A sum in tensor memory has its versions in turns, and is overwritten as a whole.
-                        again: int | None = turns.get(name, 1) if distance and i != j else distance
+                        again: int | None = tensor_core_runs.get(name, 1) if distance and i != j else distance
                         if name in first and name in then:  # of a tensor, in the first iteration that meets its places
                             again = regions.distance(first[name], then[name], distance)
                         if again is None:
                             continue
                         # Registers that a load fills are free as soon as the instructions before it have read them.
-                        is_read = kind == "anti" and is_loaded_ahead(self.statements[j])
+                        is_read = kind == "anti" and is_fragment_prefetch(self.statements[j])
                         is_read &= not is_by_wgmma(self.statements[i])
-                        if not (kind == "data" and again > 1 and name in turns):
+                        if not (kind == "data" and again > 1 and name in tensor_core_runs):
                             latency = ops[i].issue if is_read else self.hand_over(ops, i, j)
                             add(i, j, latency, again, f"{kind} {name}")
         if not self.overlap and self.loop.stage is None:
@@ -481,8 +504,8 @@ class _Builder:
         for bind, users in users_of_binds(self.loop.body):
             for user in users:
                 add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
-        for load, use, iterations, name in loaded_ahead(self.statements):
-            add(load, use, ops[load].issue, iterations, f"{name} is loaded ahead")
+        for load, use, iterations, name in fragment_prefetches(self.statements):
+            add(load, use, ops[load].issue, iterations, f"{name} is prefetched")
         for use, load, iterations, name in begun_beside(self.statements):
             add(use, load, ops[use].issue, iterations, f"{name} is loaded beside a product")
         for order in orders(self.statements, rings):
@@ -516,7 +539,7 @@ class _Builder:
 
 
 def _loads(stmt: tile.Stmt) -> bool:
-    return is_loaded_ahead(stmt) or (isinstance(stmt, tile.TileOp) and is_load(stmt))
+    return is_fragment_prefetch(stmt) or (isinstance(stmt, tile.TileOp) and is_load(stmt))
 
 
 def _accumulator(stmt: tile.Stmt) -> tile.Buffer | None:
@@ -528,5 +551,5 @@ def _aligned(size: int) -> int:
     return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
 
 
-def _version_bytes(laid: Laid, ring: RingPlan) -> int:
-    return sum(_aligned(laid.shared[b.name].bytes) for b in ring.buffers)
+def _version_bytes(assignment: LayoutAssignment, ring: RingPlan) -> int:
+    return sum(_aligned(assignment.shared[b.name].bytes) for b in ring.buffers)

@@ -8,7 +8,7 @@ from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import walk
 from tilec.ops.gemm import Gemm
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.tensor_products import left_to_threads
 from tilec.passes.layout.warp_partition import wgmma_groups
 from tilec.passes.loop.assign_roles import is_bulk_load
@@ -20,39 +20,39 @@ from tilec.support.options import CompileOptions
 from tilec.target.table import Target
 
 
-def about_consumers(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+def about_consumers(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
     """How many warpgroups compute, where a warp of its own loads."""
-    if laid.form == "warp_specialised" and not laid.parts:
-        groups = max(laid.kernel.threads // WARPGROUP_THREADS, 1)
+    if assignment.form == "warp_specialised" and not assignment.roles:
+        groups = max(assignment.kernel.threads // WARPGROUP_THREADS, 1)
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
         given = Decision(
-            "consumers", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
+            "consumer warpgroups", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
         )
-        said = Decision("consumers", chosen, "the kernel", f"threads={laid.kernel.threads}")
+        said = Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
         yield said if options.consumer_warpgroups is None else given
 
 
-def about_loads(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+def about_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
     """Who begins the copies of pipelined loops where that is no role of its own, and who says that a tile is free."""
-    by_tma = any(is_bulk_load(s) for s in walk(laid.kernel.body)) and not laid.parts
-    if laid.form != "warp_specialised" and by_tma:
+    by_tma = any(is_bulk_load(s) for s in walk(assignment.kernel.body)) and not assignment.roles
+    if assignment.form != "warp_specialised" and by_tma:
         yield Decision("loads", "by TMA", "the compiler", "one of the threads begins all that wgmma takes")
-    elif laid.form != "warp_specialised" and not options.tma_loads:
+    elif assignment.form != "warp_specialised" and not options.tma_loads:
         yield Decision("loads", "by all threads", "the command line", "--no-tma-loads")
     if by_tma and options.arrivals == "thread":
         yield Decision("arrivals", "each thread", "the command line", "--arrivals thread")
 
 
-def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
+def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Decision]:
     """Where one wgmma cannot have all columns that a warpgroup has of a product, and which products the tensor cores do
     not do by themselves, where they could."""
-    for left in left_to_threads(laid, target):
+    for left in left_to_threads(assignment, target):
         why = f"not tcgen05.mma: {left.why}; {left.help}"
         yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)
-    threads = laid.kernel.threads + (WARPGROUP_THREADS if laid.form == "warp_specialised" else 0)
+    threads = assignment.kernel.threads + (WARPGROUP_THREADS if assignment.form == "warp_specialised" else 0)
     start = target.limit("registers_per_sm") // threads
     shared: dict[int, int] = {}  # columns among instructions
-    for role in laid.kernels:
+    for role in assignment.kernels:
         for op in walk(role.kernel.body):
             if isinstance(op, Gemm) and op.via == "wgmma":
                 sums = op.regions[2].buffer
@@ -70,14 +70,16 @@ def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
         )
 
 
-def about_turned(
-    laid: Laid, loops: Sequence[LoopProblem], options: CompileOptions, decided: Sequence[Decision]
+def about_operand_transposes(
+    assignment: LayoutAssignment, loops: Sequence[LoopProblem], options: CompileOptions, decided: Sequence[Decision]
 ) -> Iterator[Decision]:
     """Whether each warpgroup has a copy of the tiles that are turned for products; `decided` says what was decided
     about the warpgroups."""
     reasons = {decision.what: decision.why for decision in decided}
-    for loop in loops if laid.form == "warp_specialised" and laid.kernel.threads > WARPGROUP_THREADS else ():
-        names = ", ".join(sorted(own_tiles(laid.kernel, loop.loop)))
+    for loop in (
+        loops if assignment.form == "warp_specialised" and assignment.kernel.threads > WARPGROUP_THREADS else ()
+    ):
+        names = ", ".join(sorted(own_tiles(assignment.kernel, loop.loop)))
         if not names:
             continue
         if loop.groups > 1:

@@ -1,7 +1,7 @@
 """Loops that load tiles and use them, and so could be pipelined, whatever they are called in the text.
 
-A `T.serial` whose tiles are loaded and multiplied in each trip is the same loop as a `T.Pipelined` of which nothing
-more is said. It is pipelined like one where nothing speaks against it (`why_not_pipelined`).
+A `T.serial` whose tiles are loaded and multiplied in each iteration is the same loop as a `T.Pipelined` of which
+nothing more is said. It is pipelined like one where nothing speaks against it (`why_not_pipelined`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tilec.ops.barriers import AllocBarrier
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
 from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops
-from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.analysis.trip_count import static_trip_count
 from tilec.passes.analysis.usage import reads, writes
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.sched.decision import Decider
 from tilec.support.options import MAY_DECIDE, CompileOptions, Strategy
 from tilec.target.table import Target
@@ -45,14 +45,14 @@ def _with_loops(stmt: tile.Stmt, found: set[int]) -> tile.Stmt:
 
 
 def serial_loops(kernel: tile.Kernel) -> Iterator[tile.For]:
-    """Those that load a tile in each trip, in program order."""
+    """Those that load a tile in each iteration, in program order."""
     for loop in tile.walk(kernel.body):
         if isinstance(loop, tile.For) and loop.kind == "serial" and any(loads(loop)):
             yield loop
 
 
 def loads(loop: tile.For) -> Iterator[tile.TileOp]:
-    """From tensors to shared tiles, in each trip."""
+    """From tensors to shared tiles, in each iteration."""
     return (stmt for stmt in loop.body if isinstance(stmt, tile.TileOp) and is_load(stmt))
 
 
@@ -62,10 +62,10 @@ def detected(written: tile.Kernel, kernel: tile.Kernel) -> tuple[tile.For, ...]:
     return tuple(loop for loop in pipelined_loops(kernel.body) if loop.span not in before)
 
 
-def loads_ahead(laid: Laid, loops: tuple[tile.For, ...]) -> bool:
+def prefetches_tiles(assignment: LayoutAssignment, loops: tuple[tile.For, ...]) -> bool:
     """Whether some load of each loop goes by an asynchronous copy: else there is nothing to overlap."""
     spans = {loop.span for loop in loops}
-    made = [loop for loop in pipelined_loops(laid.kernel.body) if loop.span in spans]
+    made = [loop for loop in pipelined_loops(assignment.kernel.body) if loop.span in spans]
     return all(any(op.via in ("tma", "cp_async") for op in loads(loop)) for loop in made)
 
 
@@ -83,11 +83,11 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
     if loop.kind == "pipelined":
         return None if is_pipelined(loop) else "the kernel says so: num_stages=0, or one stage for its tiles"
     if loop.kind == "unroll":
-        return "it is written out, trip after trip"
+        return "it is written out, iteration after iteration"
     if any(isinstance(s, AllocBarrier) for s in tile.walk(kernel.body)):
         return "the kernel orders its threads by barriers of its own"
-    if (trips := static_trips(loop)) is not None and trips < 2:
-        return f"it makes {trips} trip{'s' * (trips != 1)}"
+    if (trip_count := static_trip_count(loop)) is not None and trip_count < 2:
+        return f"it makes {trip_count} iteration{'s' * (trip_count != 1)}"
     if any(isinstance(s, tile.For) and (is_pipelined(s) or any(loads(s))) for s in tile.walk(loop.body)):
         return "a loop in it loads too, and is the one to be pipelined"
     if (odd := next((s for s in tile.walk(loop.body) if _is_in_order(s)), None)) is not None:
@@ -130,7 +130,7 @@ def _why_in_order(stmt: tile.Stmt) -> str:
         case tile.If():
             return "is done on a condition, and stays"
         case tile.While():
-            return "has no number of trips, and stays"
+            return "has no number of iterations, and stays"
         case tile.Break():
             return "may leave the loop, and stays"
         case tile.Print():

@@ -30,8 +30,8 @@ RING_BYTES = VERSIONS * warp.SMALL_STRIDE
 
 
 def walk_of(kernel: tile.Kernel) -> tile.For | None:
-    """The loop over tiles that are handed out, if the kernel has one."""
-    return next((s for s in tile.walk(kernel.body) if isinstance(s, tile.For) and s.handed_out), None)
+    """The loop over tiles that are dynamically scheduled, if the kernel has one."""
+    return next((s for s in tile.walk(kernel.body) if isinstance(s, tile.For) and s.dynamically_scheduled), None)
 
 
 def answer_of(loop: tile.For) -> tile.Buffer:
@@ -91,8 +91,8 @@ def walked(loop: tile.For, body: tuple[warp.Operation, ...], role: str, cluster:
         warp.RingRelease(hears, span=loop.span),
         warp.Advance(hears, span=loop.span),
     )
-    trip = (*asking, *body, *hearing)
-    return warp.Loop(loop.var, loop.start, loop.stop, loop.step, trip, following=following, span=loop.span)
+    iteration = (*asking, *body, *hearing)
+    return warp.Loop(loop.var, loop.start, loop.stop, loop.step, iteration, following=following, span=loop.span)
 
 
 def _asked(question: str, answer: tile.Buffer) -> tile.Expr:

@@ -1,10 +1,10 @@
-"""Conditions of the elementwise nests of pipelined loops that hold for every element of a nest in most of the trips, as
-the mask of causal attention does away from the diagonal, and that of its last block of keys before that.
+"""Conditions of the elementwise nests of pipelined loops that hold for every element of a nest in most of the
+iterations, as the mask of causal attention does away from the diagonal, and that of its last block of keys before that.
 
 A comparison of sums of variables has its extremes where the nest's variables have theirs; with these put in, what is
 left compares the loop's variable with a threshold. Below it (or from it on) the nest runs without the condition, or not
-at all where nothing else is left to do; in the other trips it runs as it is written. `lower.split_loops` then makes
-loops of their own of the two.
+at all where nothing else is left to do; in the other iterations it runs as it is written. `lower.split_loops` then
+makes loops of their own of the two.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Ranges = Mapping[tile.Var, Interval]
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A nest of a loop, and where its conditions hold for all its elements: None, if that is in every trip."""
+    """A nest of a loop, and where its conditions hold for all its elements: None, if that is in every iteration."""
 
     loop: tile.For
     nest: tile.Parallel
     holds: tile.Expr | None
 
 
-def unmasked(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[Mask, ...]]:
+def without_masks(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[Mask, ...]]:
     """The kernel, with the conditions of its nests tested only in the iterations in which they matter; and which these
     are. A nest becomes two only where loads take no registers, by TMA: else kernels that just fit spill."""
     pass_ = _Pass(kernel, target.has("tma"))
@@ -62,8 +62,8 @@ def _where(loop: tile.For, holds: tile.Expr) -> str:
         case tile.Binary(op="lt", a=a, b=tile.Const(value=first)), tile.Const(value=start), tile.Const(value=stop) if (
             a == loop.var
         ):
-            trips = (int(stop) - int(start)) // loop.step
-            return f"in the last {(int(stop) - int(first)) // loop.step} of {trips} iterations"
+            trip_count = (int(stop) - int(start)) // loop.step
+            return f"in the last {(int(stop) - int(first)) // loop.step} of {trip_count} iterations"
         case tile.Binary(op="lt", a=a, b=first), _, _ if a == loop.var:
             return f"in iterations from {loop.var.name} = {show_expr(first)} on"
         case tile.Binary(op="ge", a=a, b=first), _, _ if a == loop.var:
@@ -92,7 +92,7 @@ class _Pass:
     def stmt(self, stmt: tile.Stmt, ranges: Ranges) -> tile.Stmt:
         match stmt:
             case tile.For():
-                within = {**ranges, stmt.var: _trips(stmt, ranges)}
+                within = {**ranges, stmt.var: _trip_count(stmt, ranges)}
                 body = tuple(self.nests(stmt, within)) if is_pipelined(stmt) else self.body(stmt.body, within)
                 return replace(stmt, body=body)
             case tile.While():
@@ -137,7 +137,7 @@ class _Pass:
             yield nest
             return
         does_nothing = not any(isinstance(s, tile.Store) for s in tile.walk(body))
-        if known and does_nothing and (loop.stage is not None or loop.wishes is not None):
+        if known and does_nothing and (loop.stage is not None or loop.scheduling_hints is not None):
             yield nest  # what says by hand when each statement runs counts it
             return
         if not known and not does_nothing and not self.may_double:
@@ -280,7 +280,7 @@ def truth(condition: tile.Expr, ranges: Ranges) -> bool | None:
             return None
 
 
-def _trips(loop: tile.For, ranges: Ranges) -> Interval:
+def _trip_count(loop: tile.For, ranges: Ranges) -> Interval:
     """The values of the loop's variable."""
     return interval(loop.start, ranges)[0], interval(loop.stop, ranges)[1] - 1
 

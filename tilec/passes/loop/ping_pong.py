@@ -13,7 +13,7 @@ from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 
 
-def turns(problem: Problem, schedule: Schedule, products: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def tensor_core_runs(problem: Problem, schedule: Schedule, products: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """The turns of the first group in an interval, each the ops in their order; none where the groups do not take
     turns. `products` are ops of the first group."""
     place = {op: at for at, op in enumerate(schedule.order)}

@@ -13,10 +13,10 @@ from tilec.ir.tile import Buffer, For, Parallel, Stmt, TileOp, While, bodies
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
-from tilec.passes.analysis.fragment_prefetch import is_first, is_loaded_ahead
+from tilec.passes.analysis.fragment_prefetch import is_first, is_fragment_prefetch
 from tilec.passes.analysis.rings import is_load, is_pipelined
 from tilec.passes.analysis.usage import reads, writes
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.convert_layouts import CONVERSION
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.passes.loop.detect_pipelines import loads, why_not_pipelined
@@ -45,14 +45,16 @@ class LoadedTile:
     why: str
 
 
-def loaded_tiles(laid: Laid, schedules: Sequence[Scheduled], target: Target) -> tuple[LoadedTile, ...]:
+def loaded_tiles(
+    assignment: LayoutAssignment, schedules: Sequence[Scheduled], target: Target
+) -> tuple[LoadedTile, ...]:
     """In program order; steps that were written out of one line count once."""
     decided = {id(one.loop.loop): one for one in schedules}
     found = (
         found
-        for one in laid.kernels
+        for one in assignment.kernels
         for stmt, loops in _statements(one.kernel.body, ())
-        for found in _of_statement(one, stmt, loops, decided, target, by_hand=bool(laid.parts))
+        for found in _of_statement(one, stmt, loops, decided, target, explicit_roles=bool(assignment.roles))
     )
     return tuple(dict.fromkeys(found))
 
@@ -67,24 +69,29 @@ def _statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileOp | P
 
 
 def _of_statement(
-    laid: Laid, op: TileOp | Parallel, loops: Loops, decided: dict[int, Scheduled], target: Target, by_hand: bool
+    assignment: LayoutAssignment,
+    op: TileOp | Parallel,
+    loops: Loops,
+    decided: dict[int, Scheduled],
+    target: Target,
+    explicit_roles: bool,
 ) -> Iterator[LoadedTile]:
     loop = loops[-1] if loops else None
     line = loop.span.line if loop is not None else None
     if isinstance(op, Parallel):
         sources = [buffer.name for buffer in reads(op) if buffer.scope == "global"]
         for tile in (buffer for buffer in writes(op) if buffer.scope == "shared" and sources):
-            versions, why = _shared(laid, tile, _THREADS, loops, decided, target, by_hand)
+            versions, why = _shared(assignment, tile, _THREADS, loops, decided, target, explicit_roles)
             yield LoadedTile(tile.name, ", ".join(sources), "global → shared", op.span.line, line, versions, why)
     elif is_load(op):
         source, tile = (region.buffer for region in op.regions)
-        versions, why = _shared(laid, tile, _by(op), loops, decided, target, by_hand)
+        versions, why = _shared(assignment, tile, _by(op), loops, decided, target, explicit_roles)
         yield LoadedTile(tile.name, source.name, "global → shared", op.span.line, line, versions, why)
     elif isinstance(op, Copy) and [r.buffer.scope for r in op.regions] == ["shared", "fragment"]:
         source, tile = (region.buffer for region in op.regions)
-        if is_loaded_ahead(op):
+        if is_fragment_prefetch(op):
             if is_first(op):
-                yield LoadedTile(str(op.of), source.name, "shared → registers", op.span.line, line, *_ahead(op))
+                yield LoadedTile(str(op.of), source.name, "shared → registers", op.span.line, line, *_prefetched(op))
             return
         if source.name.startswith(CONVERSION):
             return
@@ -94,7 +101,7 @@ def _of_statement(
         via = op.via
         for operand in dict.fromkeys(r.buffer.name for r in op.regions[:2] if r.buffer.scope == "shared"):
             if via == "mma":
-                why = "its steps are written out, and the assembler reads a step ahead by ldmatrix within a trip"
+                why = "its steps are written out, and the assembler reads a step ahead by ldmatrix within an iteration"
                 yield LoadedTile(f"operand of {op.regions[2].buffer.name}", operand, "shared → registers",
                                  op.span.line, line, 2, why)  # fmt: skip
             else:
@@ -102,41 +109,43 @@ def _of_statement(
                 yield LoadedTile("none", operand, "shared → registers", op.span.line, line, 1, why)
 
 
-def _ahead(op: Copy) -> tuple[int, str]:
+def _prefetched(op: Copy) -> tuple[int, str]:
     """The versions of a fragment with stages, and why."""
-    ahead = op.ahead
-    assert ahead is not None
-    steps = "a step" if ahead == 1 else f"{ahead} steps"
-    return ahead + 1, f"loaded {steps} before its use, of the next trip's first steps in this trip's last"
+    distance = op.prefetch_distance
+    assert distance is not None
+    steps = "a step" if distance == 1 else f"{distance} steps"
+    return distance + 1, f"loaded {steps} before its use, of the next iteration's first steps in this one's last"
 
 
 def _shared(
-    laid: Laid,
+    assignment: LayoutAssignment,
     tile: Buffer,
     by: str,
     loops: Loops,
     decided: dict[int, Scheduled],
     target: Target,
-    by_hand: bool,
+    explicit_roles: bool,
 ) -> tuple[int, str]:
     """How many versions of the tile there are, and why."""
     if not loops:
         return 1, "no loop loads it again"
-    if by_hand:
+    if explicit_roles:
         return 1, "the kernel orders its roles by barriers: it has the versions that it makes itself"
     loop = loops[-1]
     if isinstance(loop, While):
-        return 1, "a `while` has no number of trips, and runs as it is written"
+        return 1, "a `while` has no number of iterations, and runs as it is written"
     known = next((decided[id(one)] for one in reversed(loops) if id(one) in decided), None)
     if known is None:
-        return 1, _why_serial(laid, loop, by, target)
+        return 1, _why_serial(assignment, loop, by, target)
     if known.loop.loop is not loop:
         inside = f"the loop at line {loop.span.line} in it" if is_pipelined(known.loop.loop) else "a loop in it"
         return 1, f"{inside} is a statement of the pipelined loop at line {known.loop.loop.span.line}"
     for at, (plan, depth) in enumerate(zip(known.loop.rings, known.schedule.depth, strict=True)):
         if tile in plan.buffers:
             return depth, f"{by}; {_why_versions(tile.bytes, depth, loop, has_room=_has_room(known, at))}"
-    return 1, rings.body(laid.kernel, loop).why_not_versioned(tile) or "it has no version of its own in each trip"
+    return 1, rings.body(assignment.kernel, loop).why_not_versioned(
+        tile
+    ) or "it has no version of its own in each iteration"
 
 
 def _by(op: TileOp) -> str:
@@ -164,9 +173,9 @@ def _why_versions(size: int, depth: int, loop: For, *, has_room: bool) -> str:
     return f"{count}, of {most} that it may have: {why}" if most is not None else f"{count}, and {why}"
 
 
-def _why_serial(laid: Laid, loop: For, by: str, target: Target) -> str:
+def _why_serial(assignment: LayoutAssignment, loop: For, by: str, target: Target) -> str:
     if is_pipelined(loop):
         return "pipelined loops run serially with this strategy"
     if by == _THREADS and not any(loads(loop)):
         return f"{by}, so that only T.Pipelined pipelines the loop"
-    return why_not_pipelined(laid.kernel, loop, target) or "the loop runs as it is written: see the decisions"
+    return why_not_pipelined(assignment.kernel, loop, target) or "the loop runs as it is written: see the decisions"

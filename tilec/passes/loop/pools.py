@@ -15,7 +15,7 @@ from tilec.ir.tile import Buffer, Parallel, walk
 from tilec.ir.warp import TensorTile
 from tilec.passes.analysis.rings import Accesses, RingPlan
 from tilec.passes.analysis.usage import reads
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import ROLE_BARRIERS
 from tilec.sched.problem import UNLIMITED, Pool, Value
 from tilec.support.records import dataclass
@@ -37,7 +37,7 @@ class Held:
 
 
 def held(
-    laid: Laid,
+    assignment: LayoutAssignment,
     target: Target,
     accesses: Sequence[Accesses],
     outside: frozenset[str],
@@ -48,10 +48,12 @@ def held(
     """`accesses` of the loop's statements in their order; `outside`: buffers that other statements use too; `fed`: the
     rings that pass, or may pass, from role to role; `is_given`: a person wrote the schedule;
     `groups` of the consumers' warpgroups run apart."""
-    passing = tuple(_passing(laid, accesses, outside))
+    passing = tuple(_passing(assignment, accesses, outside))
     names = {value.name for value in passing}
-    kept = [b for b in _fragments(laid, accesses) if b.name not in names]
-    registers = Pool("registers", most_registers(laid, target), _REGISTERS_BESIDES + sum(_count(laid, b) for b in kept))
+    kept = [b for b in _fragments(assignment, accesses) if b.name not in names]
+    registers = Pool(
+        "registers", most_registers(assignment, target), _REGISTERS_BESIDES + sum(_count(assignment, b) for b in kept)
+    )
     if is_given or registers.reserved + _most_as_written(passing, len(accesses)) > registers.capacity:
         registers = replace(registers, capacity=UNLIMITED)
     # Barrier 0 is the block's; groups that run apart wait for their turns, each at one of its own. These are numbers,
@@ -59,7 +61,7 @@ def held(
     # what is carried applies (the lint `barriers-exhausted` counts how often they do).
     barriers = replace(
         target.pool("named_barriers"),
-        reserved=(ROLE_BARRIERS if laid.form == "warp_specialised" else 1) + (groups if groups > 1 else 0),
+        reserved=(ROLE_BARRIERS if assignment.form == "warp_specialised" else 1) + (groups if groups > 1 else 0),
         spare=False,
     )
     if not fed:
@@ -92,29 +94,29 @@ def with_tensor_memory(held: Held, tiles: Sequence[TensorTile], target: Target, 
     return Held((*held.pools, *pools), (*held.values, *values))
 
 
-def most_registers(laid: Laid, target: Target) -> int:
+def most_registers(assignment: LayoutAssignment, target: Target) -> int:
     """What a thread that owns fragments can have."""
-    if laid.form == "warp_specialised":
-        return register_split(laid.kernel.threads // WARPGROUP_THREADS, target)[1]
-    share = target.limit("registers_per_sm") // laid.kernel.threads // 8 * 8
+    if assignment.form == "warp_specialised":
+        return register_split(assignment.kernel.threads // WARPGROUP_THREADS, target)[1]
+    share = target.limit("registers_per_sm") // assignment.kernel.threads // 8 * 8
     return min(share, target.limit("registers_per_thread"))
 
 
-def shared_out(laid: Laid, target: Target) -> tuple[int, int] | tuple[None, None]:
+def shared_out(assignment: LayoutAssignment, target: Target) -> tuple[int, int] | tuple[None, None]:
     """Registers per thread for producer and consumers, as setmaxnreg shares them out. None where the consumers do with
     what all threads get alike: the assembler then takes no more than they need, so that more blocks fit."""
-    threads = laid.kernel.threads + WARPGROUP_THREADS
+    threads = assignment.kernel.threads + WARPGROUP_THREADS
     alike = min(target.limit("registers_per_sm") // threads // 8 * 8, target.limit("registers_per_thread"))
-    if _needed(laid) <= alike:
+    if _needed(assignment) <= alike:
         return None, None
-    return register_split(laid.kernel.threads // WARPGROUP_THREADS, target)
+    return register_split(assignment.kernel.threads // WARPGROUP_THREADS, target)
 
 
-def _needed(laid: Laid) -> int:
+def _needed(assignment: LayoutAssignment) -> int:
     """At most, of a thread that owns fragments: as if all of them lived at once, each element in registers of its own,
     in which narrow ones are computed with."""
-    kernel = laid.kernel
-    fragments = [(laid.fragments[b.name].register_count, b.dtype.bytes) for b in kernel.buffers if b.in_registers]
+    kernel = assignment.kernel
+    fragments = [(assignment.fragments[b.name].register_count, b.dtype.bytes) for b in kernel.buffers if b.in_registers]
     computes = any(b.in_registers for s in walk(kernel.body) if isinstance(s, Parallel) for b in reads(s))
     held = sum(elements * max(1, size // 4) for elements, size in fragments)
     return held + BESIDES_PRODUCTS + (_REGISTERS_BESIDES if computes else 0)
@@ -137,23 +139,23 @@ def product_pieces(columns: int, accumulators: int, threads: int, target: Target
     return next(pieces, 1)
 
 
-def _fragments(laid: Laid, accesses: Sequence[Accesses]) -> list[Buffer]:
+def _fragments(assignment: LayoutAssignment, accesses: Sequence[Accesses]) -> list[Buffer]:
     """The fragments that the loop uses."""
     used = {name for access in accesses for name in access.all}
-    return [b for b in laid.kernel.buffers if b.in_registers and b.name in used]
+    return [b for b in assignment.kernel.buffers if b.in_registers and b.name in used]
 
 
-def _count(laid: Laid, buffer: Buffer) -> int:
+def _count(assignment: LayoutAssignment, buffer: Buffer) -> int:
     """Registers of 32 bits that a fragment takes of each thread."""
-    return -(-laid.fragments[buffer.name].register_count * buffer.dtype.bytes // 4)
+    return -(-assignment.fragments[buffer.name].register_count * buffer.dtype.bytes // 4)
 
 
-def _passing(laid: Laid, accesses: Sequence[Accesses], outside: frozenset[str]) -> Iterator[Value]:
+def _passing(assignment: LayoutAssignment, accesses: Sequence[Accesses], outside: frozenset[str]) -> Iterator[Value]:
     """Fragments that hold something only for a part of each iteration: written there first, and used nowhere else."""
-    for buffer in _fragments(laid, accesses):
+    for buffer in _fragments(assignment, accesses):
         first, *others = (i for i, access in enumerate(accesses) if buffer.name in access.all)
         if buffer.name not in outside and buffer.name not in accesses[first].reads:
-            yield Value(buffer.name, (first,), tuple(others) or (first,), _count(laid, buffer), 1)
+            yield Value(buffer.name, (first,), tuple(others) or (first,), _count(assignment, buffer), 1)
 
 
 def _most_as_written(values: Sequence[Value], statements: int) -> int:

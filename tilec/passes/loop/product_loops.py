@@ -7,8 +7,8 @@
                                                         T.gemm(A_shared.registers, B_shared.registers, C)
 
 What becomes of that with two stages is what becomes of a loop that a person wrote so (`loop.register_stages`): the
-fragments of a trip's first step are loaded during the last step of the trip before. Whether it pays is another matter
-(`choices.register_stages`).
+fragments of an iteration's first step are loaded during the last step of the iteration before. Whether it pays is
+another matter (`choices.register_stages`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm, gemm_shape
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.analysis.scalar_definitions import scheduled
-from tilec.passes.analysis.trip_count import static_trips
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.analysis.trip_count import static_trip_count
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.product_steps import steps_along_k
 from tilec.passes.loop.register_stages import MOST_STEPS, loaded_fragment, with_register_stages
 from tilec.passes.loop.requested_stages import Asked
@@ -50,15 +50,16 @@ class Candidate:
     inner: tile.For | None = None
 
 
-def candidates(kernel: tile.Kernel, laid: Laid, is_asked: bool) -> tuple[Candidate, ...]:
-    """Of a kernel and the same with layouts, in program order. If `is_asked`, loops may make any number of trips."""
-    numbers = {id(product): number for number, product in enumerate(_products(laid.kernel))}
-    if laid.form != "unspecialised" or len(numbers) != len(list(_products(kernel))):
+def candidates(kernel: tile.Kernel, assignment: LayoutAssignment, is_asked: bool) -> tuple[Candidate, ...]:
+    """Of a kernel and the same with layouts, in program order. If `is_asked`, loops may make any number of
+    iterations."""
+    numbers = {id(product): number for number, product in enumerate(_products(assignment.kernel))}
+    if assignment.form != "unspecialised" or len(numbers) != len(list(_products(kernel))):
         return ()
     written = {buffer.name for buffer in kernel.buffers}
     found = (
         one
-        for loop in pipelined_loops(laid.kernel.body)
+        for loop in pipelined_loops(assignment.kernel.body)
         for stmt in loop.body
         if (one := _candidate(loop, stmt, numbers, written, is_asked)) is not None
     )
@@ -106,7 +107,7 @@ def _is_by_mma(op: tile.TileOp) -> bool:
 def _written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int, str]:
     """Of a loop that the kernel has written; what else speaks against stages for its fragments is found when they get
     them."""
-    steps = static_trips(inner)
+    steps = static_trip_count(inner)
     if why := _why_not_in(loop, inner, is_asked):
         return 0, why
     if steps is None:
@@ -117,12 +118,12 @@ def _written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int
 def _why_not_in(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
     """What of a loop speaks against it whose only use of its tiles this is, or should be."""
     others = [s for s in scheduled(loop) if s is not use and not (isinstance(s, tile.TileOp) and is_load(s))]
-    trips = static_trips(loop)
+    trip_count = static_trip_count(loop)
     reasons = (
         (loop.stage is not None, "the loop has its schedule by hand"),
         (bool(others), f"the loop does more than load and multiply: {others[0].span.place}" if others else ""),
-        (trips is None and not is_asked, "how many trips the loop makes is known at launch only"),
-        (trips is not None and trips < 2, f"the loop makes {trips} trip{'s' * (trips != 1)}"),
+        (trip_count is None and not is_asked, "how many iterations the loop makes is known at launch only"),
+        (trip_count is not None and trip_count < 2, f"the loop makes {trip_count} iteration{'s' * (trip_count != 1)}"),
     )
     return next((why for is_so, why in reasons if is_so), "")
 
@@ -138,7 +139,7 @@ def _steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, str]:
         (bool(metadata) or product.nibbles is not None, "its operands are packed"),
         (a.buffer.dtype.bits != 16, f"ldmatrix fills fragments of 16 bits an element, and these have {a.buffer.dtype}"),
         (product.transpose_A, f"{a.buffer.name} lies along M, and fragments along K"),
-        (product.clear_accum, f"it clears {c.buffer.name} in each trip"),
+        (product.clear_accum, f"it clears {c.buffer.name} in each iteration"),
         (steps == 1, "it is one step along K"),
     )  # fmt: skip
     if why := next((why for is_so, why in reasons if is_so), None):

@@ -1,7 +1,7 @@
 """What products by mma.sync wait for: operands that come from shared memory step by step of K, by ldmatrix.
 
 The steps of a product are written out, and the assembler reads a step ahead within them. But nothing is read before the
-barrier of the trip: what the first step reads is waited for, unless loaded ahead (`loop.register_stages`). The
+barrier of the iteration: what the first step reads is waited for, unless prefetched (`loop.register_stages`). The
 instructions of such a load stand between those of the product before, so that they hold its units and nobody's time.
 """
 
@@ -36,7 +36,7 @@ class Steps:
 
     @property
     def exposed(self) -> int:
-        """How long a trip waits for the operands of its first step."""
+        """How long an iteration waits for the operands of its first step."""
         return self.latency + self.transfer
 
 

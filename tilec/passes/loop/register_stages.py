@@ -4,18 +4,18 @@
         for k1 in range(4):                    r1 = A_shared[1]; C += r0 @ …
             A_reg = A_shared[k1]       →       r0 = A_shared[2]; C += r1 @ …
             C += A_reg @ …                     r1 = A_shared[3]; C += r0 @ …
-                                               r0 = A_shared of the next trip[0]; C += r1 @ …
+                                               r0 = A_shared of the next iteration[0]; C += r1 @ …
 
 Registers have no index, so the steps of the inner loop are written out, step k on version k mod `stages`. They are
 statements of the pipelined loop around then, and the load of a step begins `stages − 1` steps before the step, or where
 products are begun only, as by wgmma, behind the one of that step: every schedule has to keep that
-(`analysis.fragment_prefetch`). The loads of the first steps belong to the last ones of the trip before, so that the
-loop around has them in an earlier stage, with a prologue of their own; and since only these touch the shared tiles of
-the next trip first, the threads wait for such tiles once a trip, there. What is unpacked of a fragment to multiply it
-has its versions too.
+(`analysis.fragment_prefetch`). The loads of the first steps belong to the last ones of the iteration before, so that
+the loop around has them in an earlier stage, with a prologue of their own; and since only these touch the shared tiles
+of the next iteration first, the threads wait for such tiles once an iteration, there. What is unpacked of a fragment to
+multiply it has its versions too.
 
 Where the stages do not divide the steps, the last ones that are too many are peeled: they load registers of their own,
-when it is their turn, so that each trip around begins with the same version.
+when it is their turn, so that each iteration around begins with the same version.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilec.passes.analysis import rings
 from tilec.passes.analysis.fragment_prefetch import made_anew
 from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.analysis.substitution import renamed, substitute_stmt
-from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.analysis.trip_count import static_trip_count
 from tilec.passes.analysis.usage import reads
 from tilec.passes.loop.detect_pipelines import loads
 from tilec.passes.loop.requested_stages import Asked, refuse
@@ -119,22 +119,22 @@ def _written_out(
 
 def _peeled(loop: tile.For, one: Asked) -> int:
     """How many of its last steps are no whole turn through the versions."""
-    return _trips(loop) % one.stages
+    return _trip_count(loop) % one.stages
 
 
-def _trips(loop: tile.For) -> int:
-    trips = static_trips(loop)
-    assert trips is not None, "checked"
-    return trips
+def _trip_count(loop: tile.For) -> int:
+    trip_count = static_trip_count(loop)
+    assert trip_count is not None, "checked"
+    return trip_count
 
 
 def _steps(loop: tile.For, asked: Mapping[str, Asked]) -> Iterator[tile.Stmt]:
-    trips = _trips(loop)
-    for step in range(trips):
+    trip_count = _trip_count(loop)
+    for step in range(trip_count):
         values: dict[tile.Var, tile.Expr] = {loop.var: add(loop.start, tile.integer(step * loop.step))}
         for var in _declared(loop.body):  # each step has its own
             values[var] = tile.Var(f"{var.name}.step{step}", var.dtype)
-        peeled = {name for name, one in asked.items() if step >= trips - _peeled(loop, one)}
+        peeled = {name for name, one in asked.items() if step >= trip_count - _peeled(loop, one)}
         names = {
             name: _version(one.tile, one.stages if name in peeled else step % one.stages).name
             for name, one in asked.items()
@@ -142,7 +142,7 @@ def _steps(loop: tile.For, asked: Mapping[str, Asked]) -> Iterator[tile.Stmt]:
         for stmt in loop.body:
             made = renamed(substitute_stmt(stmt, values), names)
             if isinstance(made, Copy) and (of := loaded_fragment(stmt)) in asked and of not in peeled:
-                made = replace(made, ahead=asked[of].stages - 1, of=of, step=step)
+                made = replace(made, prefetch_distance=asked[of].stages - 1, of=of, step=step)
             yield made
 
 
@@ -178,7 +178,7 @@ def _checked(kernel: tile.Kernel, one: Asked) -> tile.For:
     if loop is None:
         refuse(
             one,
-            f"no loop loads {name} from shared memory in each trip",
+            f"no loop loads {name} from shared memory in each iteration",
             Label(one.tile.span, "it lies in registers"),
             help=f"T.copy to the whole of {name} directly in a loop, or give the stages to a shared tile",
         )
@@ -188,16 +188,16 @@ def _checked(kernel: tile.Kernel, one: Asked) -> tile.For:
     if loop.kind not in ("serial", "unroll"):
         refuse(one, f"the loop that loads {name} from shared memory is pipelined itself", place,
                help="put the copy and the product in a T.serial loop in it, over parts of the tiles")  # fmt: skip
-    trips = static_trips(loop)
-    if trips is None:
+    trip_count = static_trip_count(loop)
+    if trip_count is None:
         refuse(one, f"how often the loop that loads {name} runs is known at run time only", place,
                help="registers are named in the code: make the trip count a constant")  # fmt: skip
-    if trips < one.stages:
-        count = f"{trips} iteration{'s' * (trips != 1)}"
+    if trip_count < one.stages:
+        count = f"{trip_count} iteration{'s' * (trip_count != 1)}"
         refuse(one, f"{name} has {one.stages} stages, and the loop that loads it {count}", place,
                help="give it at most as many stages as the loop has iterations")  # fmt: skip
-    if trips * len(loop.body) > MOST_STEPS:
-        refuse(one, f"{trips} trips of {len(loop.body)} statements are too many to be written out", place,
+    if trip_count * len(loop.body) > MOST_STEPS:
+        refuse(one, f"{trip_count} iterations of {len(loop.body)} statements are too many to be written out", place,
                help=f"at most {MOST_STEPS} statements together: take larger steps")  # fmt: skip
     if left := next((s for s in tile.walk(loop.body) if isinstance(s, tile.Break)), None):
         refuse(one, f"the loop that loads {name} is left in the middle", place,
@@ -210,7 +210,7 @@ def _checked(kernel: tile.Kernel, one: Asked) -> tile.For:
     if around is None or not (is_pipelined(around) or (around.kind == "serial" and any(loads(around)))):
         where = () if around is None else (Label(around.span, "the loop around it"),)
         refuse(one, f"the loop that loads {name} stands in no pipelined loop", place, *where,
-               help="put it directly in a T.Pipelined loop, which loads its first steps a trip ahead")  # fmt: skip
+               help="put it directly in a T.Pipelined loop, which loads its first steps early")  # fmt: skip
     if around.stage is not None:
         refuse(one, f"the loop around the one that loads {name} has its schedule by hand", Label(around.span, "here"),
                help="leave out `stage` and `order`, or this")  # fmt: skip

@@ -80,7 +80,7 @@ def _asked_for(stmt: Stmt, wanted: Mapping[int, int]) -> Stmt:
 
 
 def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
-    """It is a shared tile that some loop loads in each trip."""
+    """It is a shared tile that some loop loads in each iteration."""
     tile = one.tile
     if tile.scope != "shared":
         what = "a tensor" if tile.scope == "global" else "no tile of shared memory"
@@ -96,9 +96,9 @@ def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
     elsewhere = [s for s in walk(kernel.body) if isinstance(s, TileOp) and is_load(s) and s.regions[1].buffer == tile]
     refuse(
         one,
-        f"no loop loads {tile.name} in each trip",
+        f"no loop loads {tile.name} in each iteration",
         *(Label(load.span, "loaded here, under a condition or in no loop") for load in elsewhere[:1]),
-        help="stages hold what later trips of a loop will use: load it by T.copy directly in the loop",
+        help="stages hold what later iterations of a loop will use: load it by T.copy directly in the loop",
     )
 
 
@@ -125,10 +125,10 @@ def _stages(kernel: Kernel, loop: For, here: Sequence[Asked]) -> int:
         refuse(first, f"{first.stages} stages for {first.tile.name}, whose loop has {loop.num_stages}", place,
                 help="give the number once")  # fmt: skip
     if loop.kind == "unroll":
-        refuse(first, f"the loop that loads {first.tile.name} is written out, trip after trip", place,
+        refuse(first, f"the loop that loads {first.tile.name} is written out, iteration after iteration", place,
                 help="write T.serial or T.Pipelined")  # fmt: skip
     if left := next((s for s in walk(loop.body) if isinstance(s, Break)), None):
         refuse(first, f"the loop that loads {first.tile.name} is left in the middle", place,
-                Label(left.span, "when the loads of later trips would be under way"),
+                Label(left.span, "when the loads of later iterations would be under way"),
                 help="guard the rest of the body with `if`")  # fmt: skip
     return first.stages

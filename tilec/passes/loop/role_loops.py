@@ -19,7 +19,7 @@ from tilec.ops.barriers import AllocBarrier, barrier_of
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.rings import accesses
 from tilec.passes.analysis.usage import expressions, reads, writes
-from tilec.passes.layout.assign_layouts import Laid, LaidPart
+from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.describe import describe
 from tilec.passes.loop.statement_price import price
@@ -42,9 +42,9 @@ class Unit:
     is_ordered: bool
 
 
-def loops_of_roles(laid: Laid) -> tuple[tuple[LaidPart, tile.For], ...]:
+def loops_of_roles(assignment: LayoutAssignment) -> tuple[tuple[RoleAssignment, tile.For], ...]:
     """The innermost loops in which a role acquires stages, role by role, in program order."""
-    return tuple((part, loop) for part in laid.parts for loop in _loops(part.laid.kernel.body))
+    return tuple((part, loop) for part in assignment.roles for loop in _loops(part.assignment.kernel.body))
 
 
 def _loops(body: Statements) -> Iterator[tile.For]:
@@ -81,7 +81,7 @@ def units(body: Statements) -> tuple[Unit, ...]:
     at = 0
     while at < len(body):
         end = at + 1
-        while end < len(body) and body[end].span == body[at].span and _keeps_turns(body[at : end + 1]):
+        while end < len(body) and body[end].span == body[at].span and _keeps_order(body[at : end + 1]):
             end += 1
         statements = body[at:end]
         main = next((s for s in statements if _stage(s)), statements[-1])
@@ -90,7 +90,7 @@ def units(body: Statements) -> tuple[Unit, ...]:
     return tuple(found)
 
 
-def _keeps_turns(statements: Statements) -> bool:
+def _keeps_order(statements: Statements) -> bool:
     """Whether they are a part of an acquire: binds, its wait, and what sets the variables of whose turn it is."""
     waits = [s for s in statements if isinstance(s, tile.TileOp)]
     sets = [s for s in statements if isinstance(s, tile.Parallel)]
@@ -124,10 +124,10 @@ def _is_free(stmt: tile.Stmt) -> bool:
 # ---- the problem -----------------------------------------------------------------------------------------------------
 
 
-def problems(laid: Laid, target: Target) -> tuple[LoopProblem, ...]:
+def problems(assignment: LayoutAssignment, target: Target) -> tuple[LoopProblem, ...]:
     """One for each of `loops_of_roles`."""
-    held = _held(laid.kernel)
-    return tuple(_problem(part, loop, held, target) for part, loop in loops_of_roles(laid))
+    held = _held(assignment.kernel)
+    return tuple(_problem(part, loop, held, target) for part, loop in loops_of_roles(assignment))
 
 
 def _held(kernel: tile.Kernel) -> dict[str, str]:
@@ -136,18 +136,18 @@ def _held(kernel: tile.Kernel) -> dict[str, str]:
     return {buffer: str(op.pipeline) for op in made if op.holds is not None for buffer in op.holds.split(",")}
 
 
-def _problem(part: LaidPart, loop: tile.For, held: Mapping[str, str], target: Target) -> LoopProblem:
+def _problem(part: RoleAssignment, loop: tile.For, held: Mapping[str, str], target: Target) -> LoopProblem:
     found = early(units(loop.body), held)
     slots = (*target.slots, Slot(f"issue ({part.name})"))
     ops = tuple(_op(unit, part, target, len(target.slots)) for unit in found)
     edges = tuple(_edges(found, ops, held))
-    problem = Problem(f"{part.laid.kernel.name}.{part.name}.{loop.var.name}", ops, edges, slots, max_stages=1)
+    problem = Problem(f"{part.assignment.kernel.name}.{part.name}.{loop.var.name}", ops, edges, slots, max_stages=1)
     return LoopProblem(loop, tuple(u.main for u in found), (part.name,) * len(found), (), problem)
 
 
-def _op(unit: Unit, part: LaidPart, target: Target, own_slot: int) -> Op:
+def _op(unit: Unit, part: RoleAssignment, target: Target, own_slot: int) -> Op:
     stmt = unit.main
-    issue, latency, uses = price(stmt, part.laid, target)
+    issue, latency, uses = price(stmt, part.assignment, target)
     uses[own_slot] = (issue, 0)
     held = tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles)
     return Op(named(stmt), held, issue, latency, part.name, stmt.span.line, file=stmt.span.file)
@@ -241,14 +241,16 @@ def _releases(unit: Unit) -> bool:
 # ---- and what comes of it --------------------------------------------------------------------------------------------
 
 
-def in_order(laid: Laid, schedules: Mapping[int, Schedule]) -> Laid:
+def in_order(assignment: LayoutAssignment, schedules: Mapping[int, Schedule]) -> LayoutAssignment:
     """The roles with their statements in order, those of loops by the schedules of these (by their identity)."""
-    held = _held(laid.kernel)
+    held = _held(assignment.kernel)
 
-    def ordered(one: Laid) -> Laid:
+    def ordered(one: LayoutAssignment) -> LayoutAssignment:
         return replace(one, kernel=replace(one.kernel, body=_in_order(one.kernel.body, schedules, held)))
 
-    return replace(laid, parts=tuple(replace(part, laid=ordered(part.laid)) for part in laid.parts))
+    return replace(
+        assignment, roles=tuple(replace(part, assignment=ordered(part.assignment)) for part in assignment.roles)
+    )
 
 
 def _in_order(body: Statements, schedules: Mapping[int, Schedule], held: Mapping[str, str]) -> Statements:

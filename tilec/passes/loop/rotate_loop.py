@@ -1,9 +1,9 @@
-"""Where a trip of an expanded loop begins. The steps of an interval go round: any of them may stand first in the loop's
-text, as long as those before it then belong to the next trip.
+"""Where an iteration of an expanded loop begins. The steps of an interval go round: any of them may stand first in the
+loop's text, as long as those before it then belong to the next iteration.
 
-A product of wgmma that is in flight where the text of a trip ends is dear if other statements touch its registers: the
-assembler cannot follow it over the back edge, and makes all products of the kernel wait for one another (its C7514).
-Where the schedule has it completed by then, it is waited for there, which costs nothing.
+A product of wgmma that is in flight where the text of an iteration ends is dear if other statements touch its
+registers: the assembler cannot follow it over the back edge, and makes all products of the kernel wait for one another
+(its C7514). Where the schedule has it completed by then, it is waited for there, which costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilec.passes.analysis.rings import accesses
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.records import dataclass
 
-Turn = tuple[int, int]
+RunPlace = tuple[int, int]
 """Which of a role's turns at the tensor cores, and which place in it."""
 
 
@@ -30,7 +30,7 @@ class Flight:
     running: int
 
     def goes_on(self, at: int, steps: int) -> bool:
-        """Whether the product is in flight where a trip ends that begins with step `at` of so many."""
+        """Whether the product is in flight where an iteration ends that begins with step `at` of so many."""
         return (at - self.issued - 1) % steps <= (self.waited - self.issued - 1) % steps
 
     def runs_on(self, at: int, steps: int) -> bool:
@@ -38,27 +38,27 @@ class Flight:
         return self.goes_on(at, steps) and (at - self.issued - 1) % steps < self.running
 
 
-def first_step(stages: Sequence[int], turns: Sequence[Turn | None], flights: Sequence[Flight]) -> int:
-    """Which step to begin a trip of the loop with: no turn goes on from one trip into the next; as few products as can
-    be run between two trips, or else are in flight there; as few trips as can be overlap. `stages` and `turns` are
-    those of an interval's steps as they issue."""
+def first_step(stages: Sequence[int], runs: Sequence[RunPlace | None], flights: Sequence[Flight]) -> int:
+    """Which step to begin an iteration of the loop with: no turn goes on from one iteration into the next; as few
+    products as can be run between two iterations, or else are in flight there; as few iterations as can be overlap.
+    `stages` and `runs` are those of an interval's steps as they issue."""
     steps = len(stages)
-    if all(turn is None for turn in turns) and not any(flight.goes_on(0, steps) for flight in flights):
+    if all(run is None for run in runs) and not any(flight.goes_on(0, steps) for flight in flights):
         return 0
     found = []
     for at in range(steps):
         shifted = [stage - (place < at) for place, stage in enumerate(stages)]
-        if keeps_turns(turns, at):
+        if keeps_ping_pong(runs, at):
             running = sum(flight.runs_on(at, steps) for flight in flights)
             in_flight = sum(flight.goes_on(at, steps) for flight in flights)
             found.append((running, in_flight, max(shifted) - min(shifted), at))
     return min(found)[-1]
 
 
-def keeps_turns(turns: Sequence[Turn | None], at: int) -> bool:
-    """Whether no turn goes on from one trip into the next, where trips begin with step `at`."""
+def keeps_ping_pong(runs: Sequence[RunPlace | None], at: int) -> bool:
+    """Whether no turn goes on from one iteration into the next, where iterations begin with step `at`."""
     places: dict[int, int] = {}
-    for number, place in (turn for turn in (*turns[at:], *turns[:at]) if turn is not None):
+    for number, place in (run for run in (*runs[at:], *runs[:at]) if run is not None):
         if place < places.get(number, 0):
             return False
         places[number] = place
@@ -87,8 +87,8 @@ def flights(
 
 
 def others_registers(product: Stmt, steps: Sequence[Stmt]) -> frozenset[str]:
-    """The product's registers that steps touch that add to something else; but for those that are loaded ahead, which
-    the assembler follows where a trip begins with a product."""
+    """The product's registers that steps touch that add to something else; but for those that are prefetched, which
+    the assembler follows where an iteration begins with a product."""
     registers = {b.name for b in (*reads(product), *writes(product)) if b.scope in ("fragment", "reducer")}
     others = [accesses(s).all for s in steps if accumulator(s) != accumulator(product)]
     return frozenset(registers).intersection(frozenset().union(*others)) - loaded_fragments(steps)

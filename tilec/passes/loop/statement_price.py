@@ -16,10 +16,10 @@ from typing import NoReturn
 from tilec.ir import tile
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
-from tilec.passes.analysis.fragment_prefetch import is_loaded_ahead
-from tilec.passes.analysis.trip_count import static_trips
+from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
+from tilec.passes.analysis.trip_count import static_trip_count
 from tilec.passes.analysis.usage import expressions
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import part_of
 from tilec.passes.loop.nest_price import nest_demands
 from tilec.support.diagnostics import InternalError
@@ -44,23 +44,23 @@ class _Part:
 
 
 def price(
-    stmt: tile.Stmt, laid: Laid, target: Target, groups: int = 1, replays: Sequence[tile.Bind] = ()
+    stmt: tile.Stmt, assignment: LayoutAssignment, target: Target, groups: int = 1, replays: Sequence[tile.Bind] = ()
 ) -> tuple[int, int, Uses]:
     """Cycles in which the role issues nothing else, cycles until all is through, and for how many cycles, after how
     many, each slot is held; for one of `groups` warpgroups. Of two branches that of the one that takes longer.
     `replays` are binds that are evaluated anew where the statement uses them (see `analysis.scalar_definitions`)."""
     if isinstance(stmt, tile.If) and stmt.orelse:
         each = (replace(stmt, orelse=()), replace(stmt, then=stmt.orelse, orelse=()))
-        return max((price(branch, laid, target, groups, replays) for branch in each), key=lambda cost: cost[:2])
+        return max((price(branch, assignment, target, groups, replays) for branch in each), key=lambda cost: cost[:2])
     slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
     issue = latency = waited = 0
     uses: Uses = {}
-    own = _parts(stmt, laid) or (_Part(_nothing(laid), 1, 0),)
-    for part in (*_replayed(stmt, laid, replays), *own):
+    own = _parts(stmt, assignment) or (_Part(_nothing(assignment), 1, 0),)
+    for part in (*_replayed(stmt, assignment, replays), *own):
         timings = [(d, target.price(d.kind, **dict(d.parameters))) for d in (part_of(d, groups) for d in part.demands)]
         loads = [t for d, t in timings if part.chain and _is_load(d)]
         others = [t for d, t in timings if not (part.chain and _is_load(d))]
-        # The parts of a tile operation overlap, warp by warp; those of a nest and the trips of a loop wait for one
+        # The parts of a tile operation overlap, warp by warp; those of a nest and the iterations of a loop wait for one
         # another.
         is_overlapped = isinstance(stmt, tile.TileOp) and len(others) > 0
         first = _until_loaded(loads, part.chain)
@@ -79,11 +79,11 @@ def price(
     return issue, max(latency, issue), uses
 
 
-def demands(stmt: tile.Stmt, laid: Laid) -> tuple[Demand, ...]:
+def demands(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[Demand, ...]:
     """What a statement, with all that is nested in it, asks of the machine. A loop of which only the data know how
-    often it runs counts as one trip."""
-    total = [replace(d, times=part.times) for part in _parts(stmt, laid) for d in part.demands]
-    return tuple(total) or _nothing(laid)
+    often it runs counts as one iteration."""
+    total = [replace(d, times=part.times) for part in _parts(stmt, assignment) for d in part.demands]
+    return tuple(total) or _nothing(assignment)
 
 
 def is_asynchronous(stmt: tile.Stmt) -> bool:
@@ -142,33 +142,39 @@ def _only_fills(stmt: tile.Stmt) -> bool:
 # ---- parts ----
 
 
-def _parts(stmt: tile.Stmt, laid: Laid, times: int = 1, outer: tile.Stmt | None = None) -> tuple[_Part, ...]:
+def _parts(
+    stmt: tile.Stmt, assignment: LayoutAssignment, times: int = 1, outer: tile.Stmt | None = None
+) -> tuple[_Part, ...]:
     """In the order in which they are carried out: first what the statement loads to know where and whether."""
     outer = outer or stmt
-    # A loop looks at its bounds once, and runs its body as often as it has trips.
-    before = _before(stmt, laid, times, stmt is not outer)
+    # A loop looks at its bounds once, and runs its body as often as it has iterations.
+    before = _before(stmt, assignment, times, stmt is not outer)
     found: list[_Part] = [before] if before is not None else []
-    if isinstance(stmt, tile.For) and (trips := static_trips(stmt)) is not None:
-        times *= trips
+    if isinstance(stmt, tile.For) and (trip_count := static_trip_count(stmt)) is not None:
+        times *= trip_count
     asked: Sequence[Demand] = ()
     if isinstance(stmt, tile.TileOp):
-        asked = registry.get(stmt.name).demand(stmt, pricing_context(laid))
+        asked = registry.get(stmt.name).demand(stmt, pricing_context(assignment))
     elif isinstance(stmt, tile.Parallel):
-        asked = nest_demands(stmt, laid.nest_layout(stmt), laid.kernel.threads, "fast-math" in laid.kernel.asks)
+        asked = nest_demands(
+            stmt, assignment.nest_layout(stmt), assignment.kernel.threads, "fast-math" in assignment.kernel.asks
+        )
     if asked:
         chain = (
             max([1, *(_chain(e) for s in tile.walk(stmt.body) for e in expressions(s))])
             if isinstance(stmt, tile.Parallel)
             else 1
         )
-        begun = stmt is outer and (is_asynchronous(stmt) or is_loaded_ahead(stmt))
+        begun = stmt is outer and (is_asynchronous(stmt) or is_fragment_prefetch(stmt))
         found.append(_Part(tuple(asked), times, 0 if begun or _only_fills(stmt) else chain, begun))
     if not isinstance(stmt, tile.Parallel):
-        found += [part for body in tile.bodies(stmt) for inner in body for part in _parts(inner, laid, times, outer)]
+        found += [
+            part for body in tile.bodies(stmt) for inner in body for part in _parts(inner, assignment, times, outer)
+        ]
     return tuple(found)
 
 
-def _replayed(stmt: tile.Stmt, laid: Laid, replays: Sequence[tile.Bind]) -> Iterator[_Part]:
+def _replayed(stmt: tile.Stmt, assignment: LayoutAssignment, replays: Sequence[tile.Bind]) -> Iterator[_Part]:
     """What the values of binds load."""
     values: dict[tile.Var, tile.Expr] = {}
     for bind in replays:
@@ -179,10 +185,10 @@ def _replayed(stmt: tile.Stmt, laid: Laid, replays: Sequence[tile.Bind]) -> Iter
     used = [value for var, value in values.items() if var in named]
     loads = dict.fromkeys(load for value in used for load in _loads(value))
     if loads:
-        yield _Part(tuple(_access("ld", load.buffer, laid) for load in loads), 1, max(map(_chain, used)))
+        yield _Part(tuple(_access("ld", load.buffer, assignment) for load in loads), 1, max(map(_chain, used)))
 
 
-def _before(stmt: tile.Stmt, laid: Laid, times: int, is_nested: bool) -> _Part | None:
+def _before(stmt: tile.Stmt, assignment: LayoutAssignment, times: int, is_nested: bool) -> _Part | None:
     """What a statement loads to know where or whether, and a scalar one to know what."""
     exprs = list(expressions(stmt))
     if isinstance(stmt, tile.TileOp):
@@ -190,29 +196,29 @@ def _before(stmt: tile.Stmt, laid: Laid, times: int, is_nested: bool) -> _Part |
     elif not isinstance(stmt, tile.If | tile.For | tile.While | tile.Bind | tile.Store):
         return None
     loads = dict.fromkeys(load for e in exprs for load in _loads(e))
-    asked = [_access("ld", load.buffer, laid) for load in loads]
+    asked = [_access("ld", load.buffer, assignment) for load in loads]
     if not asked:
         return None
     if isinstance(stmt, tile.Store) and stmt.buffer.scope in _IN_MEMORY:
-        asked.append(_access("st", stmt.buffer, laid))
+        asked.append(_access("st", stmt.buffer, assignment))
     is_left = _only_fills(stmt) and not is_nested
     return _Part(tuple(asked), times, 0 if is_left else max(map(_chain, exprs)))
 
 
-def _access(kind: str, buffer: tile.Buffer, laid: Laid) -> Demand:
+def _access(kind: str, buffer: tile.Buffer, assignment: LayoutAssignment) -> Demand:
     """Each thread loads or stores one element."""
-    threads = laid.kernel.threads
+    threads = assignment.kernel.threads
     return demand(f"{kind}.{buffer.scope}", bytes=threads * buffer.dtype.bytes, threads=threads)
 
 
-def _nothing(laid: Laid) -> tuple[Demand, ...]:
-    return (demand("elementwise", ops=1, elements=1, threads=laid.kernel.threads),)
+def _nothing(assignment: LayoutAssignment) -> tuple[Demand, ...]:
+    return (demand("elementwise", ops=1, elements=1, threads=assignment.kernel.threads),)
 
 
-def pricing_context(laid: Laid) -> Context:
+def pricing_context(assignment: LayoutAssignment) -> Context:
     """A context for prices only: nothing may be registered through it."""
 
     def refuse(*_: object) -> NoReturn:
         raise InternalError("prices need no resources")
 
-    return Context(laid.kernel.threads, laid.fragments, laid.shared, (), refuse, refuse)
+    return Context(assignment.kernel.threads, assignment.fragments, assignment.shared, (), refuse, refuse)

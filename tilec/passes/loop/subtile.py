@@ -29,9 +29,9 @@ class Indivisible(Exception):
     """Why a dimension cannot be cut, in words for the person who wrote the kernel."""
 
 
-def divided(kernel: tile.Kernel, cut_buffer: tile.Buffer, dim: int, parts: int) -> tile.Kernel:
+def divided(kernel: tile.Kernel, subtiled: tile.Buffer, dim: int, parts: int) -> tile.Kernel:
     """The kernel with this dimension of a tile, and all that go with it, in so many parts. Raises `Indivisible`."""
-    return _Division(kernel, related(kernel, (cut_buffer, dim)), parts).kernel()
+    return _Division(kernel, related(kernel, (subtiled, dim)), parts).kernel()
 
 
 def related(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
@@ -45,13 +45,13 @@ def related(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
     found = {first}
     while more := {d for group in groups if found & group for d in group} - found:
         found |= more
-    cut: dict[tile.Buffer, int] = {}
+    split: dict[tile.Buffer, int] = {}
     for buffer in kernel.buffers:
-        mine = [d for cut_buffer, d in found if cut_buffer == buffer]
+        mine = [d for subtiled, d in found if subtiled == buffer]
         if len(mine) > 1:
             raise Indivisible(f"two dimensions of {buffer.name} would be cut")
-        cut.update((buffer, d) for d in mine)
-    return cut
+        split.update((buffer, d) for d in mine)
+    return split
 
 
 # ---- which dimensions go together ------------------------------------------------------------------------------------
@@ -85,22 +85,22 @@ def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Exp
 class _Division:
     """A kernel whose tiles are cut along these dimensions."""
 
-    def __init__(self, kernel: tile.Kernel, cut: Mapping[tile.Buffer, int], parts: int) -> None:
+    def __init__(self, kernel: tile.Kernel, split: Mapping[tile.Buffer, int], parts: int) -> None:
         self.whole = kernel
-        self.cut = cut
+        self.split = split
         self.parts = parts
         for pinned in kernel.layouts:
-            if pinned.buffer in cut:
+            if pinned.buffer in split:
                 raise Indivisible(f"{pinned.buffer.name} has a layout of its own")
-        for buffer, dim in cut.items():
+        for buffer, dim in split.items():
             if buffer.shape[dim] % parts or buffer.lanes != 1:
                 raise Indivisible(f"the {buffer.shape[dim]} elements of {buffer.name} do not make {parts} equal parts")
         named = (*kernel.params, *kernel.buffers, *kernel.block_vars, *_defined(kernel.body))
         self.unique = UniqueNames({one.name for one in named})
-        self.tiles = {buffer: tuple(self._part(buffer) for _ in range(parts)) for buffer in cut}
+        self.tiles = {buffer: tuple(self._part(buffer) for _ in range(parts)) for buffer in split}
 
     def _part(self, buffer: tile.Buffer) -> tile.Buffer:
-        extents = tuple(e // self.parts if d == self.cut[buffer] else e for d, e in enumerate(buffer.shape))
+        extents = tuple(e // self.parts if d == self.split[buffer] else e for d, e in enumerate(buffer.shape))
         return replace(buffer, name=self.unique.take(buffer.name), extents=extents)
 
     def kernel(self) -> tile.Kernel:
@@ -126,7 +126,7 @@ class _Division:
                 raise Indivisible(f"line {stmt.span.line} is about elements of tiles")
 
     def touches(self, stmt: tile.Stmt) -> bool:
-        return any(buffer in self.cut for buffer in (*reads(stmt), *writes(stmt)))
+        return any(buffer in self.split for buffer in (*reads(stmt), *writes(stmt)))
 
     def is_about_one_part(self, guard: tile.If) -> bool:
         """Whether each part can have a guard of its own: all under it is done part by part."""
@@ -167,13 +167,13 @@ class _Part:
     def operation(self, op: tile.TileOp) -> tile.TileOp:
         regions = [replace(r, start=tuple(map(self.expr, r.start))) for r in op.regions]
         for axis in op.axes:
-            if not any(self.of.cut.get(op.regions[r].buffer) == d for r, d in axis.at):
+            if not any(self.of.split.get(op.regions[r].buffer) == d for r, d in axis.at):
                 continue
             for r, d in axis.at:
                 regions[r] = self.region(op.regions[r], regions[r], d)
             if axis.folded and self.part:
                 op = op.continued()
-        if any(r.buffer in self.of.cut for r in regions):
+        if any(r.buffer in self.of.split for r in regions):
             raise Indivisible(f"T.{op.name} in line {op.span.line} cannot be done part by part")
         return op.with_regions(tuple(regions))
 
@@ -181,7 +181,7 @@ class _Part:
         """The part of a region: of a tile that is cut all of the part's own, of a tensor a stretch."""
         size = whole.extent[dim] // self.of.parts
         extent = tuple(size if d == dim else e for d, e in enumerate(region.extent))
-        if region.buffer in self.of.cut:
+        if region.buffer in self.of.split:
             if whole.extent[dim] != region.buffer.shape[dim]:
                 raise Indivisible(f"a statement takes only some of {region.buffer.name}")
             return replace(region, buffer=self.of.tiles[region.buffer][self.part], extent=extent)
@@ -189,11 +189,11 @@ class _Part:
         return replace(region, start=start, extent=extent)
 
     def nest(self, nest: tile.Parallel) -> tile.Parallel:
-        cut = {indices[self.of.cut[b]] for b, indices in _accesses(nest) if b in self.of.cut}
-        var, extent = next((v for v in zip(nest.vars, nest.extents, strict=True) if v[0] in cut), (None, 0))
-        if var is None or len(cut) > 1 or nest.layout is not None or nest.is_per_thread:
+        split = {indices[self.of.split[b]] for b, indices in _accesses(nest) if b in self.of.split}
+        var, extent = next((v for v in zip(nest.vars, nest.extents, strict=True) if v[0] in split), (None, 0))
+        if var is None or len(split) > 1 or nest.layout is not None or nest.is_per_thread:
             raise Indivisible(f"line {nest.span.line} takes elements of tiles by other indices than its own")
-        if any(b.shape[self.of.cut[b]] != extent for b, _ in _accesses(nest) if b in self.of.cut):
+        if any(b.shape[self.of.split[b]] != extent for b, _ in _accesses(nest) if b in self.of.split):
             raise Indivisible(f"line {nest.span.line} takes only some elements of a tile")
         size = extent // self.of.parts
         inside = _Elements(self.of, self.part, self.names, var, size)
@@ -232,9 +232,9 @@ class _Elements:
                 raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
 
     def element(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
-        if buffer not in self.of.cut:
+        if buffer not in self.of.split:
             return buffer, tuple(map(self.expr, indices))
-        dim = self.of.cut[buffer]
+        dim = self.of.split[buffer]
         at = (self.names[self.var] if d == dim else self.expr(i) for d, i in enumerate(indices))
         return self.of.tiles[buffer][self.part], tuple(at)
 

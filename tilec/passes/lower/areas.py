@@ -1,7 +1,7 @@
 """Which part of a tensor an access reaches, as far as placing waits is concerned: a box whose sides move with a loop.
 
 Two accesses that reach other parts need no wait and no barrier between them. How far apart they are depends on how many
-iterations lie between them: each record of an access counts those (`inflight.Record.age`), up to `LONG_AGO`, which
+iterations lie between them: each record of an access counts those (`scoreboard.Record.age`), up to `LONG_AGO`, which
 means so many or more. What is nested in two loops and what is not understood may be anywhere.
 """
 
@@ -56,9 +56,9 @@ def frame_of(loop: warp.Loop) -> Frame | None:
     if loop.following is not None or loop.phases:
         return None
     is_left = any(isinstance(op, warp.Break) for op in warp.walk(loop.body))
-    trips = None if is_left else warp.static_trips(loop)
+    trip_count = None if is_left else warp.static_trip_count(loop)
     start = int(loop.start.value) if isinstance(loop.start, tile.Const) else None
-    last = start + (trips - 1) * loop.step if trips and start is not None else None
+    last = start + (trip_count - 1) * loop.step if trip_count and start is not None else None
     return Frame(loop.var, start, last, loop.step)
 
 
@@ -134,7 +134,7 @@ def _around(sides: Sequence[Side]) -> Side:
     return replace(one, first=min(s.first for s in sides), last=max(s.last for s in sides))
 
 
-def are_apart(earlier: Area, age: int, later: Area, frame: Frame | None) -> bool:
+def are_disjoint(earlier: Area, age: int, later: Area, frame: Frame | None) -> bool:
     """Whether they share no element, where the earlier access was made so many iterations of the loop ago; one from
     before the loop, as many iterations as have begun."""
     if len(earlier.sides) != len(later.sides):

@@ -22,12 +22,12 @@ from tilec.passes.analysis.named_versions import named_versions
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.analysis.scalar_definitions import scheduled
 from tilec.passes.analysis.substitution import substitute_stmt
-from tilec.passes.analysis.trip_count import MAX_UNROLL, static_trips, trip_count
+from tilec.passes.analysis.trip_count import MAX_UNROLL, static_trip_count, trip_count
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.grid.cta_pair_products import is_paired
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.tensor_memory import summed, tensor_tiles
-from tilec.passes.loop import dynamic_tile_scheduler as handed_out
+from tilec.passes.loop import dynamic_tile_scheduler
 from tilec.passes.loop.assign_roles import EVERY, LOADS, MMA, STORE, Passing, passing, role_of
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.passes.loop.pools import shared_out
@@ -37,8 +37,8 @@ from tilec.passes.lower.gathered_copies import asynchronous
 from tilec.passes.lower.replicated_nests import separated
 from tilec.passes.lower.role_pipeline import BY_TMA, Cursors, RolePipeline
 from tilec.passes.memory.multicast import shared_axes
-from tilec.passes.memory.prefetch import Fetch, fetches, is_fetched, versions_of
-from tilec.passes.memory.privatise import with_own_copies
+from tilec.passes.memory.prefetch import Fetch, fetches, is_prefetched, versions_of
+from tilec.passes.memory.privatise import with_private_copies
 from tilec.passes.memory.shared_reuse import over_rings
 from tilec.support.diagnostics import InternalError
 from tilec.support.options import Arrivals
@@ -46,47 +46,55 @@ from tilec.support.source import Span
 from tilec.target.table import Target
 
 
-def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target, arrivals: Arrivals = "warp") -> warp.Program:
+def expand(
+    assignment: LayoutAssignment, scheduled: Sequence[Scheduled], target: Target, arrivals: Arrivals = "warp"
+) -> warp.Program:
     """`arrivals`: who arrives at the barriers of rings that a block has to itself."""
-    program = _by_hand(laid, target) if laid.parts else Expander(laid, scheduled, target, arrivals).program()
+    program = (
+        _explicit_roles(assignment, target)
+        if assignment.roles
+        else Expander(assignment, scheduled, target, arrivals).program()
+    )
     return set_by_products(program)
 
 
-def _by_hand(laid: Laid, target: Target) -> warp.Program:
+def _explicit_roles(assignment: LayoutAssignment, target: Target) -> warp.Program:
     """The program of a kernel that shares its work out itself: each role runs what its own kernel says."""
-    whole = Expander(laid, (), target)
-    for name, depth in laid.versions:
+    whole = Expander(assignment, (), target)
+    for name, depth in assignment.versions:
         whole.ring_of[name] = whole.rings[name] = warp.Ring(name, depth, (name,))
     roles = []
-    for part in laid.parts:
-        expander = Expander(part.laid, (), target)
+    for part in assignment.roles:
+        expander = Expander(part.assignment, (), target)
         expander.share(whole)
-        threads = part.laid.kernel.threads
-        body = expander.body(part.laid.kernel.body, "all")
+        threads = part.assignment.kernel.threads
+        body = expander.body(part.assignment.kernel.body, "all")
         if part.is_common:  # each role finds what all have done
             body = (*body, warp.NamedBarrier(0, threads, True))
         roles.append(warp.Role(part.name, part.first_warp, threads // 32, body))
-    common = [role for role, part in zip(roles, laid.parts, strict=True) if part.is_common]
+    common = [role for role, part in zip(roles, assignment.roles, strict=True) if part.is_common]
     made = whole.program_of(tuple(role for role in roles if role not in common))
-    barriers = (s for s in tile.walk(laid.kernel.body) if isinstance(s, AllocBarrier))
+    barriers = (s for s in tile.walk(assignment.kernel.body) if isinstance(s, AllocBarrier))
     declared = tuple(warp.Barriers(barrier_of(s).name, counts_of(s), s.span) for s in barriers)
-    return replace(made, barriers=declared, common=common[0] if common else None, by_hand=True)
+    return replace(made, barriers=declared, common=common[0] if common else None, explicit_roles=True)
 
 
 class Expander:
-    def __init__(self, laid: Laid, scheduled: Sequence[Scheduled], target: Target, arriving: Arrivals = "warp") -> None:
-        laid = with_own_copies(laid, [(s.loop.loop, s.loop.groups) for s in scheduled])
-        self.laid, self.kernel, self.target, self.arriving = laid, laid.kernel, target, arriving
+    def __init__(
+        self, assignment: LayoutAssignment, scheduled: Sequence[Scheduled], target: Target, arriving: Arrivals = "warp"
+    ) -> None:
+        assignment = with_private_copies(assignment, [(s.loop.loop, s.loop.groups) for s in scheduled])
+        self.assignment, self.kernel, self.target, self.arriving = assignment, assignment.kernel, target, arriving
         self.loops = {id(s.loop.loop): s for s in scheduled}
-        self.trips = {id(n): static_trips(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}
-        self.specialised = laid.form == "warp_specialised"
+        self.trip_count = {id(n): static_trip_count(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}
+        self.specialised = assignment.form == "warp_specialised"
         self.maps: dict[tuple[str, tuple[int, ...], int, warp.Corners | None], warp.TensorMap] = {}
         self.scratch_tiles: dict[tuple[Span, int], tile.Buffer] = {}
         self.ring_of: dict[str, warp.Ring] = {}
         self.rings: dict[str, warp.Ring] = {}
         self.passes: dict[str, Passing] = {}
         self.renamed = 0
-        self.tensor = tensor_tiles(laid.kernel, target, dict(laid.versions))
+        self.tensor = tensor_tiles(assignment.kernel, target, dict(assignment.versions))
         self.links: dict[int, dict[str, Link]] = {}  # of each loop, by their names
         self.changed: set[str] = set()  # the rings whose versions roles change in turns
         for held in self.tensor if self.specialised else ():  # else the kernel itself hands them over
@@ -94,12 +102,12 @@ class Expander:
         for s in scheduled:
             self.add_rings(s)
         for tile_name, versions in versions_of(self.kernel).items():
-            size, by = self.laid.shared[tile_name].bytes, self.arriving
+            size, by = self.assignment.shared[tile_name].bytes, self.arriving
             made = warp.Ring(tile_name, versions, (tile_name,), size, self.arrivals("consumer", by), by=by)
             self.rings[tile_name] = self.ring_of[tile_name] = made
-        self.walk = handed_out.walk_of(self.kernel)
+        self.walk = dynamic_tile_scheduler.walk_of(self.kernel)
         if self.walk is not None:
-            made = handed_out.ring_of(self.walk, self.kernel, self.arriving)
+            made = dynamic_tile_scheduler.ring_of(self.walk, self.kernel, self.arriving)
             self.rings[made.name] = self.ring_of[made.name] = made
         passed = [name for s in scheduled for name in dict.fromkeys(r.name for r in s.loop.problem.rings)]
         self.shared = frozenset(name for name in passed if passed.count(name) > 1)
@@ -112,7 +120,7 @@ class Expander:
     def add_rings(self, s: Scheduled) -> None:
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
             who = self.passes[ring.name] = passing(plan, s.roles, s.loop.statements)
-            size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if who.filler in BY_TMA else 0
+            size = sum(self.assignment.shared[b.name].bytes for b in plan.buffers) if who.filler in BY_TMA else 0
             shared = tuple(dict.fromkeys(a for p in plan.producers if (a := shared_axes(s.loop.statements[p]))))
             blocks = len(mates_by_any(self.kernel.cluster.extents, shared))
             by = "warp" if shared else self.arriving  # a warp has a lane for each block
@@ -159,10 +167,12 @@ class Expander:
         kernel = self.kernel
         warps = kernel.threads // 32
         if self.specialised:
-            few, many = shared_out(self.laid, self.target)
-            taken = any(s.turns for s in self.loops.values())
-            first_barrier = warp.FIRST_TURN if taken else None
-            consumer = warp.Role("consumer", 0, warps, self.body(kernel.body, "consumer"), many, turns_at=first_barrier)
+            few, many = shared_out(self.assignment, self.target)
+            taken = any(s.tensor_core_runs for s in self.loops.values())
+            first_barrier = warp.FIRST_PING_PONG if taken else None
+            consumer = warp.Role(
+                "consumer", 0, warps, self.body(kernel.body, "consumer"), many, ping_pong_barrier=first_barrier
+            )
             loads = _drained(self.body(kernel.body, "producer"), self.rings)
             producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, few, True)
             # The others that are one thread have another warp of the producer's warpgroup each.
@@ -190,8 +200,10 @@ class Expander:
             kernel.block_vars,
             roles,
             tuple(self.shared_tiles()),
-            tuple((b, self.laid.fragments[b.name]) for b in kernel.buffers if b.in_registers),
-            tuple(handed_out.counted(ring, roles) if ring.heard_by else ring for ring in self.rings.values()),
+            tuple((b, self.assignment.fragments[b.name]) for b in kernel.buffers if b.in_registers),
+            tuple(
+                dynamic_tile_scheduler.counted(ring, roles) if ring.heard_by else ring for ring in self.rings.values()
+            ),
             span=kernel.span,
             cluster=kernel.cluster.extents,
             tensor=self.tensor,
@@ -203,15 +215,15 @@ class Expander:
         self.ring_of, self.rings = other.ring_of, other.rings
 
     def shared_tiles(self) -> Iterator[warp.SharedTile]:
-        late = frozenset() if self.laid.parts else over_rings(self.kernel)
+        late = frozenset() if self.assignment.roles else over_rings(self.kernel)
         for buffer in self.kernel.buffers:
             if buffer.scope == "shared":
-                ring, layout = self.ring_of.get(buffer.name), self.laid.shared[buffer.name]
+                ring, layout = self.ring_of.get(buffer.name), self.assignment.shared[buffer.name]
                 yield warp.SharedTile(buffer, layout, ring.depth if ring else 1, over_rings=buffer.name in late)
         for buffer in self.scratch_tiles.values():
             yield warp.SharedTile(buffer, plain(buffer.shape, 1))
         if self.walk is not None:
-            yield handed_out.tile_of(self.walk)
+            yield dynamic_tile_scheduler.tile_of(self.walk)
 
     def tensor_map(
         self, tensor: tile.Buffer, box: tuple[int, ...], swizzle: int, corners: warp.Corners | None
@@ -235,16 +247,16 @@ class Expander:
     # ---- statements ----
 
     def body(self, stmts: Sequence[tile.Stmt], role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
-        fetched = [fetch for fetch in fetches(tuple(stmts)) if is_fetched(stmts[fetch.copy])]
-        return tuple(op for at in range(len(stmts)) for op in self.among(stmts, at, role, cursors, fetched))
+        prefetched = [fetch for fetch in fetches(tuple(stmts)) if is_prefetched(stmts[fetch.copy])]
+        return tuple(op for at in range(len(stmts)) for op in self.among(stmts, at, role, cursors, prefetched))
 
     def among(
-        self, stmts: Sequence[tile.Stmt], at: int, role: str, cursors: Cursors, fetched: Sequence[Fetch]
+        self, stmts: Sequence[tile.Stmt], at: int, role: str, cursors: Cursors, prefetched: Sequence[Fetch]
     ) -> Iterator[warp.Operation]:
         """A statement of a list, with what hands over the tiles that the producer fetches for it."""
         stmt = stmts[at]
-        filled = [fetch for fetch in fetched if role in ("producer", "all") and fetch.copy == at]
-        read = [fetch for fetch in fetched if role in ("consumer", "all") and fetch.tile in reads(stmt)]
+        filled = [fetch for fetch in prefetched if role in ("producer", "all") and fetch.copy == at]
+        read = [fetch for fetch in prefetched if role in ("consumer", "all") and fetch.tile in reads(stmt)]
         side = LOADS if role == "all" and filled else role
         own = {fetch: warp.Cursor(f"{fetch.tile.name}.{side}", fetch.tile.name) for fetch in (*filled, *read)}
         done = [fetch for fetch in read if fetch.last == at]
@@ -269,9 +281,9 @@ class Expander:
                 return *acquired, *RolePipeline(self, self.loops[id(stmt)], role, (*cursors, *sums)).operations(), *done
             case tile.For(kind="unroll"):
                 return tuple(self.unrolled(stmt, role, cursors))
-            case tile.For(handed_out=True):
+            case tile.For(dynamically_scheduled=True):
                 body = self.body(stmt.body, role, cursors)
-                return (handed_out.walked(stmt, body, role, self.kernel.cluster.extents),) if body else ()
+                return (dynamic_tile_scheduler.walked(stmt, body, role, self.kernel.cluster.extents),) if body else ()
             case tile.For():
                 body = self.body(stmt.body, role, cursors)
                 return (self.loop(stmt, stmt.start, stmt.stop, stmt.step, body, cursors),) if body else ()
@@ -287,14 +299,14 @@ class Expander:
             case tile.Bind():
                 return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
             case Copy(regions=(source, _)) if self.is_handed_sum(source.buffer):
-                if role_of(stmt, self.laid) != role:
+                if role_of(stmt, self.assignment) != role:
                     return ()
                 cursor = self.sum_cursor(source.buffer.name, role)
                 load = self.lower(stmt, (*cursors, cursor))
                 read = self.handed_on(warp.RingRelease(cursor, span=stmt.span))
                 return warp.RingWait(cursor, span=stmt.span), *load, *read
             case _:
-                return self.lower(stmt, cursors) if role_of(stmt, self.laid) in (role, EVERY) else ()
+                return self.lower(stmt, cursors) if role_of(stmt, self.assignment) in (role, EVERY) else ()
 
     def is_handed_sum(self, tile_name: tile.Buffer) -> bool:
         """Whether the tensor cores hand it on as a ring; else the kernel itself orders who reads it."""
@@ -321,32 +333,33 @@ class Expander:
         return warp.Loop(loop.var, start, stop, step, body, cursors=cursors, span=loop.span)
 
     def unrolled(self, loop: tile.For, role: str, cursors: Cursors) -> Iterator[warp.Operation]:
-        """As many trips written out as `factor` says, in a loop of their own if there are more; the rest after it."""
-        trips = static_trips(loop)
+        """As many iterations written out as `factor` says, in a loop of their own if there are more; the rest after
+        it."""
+        iterations = static_trip_count(loop)
         factor = loop.factor
         if factor is None:
-            factor = trips if trips is not None and trips <= MAX_UNROLL else 1
-        if trips is not None and trips <= factor:
-            for i in range(trips):
+            factor = iterations if iterations is not None and iterations <= MAX_UNROLL else 1
+        if iterations is not None and iterations <= factor:
+            for i in range(iterations):
                 yield from self.body(self.at(loop, add(loop.start, tile.integer(i * loop.step))), role, cursors)
             return
         whole: tile.Expr = scale(
             tile.Binary("floordiv", trip_count(loop), tile.integer(factor), INT32), factor * loop.step
         )
-        if trips is not None:
-            whole = tile.integer(trips // factor * factor * loop.step)
+        if iterations is not None:
+            whole = tile.integer(iterations // factor * factor * loop.step)
         middle = add(loop.start, whole)
         copies = (self.at(loop, add(loop.var, tile.integer(i * loop.step))) for i in range(factor))
         body = tuple(op for copy in copies for op in self.body(copy, role, cursors))
         if not body:
             return
         yield self.loop(loop, loop.start, middle, loop.step * factor, body, cursors)
-        if factor > 1 and (trips is None or trips % factor):
+        if factor > 1 and (iterations is None or iterations % factor):
             rest = self.body(self.at(loop, loop.var), role, cursors)
             yield self.loop(loop, middle, loop.stop, loop.step, rest, cursors)
 
     def forever(self, loop: tile.While, body: tuple[warp.Operation, ...], cursors: Cursors) -> warp.Forever:
-        """The condition is a branch at the start of each trip, so that what it reads is waited for there."""
+        """The condition is a branch at the start of each iteration, so that what it reads is waited for there."""
         leave = (warp.Break(span=loop.span),)
         return warp.Forever(
             (warp.Branch(loop.condition, body, leave, cursors=cursors, span=loop.span),), span=loop.span
@@ -362,7 +375,7 @@ class Expander:
 
     def copy(self, stmt: tile.Stmt, values: Mapping[tile.Var, tile.Expr]) -> tile.Stmt:
         """The statement with variables replaced. The pipelined loops in it keep their schedules, and whether their
-        trips are counted at run time, for which the copies in all roles must have one answer."""
+        iterations are counted at run time, for which the copies in all roles must have one answer."""
         copied = substitute_stmt(stmt, values)
         for old, new in zip(tile.walk((stmt,)), tile.walk((copied,)), strict=True):
             if id(old) in self.loops and isinstance(new, tile.For):
@@ -370,8 +383,8 @@ class Expander:
                 self.loops[id(new)] = replace(again, loop=replace(again.loop, loop=new, statements=scheduled(new)))
                 if id(old) in self.links:
                     self.links[id(new)] = self.links[id(old)]
-                if id(old) in self.trips:
-                    self.trips[id(new)] = self.trips[id(old)]
+                if id(old) in self.trip_count:
+                    self.trip_count[id(new)] = self.trip_count[id(old)]
         return copied
 
     def lower(self, stmt: tile.Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]:
@@ -382,15 +395,17 @@ class Expander:
         match stmt:
             case tile.TileOp():
                 context = Context(
-                    *(self.kernel.threads, self.laid.fragments, self.laid.shared, cursors),
+                    *(self.kernel.threads, self.assignment.fragments, self.assignment.shared, cursors),
                     *(self.tensor_map, self.scratch, self.kernel.cluster.extents),
                 )
                 operations: tuple[warp.Operation, ...] = registry.get(stmt.name).lower(stmt, context)
                 return operations
-            case tile.Parallel(asynchronous=True) if (copied := asynchronous(stmt, self.laid, cursors)) is not None:
+            case tile.Parallel(asynchronous=True) if (
+                copied := asynchronous(stmt, self.assignment, cursors)
+            ) is not None:
                 return copied, warp.CpAsyncCommit(span=stmt.span)
             case tile.Parallel():
-                layout = self.laid.nest_layout(stmt)
+                layout = self.assignment.nest_layout(stmt)
                 nests = separated(stmt, layout)
                 return tuple(warp.Elementwise(nest, layout, cursors=cursors, span=stmt.span) for nest in nests)
             case _:

@@ -6,18 +6,18 @@ from tilec.ir import warp
 from tilec.ir.layout import row_major
 from tilec.ir.tile import Parallel
 from tilec.passes.analysis.gathers import gathered
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 
 
-def asynchronous(nest: Parallel, laid: Laid, cursors: tuple[warp.Cursor, ...]) -> warp.CpAsync | None:
+def asynchronous(nest: Parallel, assignment: LayoutAssignment, cursors: tuple[warp.Cursor, ...]) -> warp.CpAsync | None:
     """The copy that the nest is; None where the tile's layout leaves no chunks of 4 bytes."""
     found = gathered(nest)
     if isinstance(found, str):
         return None
-    layout = laid.shared[found.destination.buffer.name]
+    layout = assignment.shared[found.destination.buffer.name]
     width = found.width(min(layout.run, layout.shape[-1]))
     if width is None:
         return None
-    spread = row_major(found.extents, laid.kernel.threads, width // found.load.buffer.dtype.bytes)
+    spread = row_major(found.extents, assignment.kernel.threads, width // found.load.buffer.dtype.bytes)
     source = warp.Gather(found.load.buffer, found.vars, found.load.indices, found.condition)
     return warp.CpAsync(source, found.destination, spread, width, cursors=cursors, span=nest.span)

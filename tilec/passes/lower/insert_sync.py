@@ -5,12 +5,12 @@ completed, whether a barrier has passed since (`lower.scoreboard`). When an oper
 what is missing between them is placed in front of it: the wait of the mechanism that the earlier one uses (counted in
 that mechanism's own groups), a proxy fence where ordinary writes meet the asynchronous proxy, a barrier where other
 threads are concerned: all of the role, or those of the same warpgroup where each has a part of the tile. Placements
-belong to operations of the program text, so that they hold in every trip of a loop; the walk repeats until nothing is
-missing.
+belong to operations of the program text, so that they hold in every iteration of a loop; the walk repeats until nothing
+is missing.
 
 Every path is covered. A loop is run until what is under way at its end has come up before; where its trip count is not
-known, all that may hold after any number of trips is carried on. A pipeline of unknown trip count is run for each count
-up to its stages, and on from there until nothing new comes up; where paths meet, so do their records, which lose
+known, all that may hold after any number of iterations is carried on. A pipeline of unknown trip count is run for each
+count up to its stages, and on from there until nothing new comes up; where paths meet, so do their records, which lose
 nothing by it: what a record demands depends on no other one. A loop that is entered again as it was before, nothing
 having been placed since, ends as it did then: each is run once for each state that it is entered in, so that what loops
 in loops take does not double with each of them.
@@ -40,9 +40,9 @@ from tilec.passes.lower.touches import (
     Over,
     in_registers,
     lying_over,
-    reached_apart,
     reached_by_async,
     reached_by_requests,
+    reached_per_warpgroup,
 )
 
 
@@ -50,8 +50,8 @@ def synchronise(program: warp.Program) -> warp.Program:
     rings = {b: ring for ring in program.rings for b in ring.buffers}
     fragments = {b.name for b, _ in program.fragments}
     fragments |= {in_registers(tile.buffer) for tile in program.shared}
-    by_async = frozenset(reached_by_async(program)) if program.by_hand else frozenset()
-    if program.by_hand:
+    by_async = frozenset(reached_by_async(program)) if program.explicit_roles else frozenset()
+    if program.explicit_roles:
         program = prepared(program, by_async)
     answers = frozenset(reached_by_requests(program))
     over = lying_over(program)
@@ -59,12 +59,12 @@ def synchronise(program: warp.Program) -> warp.Program:
     roles = []
     for number, role in enumerate(program.roles):
         barrier = warp.BarSync(program.named_barrier(number), role.threads)
-        apart = reached_apart(role, program)
-        roles.append(_synchronised(role, rings, fragments, by_async, answers, over, apart, fixed, barrier))
+        per_warpgroup = reached_per_warpgroup(role, program)
+        roles.append(_synchronised(role, rings, fragments, by_async, answers, over, per_warpgroup, fixed, barrier))
     common = program.common
     if common is not None:
-        barrier, apart = warp.BarSync(0, common.threads), reached_apart(common, program)
-        common = _synchronised(common, rings, fragments, by_async, answers, over, apart, fixed, barrier)
+        barrier, per_warpgroup = warp.BarSync(0, common.threads), reached_per_warpgroup(common, program)
+        common = _synchronised(common, rings, fragments, by_async, answers, over, per_warpgroup, fixed, barrier)
     return with_tensor_fences(replace(program, roles=tuple(roles), common=common))
 
 
@@ -75,11 +75,11 @@ def _synchronised(
     by_async: frozenset[str],
     answers: frozenset[str],
     over: Mapping[str, tuple[Over, ...]],
-    apart: frozenset[str],
+    per_warpgroup: frozenset[str],
     fixed: frozenset[Var],
     barrier: warp.BarSync,
 ) -> warp.Role:
-    execution = _Role(role, rings, fragments, by_async, answers, over, apart, fixed)
+    execution = _Role(role, rings, fragments, by_async, answers, over, per_warpgroup, fixed)
     placed = execution.place()
     return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
 
@@ -88,9 +88,9 @@ class _Missing(Exception):
     """Something must be placed that is not."""
 
 
-_STEERING = (
+_CONTROL = (
     warp.Loop, warp.Forever, warp.Break, warp.Pipeline, warp.Branch, warp.Advance,
-    warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.RingFill, warp.CpAsyncCommit, warp.TurnWait,
+    warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.RingFill, warp.CpAsyncCommit, warp.PingPongWait,
     warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait, warp.ClusterWait, warp.GridSync,
     warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.BarrierWait, warp.NamedBarrier,
 )  # fmt: skip
@@ -106,24 +106,26 @@ class _Role:
         by_async: frozenset[str],
         answers: frozenset[str],
         over: Mapping[str, tuple[Over, ...]],
-        apart: frozenset[str],
+        per_warpgroup: frozenset[str],
         fixed: frozenset[Var],
     ) -> None:
         self.rings, self.fragments, self.warps = rings, fragments, role.warps
-        self.nodes = numbered(role.body, Counter(), apart, over, fixed)
+        self.nodes = numbered(role.body, Counter(), per_warpgroup, over, fixed)
         self.spans = {node.place: node.op.span for node in flat(self.nodes)}
         self.registers = _registers(self.nodes, fragments)
-        self.mixed: frozenset[str] = frozenset()  # registers of wgmma in flight between trips, which others use too
+        self.mixed: frozenset[str] = (
+            frozenset()
+        )  # registers of wgmma in flight between iterations, which others use too
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
         self.uses = tuple(_uses(role, rings))
         self.handover = handover_of(self.nodes, by_async, answers, fragments)
         self.needs: dict[int, Needs] = {}
-        self.emptied: set[int] = set()  # the loops that wait for all wgmma at the end of each trip
+        self.emptied: set[int] = set()  # the loops that wait for all wgmma at the end of each iteration
         self.changed = False
         self.is_final = False  # whether what is missing is an error
         self.state = State(self.uses)
         self.trip_count = 0
-        self.steady: tuple[Node, ...] = ()  # the operations of a trip of the pipeline that is being executed
+        self.steady: tuple[Node, ...] = ()  # the operations of an iteration of the pipeline that is being executed
         self.outcomes: dict[object, State] = {}  # how loops end, with what is placed now, by how they are entered
 
     def place(self) -> dict[int, Needs]:
@@ -172,7 +174,7 @@ class _Role:
     def run(self, nodes: tuple[Node, ...]) -> None:
         for i, node in enumerate(nodes):
             self.here = range(nodes[0].place, node.place)
-            if not isinstance(node.op, _STEERING):
+            if not isinstance(node.op, _CONTROL):
                 self.execute(node, nodes[i + 1 :])
                 continue
             match node.op:
@@ -184,14 +186,14 @@ class _Role:
                 case warp.RingFill(cursor=cursor, keeps=keeps):
                     for passed in node.op.cursors or (cursor,):
                         self.pass_on(node, passed, keeps)
-                case warp.TurnWait():
-                    self.before_turn(node, nodes[i + 1 :])
+                case warp.PingPongWait():
+                    self.before_ping_pong(node, nodes[i + 1 :])
                 case warp.CpAsyncCommit():
                     self.state.commit()
                 case warp.Await():
                     self.wait_here(node, node.op, nodes[i + 1 :])
                 case warp.BarSync() | warp.ClusterWait(meets=True) | warp.GridSync():
-                    self.state.meet("role")
+                    self.state.after_barrier("role")
                 case warp.ProxyFence():
                     self.state.fence()
                 case warp.WgmmaWait(pending=pending):
@@ -199,11 +201,11 @@ class _Role:
                     self.state.wait("wgmma", pending)
                 case warp.Arrive(condition=condition):
                     released = node.op.barrier.index if node.op.by_warps else None
-                    self.hand_on(node, together=condition is not None, released=released)
+                    self.signal_ring(node, together=condition is not None, released=released)
                 case warp.NamedBarrier(waits=waits):
-                    self.hand_on(node, together=False)
+                    self.signal_ring(node, together=False)
                     if waits:
-                        self.state.meet("role")
+                        self.state.after_barrier("role")
                 case warp.TensorArrive():
                     self.come_together(node)
                 case warp.CopiesArrive():
@@ -248,11 +250,11 @@ class _Role:
                 self.until_stable(node.bodies[0])
         outcomes[entered] = self.state.copy()  # in vain where something was placed meanwhile: nobody has these any more
 
-    def before_turn(self, node: Node, following: tuple[Node, ...]) -> None:
+    def before_ping_pong(self, node: Node, following: tuple[Node, ...]) -> None:
         """A warpgroup that has its turn waits for no other one: barriers that its turn needs stand before it."""
         self.apply(node.place)
-        turn = itertools.takewhile(lambda inner: not isinstance(inner.op, warp.TurnPass), following)
-        touched = [(inner, t) for inner in turn for t in inner.touches if t.buffer not in self.fragments]
+        within = itertools.takewhile(lambda inner: not isinstance(inner.op, warp.PingPongPass), following)
+        touched = [(inner, t) for inner in within for t in inner.touches if t.buffer not in self.fragments]
         conflicts = [
             (record, touch)
             for inner, touch in touched
@@ -263,9 +265,9 @@ class _Role:
             self.apply(node.place)
 
     def before_branch(self, node: Node, others: tuple[Node, ...]) -> None:
-        """Products whose registers are used in the branch and behind it, which may be in the next trip of a pipeline,
-        are waited for in front of it: in the branch that would be for all that is in flight (see `add_wait`), and the
-        assembler does not follow such a wait to the next trip."""
+        """Products whose registers are used in the branch and behind it, which may be in the next iteration of a
+        pipeline, are waited for in front of it: in the branch that would be for all that is in flight (see `add_wait`),
+        and the assembler does not follow such a wait to the next iteration."""
         shared = {t.buffer for other in others if other.queue is None for t in other.touches} & self.fragments
         touched = [(inner, t) for inner in flat((node,)) for t in inner.touches if t.buffer in shared]
         for inner, touch in touched:
@@ -274,21 +276,21 @@ class _Role:
                 self.apply(node.place)
 
     def loop(self, node: Node, op: warp.Loop) -> None:
-        """As often as it runs, or, where that is not known, until no further trip adds anything."""
+        """As often as it runs, or, where that is not known, until no further iteration adds anything."""
         if op.part == "steady" or not says_what_to_wait_for(node):
             self.before_loop(node)
-        trips = warp.static_trips(op)
+        trip_count = warp.static_trip_count(op)
         if node.frame is not None:
             self.state.enter(node.frame)
-        if trips is None or any(isinstance(inner, warp.Break) for inner in warp.walk(op.body)):
+        if trip_count is None or any(isinstance(inner, warp.Break) for inner in warp.walk(op.body)):
             self.until_stable(node.bodies[0], node)
         else:
-            self.repeat(node, trips)
+            self.repeat(node, trip_count)
         if node.frame is not None:
             self.state.leave()
 
-    def trip(self, node: Node) -> None:
-        """The assembler lets no wgmma be in flight from one trip of a loop to the next where threads use its
+    def iteration(self, node: Node) -> None:
+        """The assembler lets no wgmma be in flight from one iteration of a loop to the next where threads use its
         accumulator: at the border registers may have to be moved. A loop that has to keep it has dearer waits, which
         are then all placed anew."""
         if node.frame is not None:
@@ -306,8 +308,8 @@ class _Role:
             self.state.wait("wgmma", 0)
 
     def crossing(self, loop: Node) -> frozenset[str]:
-        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as a trip ends. The
-        operands of products it does follow over that border, where trips begin with a product."""
+        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as an iteration ends.
+        The operands of products it does follow over that border, where iterations begin with a product."""
         inner = [n for body in loop.bodies for n in flat(body)]
         multiplied = {name for n in inner for name in self.registers.get(n.place, ())}
         if begins_with_product(loop):
@@ -317,28 +319,29 @@ class _Role:
         return frozenset(mixed) if any(names & mixed for names in flying) else frozenset()
 
     def until_stable(self, body: tuple[Node, ...], loop: Node | None = None) -> None:
-        """Any number of trips. What a `Break` leaves in flight is among what its trip's end does: it stands last in its
-        branch, and what would follow is in the other one (`sema.jumps`), so that the two join at the end."""
+        """Any number of iterations. What a `Break` leaves in flight is among what its iteration's end does: it stands
+        last in its branch, and what would follow is in the other one (`sema.jumps`), so that the two join at the
+        end."""
         self.state.settle_cursors()
         seen: set[object] = set()
         # Where rings move on in the loop the shapes go round: one that has come up before demands nothing new.
         while (shape := self.state.shape()) not in seen:
             seen.add(shape)
             before = self.state.copy()
-            self.run(body) if loop is None else self.trip(loop)
+            self.run(body) if loop is None else self.iteration(loop)
             self.state.join(before)
 
-    def repeat(self, node: Node, trips: int) -> None:
+    def repeat(self, node: Node, trip_count: int) -> None:
         """Run the loop's body so many times, but not again through shapes that have come up before."""
-        trip = 0
-        seen = {self.state.shape(): trip}
-        while trip < trips:
-            self.trip(node)
-            trip += 1
-            first = seen.setdefault(self.state.shape(), trip)
-            if first < trip:  # from here on it goes round
-                for _ in range((trips - trip) % (trip - first)):
-                    self.trip(node)
+        iteration = 0
+        seen = {self.state.shape(): iteration}
+        while iteration < trip_count:
+            self.iteration(node)
+            iteration += 1
+            first = seen.setdefault(self.state.shape(), iteration)
+            if first < iteration:  # from here on it goes round
+                for _ in range((trip_count - iteration) % (iteration - first)):
+                    self.iteration(node)
                 return
 
     def pipeline(self, node: Node, op: warp.Pipeline) -> None:
@@ -366,7 +369,7 @@ class _Role:
         seen = set()
         while (shape := self.state.shape()) not in seen:
             seen.add(shape)
-            self.trip(body[at])
+            self.iteration(body[at])
             reached = self.state.copy()
             if drained:
                 self.state.wait("wgmma", 0)
@@ -467,7 +470,7 @@ class _Role:
                 if not needs.over:
                     needs.over, needs.after = touch.buffer, self.spans[record.place]
                 if needs.barrier != "role":
-                    needs.barrier = "warpgroup" if record.touch.apart and touch.apart else "role"
+                    needs.barrier = "warpgroup" if record.touch.per_warpgroup and touch.per_warpgroup else "role"
                 needs.fence |= self.unfenced(record, touch)
         if needs.barrier:
             self.look_ahead(needs, following)
@@ -511,22 +514,22 @@ class _Role:
         if needs.fence:
             self.state.fence()
         if needs.barrier:
-            self.state.meet(needs.barrier)
+            self.state.after_barrier(needs.barrier)
 
     def wait_here(self, node: Node, op: warp.Await, following: tuple[Node, ...]) -> None:
         """As an access would wait, which leaves no record: nothing has to wait for this one."""
         self.apply(node.place)
         touched = [Touch(name, op.readers) for name in op.tiles]
         conflicts = [(r, t) for t in touched for r in self.conflicting(node, t, self.key(node, t))]
-        if op.meet and conflicts:
+        if op.rendezvous and conflicts:
             self.demand(node, conflicts, following)
             self.apply(node.place)
-        for record, _ in () if op.meet else conflicts:
+        for record, _ in () if op.rendezvous else conflicts:
             if record.group:
                 self.add_wait(self.needed(node.place), record)
                 self.apply(node.place)
 
-    def hand_on(self, node: Node, together: bool, released: Expr | None = None) -> None:
+    def signal_ring(self, node: Node, together: bool, released: Expr | None = None) -> None:
         """What an arrival at a barrier of the kernel's own needs in front of it."""
         self.execute(node, ())
         for record, what in self.handover.demands(self.state, together, released):
@@ -577,7 +580,7 @@ class _Role:
 
 def has_met(record: Record, touch: Touch) -> bool:
     """Whether who has met since the access is enough for this one."""
-    return record.met == "role" or (record.touch.apart and touch.apart and record.met == "warpgroup")
+    return record.met == "role" or (record.touch.per_warpgroup and touch.per_warpgroup and record.met == "warpgroup")
 
 
 def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:

@@ -7,7 +7,7 @@ from tilec.passes.lower.numbered import Node, flat
 
 _SAID = (
     warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait, warp.ClusterWait, warp.GridSync,
-    warp.BarrierWait, warp.NamedBarrier, warp.RingWait, warp.RingAcquire, warp.TurnWait,
+    warp.BarrierWait, warp.NamedBarrier, warp.RingWait, warp.RingAcquire, warp.PingPongWait,
 )  # fmt: skip
 
 
@@ -17,12 +17,12 @@ def says_what_to_wait_for(loop: Node) -> bool:
 
 
 def can_be_emptied(op: warp.Loop) -> bool:
-    """Whether nothing of it need be in flight at the end of a trip: not a steady state, which lives by that, nor a loop
-    that is left early."""
+    """Whether nothing of it need be in flight at the end of an iteration: not a steady state, which lives by that, nor
+    a loop that is left early."""
     return op.part != "steady" and not any(isinstance(inner, warp.Break) for inner in warp.walk(op.body))
 
 
 def begins_with_product(loop: Node) -> bool:
-    """Whether a product comes first in each of its trips."""
-    begins = (node.op for node in loop.bodies[0] if not isinstance(node.op, warp.TurnWait))
+    """Whether a product comes first in each of its iterations."""
+    begins = (node.op for node in loop.bodies[0] if not isinstance(node.op, warp.PingPongWait))
     return isinstance(next(begins, None), warp.Wgmma)

@@ -37,11 +37,11 @@ class Node:
 def numbered(
     body: tuple[warp.Operation, ...],
     counter: Counter,
-    apart: frozenset[str],
+    per_warpgroup: frozenset[str],
     over: Mapping[str, tuple[Over, ...]],
     fixed: frozenset[tile.Var],
 ) -> tuple[Node, ...]:
-    nodes = _numbered(body, counter, apart, over, fixed)
+    nodes = _numbered(body, counter, per_warpgroup, over, fixed)
     parted = _shared_by_threads(nodes)
     return _with_areas(nodes, parted, None, fixed) if parted else nodes
 
@@ -49,20 +49,20 @@ def numbered(
 def _numbered(
     body: tuple[warp.Operation, ...],
     counter: Counter,
-    apart: frozenset[str],
+    per_warpgroup: frozenset[str],
     over: Mapping[str, tuple[Over, ...]],
     fixed: frozenset[tile.Var],
 ) -> tuple[Node, ...]:
     nodes = []
     for op in body:
         place = counter.next()
-        mine, queue = touches(op, apart)
+        mine, queue = touches(op, per_warpgroup)
         mine = tuple(replace(t, owner=owner(op, t.buffer, t.write, fixed)) for t in mine)
         cursors = {c.ring: c.name for c in op.cursors}
         early = tuple(
             dict.fromkeys(touched_early(op, touch, later) for touch in mine for later in over.get(touch.buffer, ()))
         )
-        inner = tuple(_numbered(b, counter, apart, over, fixed) for b in warp.nested(op))
+        inner = tuple(_numbered(b, counter, per_warpgroup, over, fixed) for b in warp.nested(op))
         nodes.append(Node(place, op, mine, early, queue, cursors, inner))
     return tuple(nodes)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.passes.lower.scoreboard import QUEUES, Meeting, Queue
+from tilec.passes.lower.scoreboard import QUEUES, BarrierScope, Queue
 from tilec.support.source import NOWHERE, Span
 
 END = -1  # the place after the role's last operation
@@ -21,7 +21,7 @@ class Needs:
 
     waits: dict[Queue, int] = field(default_factory=dict)
     fence: bool = False
-    barrier: Meeting = ""
+    barrier: BarrierScope = ""
     over: str = ""
     after: Span = NOWHERE
 
@@ -118,4 +118,4 @@ def _before(needs: Needs | None, barrier: warp.BarSync, op: warp.Operation | Non
     if needs.barrier == "role":
         yield replace(barrier, span=span, over=needs.over, after=needs.after)
     elif needs.barrier:
-        yield warp.WarpgroupSync(warp.FIRST_APART, span=span)
+        yield warp.WarpgroupSync(warp.FIRST_PER_WARPGROUP, span=span)

@@ -24,7 +24,7 @@ from tilec.passes.lower.touches import touches
 from tilec.support.source import NOWHERE, Span
 
 
-def dependent(program: Program) -> Program:
+def with_programmatic_launch(program: Program) -> Program:
     """The program with its wait and its word to the next kernel; as it is where it has some of its own, and where all
     blocks of its grid must run at the same time, which blocks of the next one could be in the way of."""
     operations = [op for role in _roles(program) for op in warp.walk(role.body)]

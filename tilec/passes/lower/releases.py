@@ -2,7 +2,7 @@
 next product.
 
 A product of wgmma is complete some cycles after the tensor cores have gone on. A warpgroup that waits for one before it
-issues the next lets them idle for that long in every trip, also where memory is faster than the schedule reckons
+issues the next lets them idle for that long in every iteration, also where memory is faster than the schedule reckons
 and the next tiles are there. Where the next product is due in less than that, it goes first: one is always in flight.
 
 Where threads compute between products, as what makes operands of packed weights does, the next product goes first

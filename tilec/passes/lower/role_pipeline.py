@@ -22,11 +22,11 @@ from tilec.ir.types import BOOL
 from tilec.passes.analysis.fragment_prefetch import first_product, last_use
 from tilec.passes.analysis.rings import accesses
 from tilec.passes.analysis.scalar_definitions import replayed
-from tilec.passes.analysis.trip_count import static_trips, trip_count
+from tilec.passes.analysis.trip_count import static_trip_count, trip_count
 from tilec.passes.loop.assign_roles import EVERY, LOADS, MMA, STORE, is_bulk_load, runners
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.passes.loop.ring_links import begun
-from tilec.passes.loop.rotate_loop import accumulator, first_step, flights, keeps_turns, others_registers
+from tilec.passes.loop.rotate_loop import accumulator, first_step, flights, keeps_ping_pong, others_registers
 from tilec.passes.lower.releases import adding, given_back
 from tilec.support.records import dataclass
 
@@ -58,8 +58,8 @@ class _Step:
     gives_back: tuple[str, ...] = ()  # links whose message has been heard
     keeps: bool = False  # what it hands on
     group: int = -1  # of copies that are committed together
-    turn: tuple[int, int] | None = None  # at the tensor cores: which of the role's, and its place in that
-    completes: tuple[str, ...] = ()  # registers of a product that is waited for at the end of the trip
+    tensor_core_run: tuple[int, int] | None = None  # at the tensor cores: which of the role's, and its place in that
+    completes: tuple[str, ...] = ()  # registers of a product that is waited for at the end of the iteration
     place: int | None = None  # of the statement in the text of the loop
 
 
@@ -69,7 +69,7 @@ class RolePipeline:
     def __init__(self, expander: Expander, scheduled: Scheduled, role: str, around: Cursors) -> None:
         self.expander, self.role, self.around = expander, role, around
         loop = scheduled.loop.loop
-        self.trips = expander.trips.get(id(loop), static_trips(loop))
+        self.trip_count = expander.trip_count.get(id(loop), static_trip_count(loop))
         self.loop, self.bounds = _fixed_bounds(loop, around)
         self.scheduled = scheduled
         self.binds = replayed(self.loop)
@@ -97,7 +97,7 @@ class RolePipeline:
         roles = self.scheduled.roles
         runs = [self.runs(i, role) for i, role in enumerate(roles)]
         mine = [i for i in self.scheduled.loop.own if runs[i]]
-        groups = (self.loop.wishes and self.loop.wishes.groups) or (-1,) * len(roles)
+        groups = (self.loop.scheduling_hints and self.loop.scheduling_hints.groups) or (-1,) * len(roles)
         # The rings that one role fills for others: there is something to wait for, and something to give back.
         fed = {name: ring for name, ring in rings.items() if self.expander.rings[name].has_barriers}
         begins = LOADS if self.role == "all" else self.role
@@ -106,7 +106,7 @@ class RolePipeline:
         linked = self.expander.links.get(id(self.scheduled.loop.loop), {})
         mine_to_say = {name: link for name, link in linked.items() if link.teller == self.role}
         heard = {name: link for name, link in linked.items() if link.hearer == self.role}
-        turns = self.scheduled.turns if self.role == "consumer" else ()
+        tensor_core_runs = self.scheduled.tensor_core_runs if self.role == "consumer" else ()
         for i in mine:
             used = accesses(self.scheduled.loop.statements[i]).all
             touched = tuple(
@@ -134,7 +134,9 @@ class RolePipeline:
                 waits,
                 hands_on,
                 group=groups[i],
-                turn=next(((number, run.index(i)) for number, run in enumerate(turns) if i in run), None),
+                tensor_core_run=next(
+                    ((number, run.index(i)) for number, run in enumerate(tensor_core_runs) if i in run), None
+                ),
                 place=i,
                 says=says,
                 gives_back=gives_back,
@@ -142,7 +144,7 @@ class RolePipeline:
             )
         # Nothing that the filling role waits for may stand behind a statement that waits for that role.
         is_shared = EVERY in roles
-        freely = adding(self.scheduled.loop.statements, () if is_shared or turns else mine)
+        freely = adding(self.scheduled.loop.statements, () if is_shared or tensor_core_runs else mine)
         computes = any(i not in freely for i in mine)
         for name, ring in read.items():
             readers = [c for c in ring.consumers if c in mine]
@@ -167,23 +169,23 @@ class RolePipeline:
         """Whether a statement, which is given to `role`, has a part for this one."""
         if role != EVERY:
             return role == self.role
-        return self.role in runners(self.scheduled.loop.statements[statement], self.expander.laid)
+        return self.role in runners(self.scheduled.loop.statements[statement], self.expander.assignment)
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
-        """The steps in the order of a trip that no turn, and if possible no product, goes on beyond. Products that have
-        completed there, though nothing has waited for them, are waited for. Where registers have stages, a trip ends
-        with what uses the last of them, or begins with a product by wgmma: the first beside which they are loaded, or
-        the next one behind that use."""
+        """The steps in the order of an iteration that no turn, and if possible no product, goes on beyond. Products
+        that have completed there, though nothing has waited for them, are waited for. Where registers have stages, an
+        iteration ends with what uses the last of them, or begins with a product by wgmma: the first beside which they
+        are loaded, or the next one behind that use."""
         if not steps:
             return steps
         statements = [s.statement for s in steps]
         versioned, interval = frozenset(self.expander.ring_of), self.scheduled.schedule.ii
         cycles = [self.latency(s) for s in statements]
         in_flight = tuple(flights(statements, versioned, [s.phase for s in steps], cycles, interval))
-        turns = [s.turn for s in steps]
-        at = first_step([s.stage for s in steps], turns, in_flight)
+        tensor_core_runs = [s.tensor_core_run for s in steps]
+        at = first_step([s.stage for s in steps], tensor_core_runs, in_flight)
         better = () if in_flight else self.beside_loads(statements)
-        at = next((k for k in better if keeps_turns(turns, k)), at)
+        at = next((k for k in better if keeps_ping_pong(tensor_core_runs, k)), at)
         computed = [s for s in statements if s is not None]
         for flight in in_flight:
             product = statements[flight.issued]
@@ -193,7 +195,7 @@ class RolePipeline:
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
     def beside_loads(self, statements: Sequence[tile.Stmt | None]) -> Iterator[int]:
-        """Where a trip should begin for loads of fragments to run beside products, the best first."""
+        """Where an iteration should begin for loads of fragments to run beside products, the best first."""
         if (first := first_product(self.scheduled.loop.statements)) is not None:
             yield from (k for k, s in enumerate(statements) if s is first)
         if (last := last_use(self.scheduled.loop.statements)) is not None:
@@ -224,24 +226,26 @@ class RolePipeline:
         if not self.steps_in_order:
             return
         pieces = self.pieces()
-        if self.trips is not None:
+        if self.trip_count is not None:
             yield from pieces
         else:
             yield from self.bounds
             yield warp.Pipeline(self.loop.var, self.last_stage, tuple(pieces), span=self.loop.span)
 
     def pieces(self) -> Iterator[warp.Operation]:
-        loop, last, trips = self.loop, self.last_stage, self.trips
+        loop, last, trip_count = self.loop, self.last_stage, self.trip_count
         stages = sorted({s.stage for s in self.steps_in_order})
-        if trips is not None and trips <= last:
-            for t in range(trips + last):
-                moment = warp.Moment("prologue" if t < trips else "epilogue", t if t < trips else t - trips, loop.var)
-                yield from self.time_step({s: self.iteration(t - s) for s in stages if 0 <= t - s < trips}, moment)
+        if trip_count is not None and trip_count <= last:
+            for t in range(trip_count + last):
+                moment = warp.Moment(
+                    "prologue" if t < trip_count else "epilogue", t if t < trip_count else t - trip_count, loop.var
+                )
+                yield from self.time_step({s: self.iteration(t - s) for s in stages if 0 <= t - s < trip_count}, moment)
             return
         for t in range(last):
             moment = warp.Moment("prologue", t, loop.var)
             body = tuple(self.time_step({s: self.iteration(t - s) for s in stages if s <= t}, moment))
-            if trips is None:
+            if trip_count is None:
                 begun = tile.Binary("lt", self.iteration(t), loop.stop, BOOL)
                 yield warp.Branch(begun, body, part="guard", least=t + 1, moment=moment, span=loop.span)
             else:
@@ -252,9 +256,9 @@ class RolePipeline:
         yield warp.Loop(loop.var, start, loop.stop, loop.step, steady, "steady", moment=moment, span=loop.span)
         for e in range(last):
             live = [s for s in stages if e < s]
-            if trips is not None:
+            if trip_count is not None:
                 moment = warp.Moment("epilogue", e, loop.var)
-                yield from self.time_step({s: self.iteration(trips + e - s) for s in live}, moment)
+                yield from self.time_step({s: self.iteration(trip_count + e - s) for s in live}, moment)
             else:
                 yield from self.guarded_epilogue(e, live)
 
@@ -281,7 +285,7 @@ class RolePipeline:
     def operations_of(self, values: Mapping[int, tile.Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
-        begins, ends = _ends_of_turns(live)
+        begins, ends = _ends_of_runs(live)
         bound: dict[tile.Var, tile.Expr] = {}  # what the scheduled binds of this step are called
         for step in live:
             mine = tuple(c for name in step.rings if (c := self.cursor(name, step.side, step.stage)) is not None)
@@ -292,7 +296,7 @@ class RolePipeline:
             for name in step.waits:
                 yield step, warp.RingWait(by_ring[name], span=self.loop.span)
             if step in begins:
-                yield step, warp.TurnWait(span=step.statement.span if step.statement else self.loop.span)
+                yield step, warp.PingPongWait(span=step.statement.span if step.statement else self.loop.span)
             if step.statement is not None:
                 stmt = self.shifted(step.statement, {self.loop.var: values[step.stage], **bound})
                 if isinstance(stmt, tile.Bind) and isinstance(step.statement, tile.Bind):
@@ -305,7 +309,7 @@ class RolePipeline:
                 for operation in run:
                     yield step, operation
             if step in ends:
-                yield step, warp.TurnPass(span=step.statement.span if step.statement else self.loop.span)
+                yield step, warp.PingPongPass(span=step.statement.span if step.statement else self.loop.span)
             for name, about in step.says:
                 yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
                 meant = (by_ring[about],)
@@ -370,12 +374,12 @@ def _committed_together(
             yield step, op
 
 
-def _ends_of_turns(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
+def _ends_of_runs(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
     """The first and the last step of each turn."""
     of: dict[int, list[_Step]] = {}
     for step in steps:
-        if step.turn is not None:
-            of.setdefault(step.turn[0], []).append(step)
+        if step.tensor_core_run is not None:
+            of.setdefault(step.tensor_core_run[0], []).append(step)
     return [run[0] for run in of.values()], [run[-1] for run in of.values()]
 
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tilec.passes.lower.areas import ANYWHERE, LONG_AGO, Area, Frame, are_apart, behind
+from tilec.passes.lower.areas import ANYWHERE, LONG_AGO, Area, Frame, are_disjoint, behind
 from tilec.passes.lower.owners import Owner
 from tilec.support import records
 
-Meeting = Literal["", "warpgroup", "role"]
+BarrierScope = Literal["", "warpgroup", "role"]
 """Who has met at a barrier: nobody, the threads of each warpgroup, or all threads of the role."""
 
 Queue = Literal["cp_async", "wgmma", "bulk"]
@@ -38,15 +38,16 @@ MOST_PENDING = 32  # groups: more are not counted apart, and waited for as if th
 @records.dataclass(frozen=True, slots=True)
 class Touch:
     """One access: a shared tile, a fragment or a tensor, by name. `atomic` is the combination that it makes, whose
-    accesses need no order among themselves. What lies in tensor memory ("tensor") no proxy fence orders. `apart`: each
-    warpgroup reaches a part of its own, so that it need only meet itself. `owner` says which thread reaches each
-    element: accesses of one owner are each thread's own. `area` is the part of a tensor, where that matters."""
+    accesses need no order among themselves. What lies in tensor memory ("tensor") no proxy fence orders.
+    `per_warpgroup`: each warpgroup reaches a part of its own, so that it need only meet itself. `owner` says which
+    thread reaches each element: accesses of one owner are each thread's own. `area` is the part of a tensor, where that
+    matters."""
 
     buffer: str
     write: bool
     proxy: Literal["generic", "async", "registers", "tensor"] = "generic"
     atomic: str = ""
-    apart: bool = False
+    per_warpgroup: bool = False
     owner: Owner | None = None
     area: Area | None = None
 
@@ -61,7 +62,7 @@ class Record:
     touch: Touch
     queue: Queue | None
     group: int
-    met: Meeting
+    met: BarrierScope
     fenced: bool
     age: int = ANYWHERE
 
@@ -81,7 +82,7 @@ class Record:
         """Whether it reached another part of the tensor than the touch does now."""
         if self.age == ANYWHERE or self.touch.area is None or touch.area is None:
             return False
-        return are_apart(self.touch.area, self.age, touch.area, frame)
+        return are_disjoint(self.touch.area, self.age, touch.area, frame)
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class State:
             if not record.group:
                 record.fenced = True
 
-    def meet(self, who: Meeting) -> None:
+    def after_barrier(self, who: BarrierScope) -> None:
         for record in self.all():
             if record.met != "role":
                 record.met = who
@@ -197,8 +198,8 @@ class State:
             for r in kept:
                 distance = COMPLETE if not r.group else UNCOMMITTED if self.is_open(r) else self.pending(r)
                 found.add((buffer, away, r.place, r.touch, distance, "" if r.group else r.met, r.fenced, r.age))
-        apart = tuple((self.positions[c] - moved[use]) % use.depth for use in self.uses for c in use.cursors)
-        return frozenset(found), apart
+        distances = tuple((self.positions[c] - moved[use]) % use.depth for use in self.uses for c in use.cursors)
+        return frozenset(found), distances
 
     def standing(self) -> object:
         """Equal for two states of which one may take the other's place, as none of their versions has another name."""

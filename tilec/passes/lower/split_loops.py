@@ -1,9 +1,9 @@
-"""Steady states in pieces: what a condition on the loop's variable comes to is known in all trips below a threshold,
-and known to be the opposite from there on, so that neither piece tests it.
+"""Steady states in pieces: what a condition on the loop's variable comes to is known in all iterations below a
+threshold, and known to be the opposite from there on, so that neither piece tests it.
 
 The program is synchronised, and every piece has all the waits of the whole: loads and products go on from one to the
-next as if there was one loop, through the same rings and with the same schedule. A trip more or less in either piece is
-no matter, nor is a piece without any.
+next as if there was one loop, through the same rings and with the same schedule. An iteration more or less in either
+piece is no matter, nor is a piece without any.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _pieces(loop: warp.Loop) -> Iterator[warp.Operation]:
 
 def _ascending(bounds: list[tile.Expr]) -> tuple[list[tile.Expr], bool]:
     """Thresholds in their order, and whether that is known, as it is where they differ by a constant: then below one is
-    below those after it. In any order each trip does what it should."""
+    below those after it. In any order each iteration does what it should."""
     forms = [_numerator(bound) for bound in bounds]
     if len({(divisor, form.terms) for divisor, form in forms}) > 1:
         return bounds, False
@@ -90,7 +90,7 @@ def _numerator(bound: tile.Expr) -> tuple[int, Affine]:
 
 
 def _is_within(bound: tile.Expr, loop: warp.Loop) -> bool:
-    """Whether there may be trips on both sides of it."""
+    """Whether there may be iterations on both sides of it."""
     below = (
         isinstance(bound, tile.Const)
         and isinstance(loop.start, tile.Const)
@@ -116,7 +116,7 @@ def _limits(condition: tile.Expr, var: tile.Var, moving: frozenset[tile.Var]) ->
 
 
 def _under(loop: warp.Loop, moving: frozenset[tile.Var], below: dict[tile.Expr, bool]) -> tuple[warp.Operation, ...]:
-    """The body, in trips whose variable is below these bounds, or is not."""
+    """The body, in iterations whose variable is below these bounds, or is not."""
 
     def known(condition: tile.Expr) -> bool | None:
         match condition:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from tilec.ir import warp
 from tilec.passes.lower.handover import mapped
 
-_MEETINGS = (warp.BarSync, warp.WarpgroupSync)
-_ARRIVALS = (warp.Arrive, warp.NamedBarrier, *_MEETINGS)
+_RENDEZVOUS = (warp.BarSync, warp.WarpgroupSync)
+_ARRIVALS = (warp.Arrive, warp.NamedBarrier, *_RENDEZVOUS)
 
 
 def with_tensor_fences(program: warp.Program) -> warp.Program:
@@ -52,7 +52,7 @@ def _hands_on(op: warp.Operation, program: warp.Program, rings: frozenset[str]) 
         case warp.RingFill() | warp.RingRelease():
             return op.cursor.ring in rings and not op.by_tensor_cores
         case _:
-            return program.by_hand and isinstance(op, _ARRIVALS)
+            return program.explicit_roles and isinstance(op, _ARRIVALS)
 
 
 def _takes_over(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
@@ -60,6 +60,6 @@ def _takes_over(op: warp.Operation, program: warp.Program, rings: frozenset[str]
         case warp.RingWait(cursor=cursor) | warp.RingAcquire(cursor=cursor):
             return cursor.ring in rings
         case warp.NamedBarrier(waits=waits):
-            return program.by_hand and waits
+            return program.explicit_roles and waits
         case _:
-            return program.by_hand and isinstance(op, (warp.BarrierWait, *_MEETINGS))
+            return program.explicit_roles and isinstance(op, (warp.BarrierWait, *_RENDEZVOUS))

@@ -15,12 +15,12 @@ from tilec.passes.lower.scoreboard import BY_TENSOR_CORES, BY_TMA, Queue, Touch
 from tilec.passes.memory.staged_stores import row_parts
 
 
-def touches(op: warp.Operation, apart: frozenset[str] = frozenset()) -> tuple[tuple[Touch, ...], Queue | None]:
-    """What an operation accesses, and the queue in which it completes (None: in program order). Of the tiles `apart`
-    each warpgroup has a part."""
+def touches(op: warp.Operation, per_warpgroup: frozenset[str] = frozenset()) -> tuple[tuple[Touch, ...], Queue | None]:
+    """What an operation accesses, and the queue in which it completes (None: in program order). Of the tiles
+    `per_warpgroup` each warpgroup has a part."""
     mine, queue = _touches(op)
-    if apart:
-        mine = tuple(replace(t, apart=True) if t.buffer in apart else t for t in mine)
+    if per_warpgroup:
+        mine = tuple(replace(t, per_warpgroup=True) if t.buffer in per_warpgroup else t for t in mine)
     return mine + tuple(Touch(name, False) for name in warp.scalar_reads(op)), queue
 
 
@@ -91,7 +91,7 @@ TOUCH_NOTHING = (
     warp.Let, warp.Loop, warp.Forever, warp.Break, warp.Trap, warp.Branch, warp.Pipeline,
     warp.Await, warp.BarSync, warp.WarpgroupSync, warp.CpAsyncCommit, warp.CpAsyncWait, warp.WgmmaWait, warp.BulkWait,
     warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
-    warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.TurnWait, warp.TurnPass,
+    warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.PingPongWait, warp.PingPongPass,
     warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
     warp.SetRegisters, warp.TensorFence, warp.TensorWait,
 )  # fmt: skip
@@ -109,7 +109,7 @@ def _commuting(atomic: str | None) -> str:
     return "" if atomic in (None, "store") else atomic
 
 
-def reached_apart(role: warp.Role, program: warp.Program) -> frozenset[str]:
+def reached_per_warpgroup(role: warp.Role, program: warp.Program) -> frozenset[str]:
     """The tiles of which each warpgroup reaches a part alone, or a copy: it stores that by itself, or has its own."""
     stored = {op.source.name for op in warp.walk(role.body) if isinstance(op, warp.TmaStore) and op.parts > 1}
     return frozenset(stored | {tile.buffer.name for tile in program.shared if tile.layout.copies > 1})
@@ -147,7 +147,7 @@ def lying_over(program: warp.Program) -> dict[str, tuple[Over, ...]]:
     assert program.smem_bytes, "what lies over what is known when the tiles have been placed"
     layouts = {buffer.name: layout for buffer, layout in program.fragments}
     # Where warpgroups take turns, one may be done with the rings when another is not.
-    together = [role for role in program.roles if role.turns_at is None]
+    together = [role for role in program.roles if role.ping_pong_barrier is None]
     sums = dict.fromkeys(op.c.name for role in together for op in warp.walk(role.body) if isinstance(op, warp.Wgmma))
     parts = {name: row_parts(layouts[name], layouts[name].thread_count) for name in sums}
     found: dict[str, tuple[Over, ...]] = {}
@@ -160,12 +160,12 @@ def lying_over(program: warp.Program) -> dict[str, tuple[Over, ...]]:
 
 def _alike(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
     """Whether a byte that both have is of rows of the same part, where parts have `PART_ROWS` each in turn."""
-    row, turn = tile.layout.row_bytes, tile.layout.row_bytes * warp.PART_ROWS * parts
+    row, period = tile.layout.row_bytes, tile.layout.row_bytes * warp.PART_ROWS * parts
     sizes = (tile.offset - other.offset, other.stride, tile.layout.panel_bytes, other.layout.panel_bytes)
-    return other.layout.row_bytes == row and not any(size % turn for size in sizes)
+    return other.layout.row_bytes == row and not any(size % period for size in sizes)
 
 
 def touched_early(op: warp.Operation, touch: Touch, later: Over) -> Touch:
     """The same touch, of what lies there later."""
-    apart = isinstance(op, warp.Wgmma) and op.c.name in later.by_rows and touch.buffer in warp.own_rows(op)
-    return replace(touch, buffer=later.tile, apart=apart)
+    per_warpgroup = isinstance(op, warp.Wgmma) and op.c.name in later.by_rows and touch.buffer in warp.own_rows(op)
+    return replace(touch, buffer=later.tile, per_warpgroup=per_warpgroup)

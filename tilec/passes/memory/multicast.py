@@ -15,17 +15,17 @@ from tilec.ir import tile
 from tilec.ir.affine import Affine, affine
 from tilec.ir.multicast import number, sliced_dimension
 from tilec.ops.copy import Copy
-from tilec.passes.layout.assign_layouts import Laid
-from tilec.passes.memory.prefetch import is_fetched
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.memory.prefetch import is_prefetched
 
 
-def with_multicast(laid: Laid, *, enabled: bool = True) -> Laid:
+def with_multicast(assignment: LayoutAssignment, *, enabled: bool = True) -> LayoutAssignment:
     """The kernel, each copy that blocks of a cluster share with the axes in its attribute `multicast`."""
-    if not enabled or laid.form != "warp_specialised" or laid.kernel.cluster.blocks == 1:
-        return laid
-    finder = Finder(laid)
-    every = "".join(axis for axis, size in zip("xyz", laid.kernel.cluster.extents, strict=True) if size > 1)
-    return replace(laid, kernel=replace(laid.kernel, body=finder.body(laid.kernel.body, every)))
+    if not enabled or assignment.form != "warp_specialised" or assignment.kernel.cluster.blocks == 1:
+        return assignment
+    finder = Finder(assignment)
+    every = "".join(axis for axis, size in zip("xyz", assignment.kernel.cluster.extents, strict=True) if size > 1)
+    return replace(assignment, kernel=replace(assignment.kernel, body=finder.body(assignment.kernel.body, every)))
 
 
 def shared_axes(stmt: tile.Stmt) -> str:
@@ -36,12 +36,12 @@ def shared_axes(stmt: tile.Stmt) -> str:
 class Finder:
     """`values` are what binds stand for; `alike` the axes along which other variables are the same in all blocks."""
 
-    def __init__(self, laid: Laid) -> None:
-        self.laid = laid
-        self.cluster = laid.kernel.cluster.extents
+    def __init__(self, assignment: LayoutAssignment) -> None:
+        self.assignment = assignment
+        self.cluster = assignment.kernel.cluster.extents
         self.values: dict[tile.Var, tile.Expr] = {}
-        self.alike: dict[tile.Var, str] = {p: "xyz" for p in laid.kernel.params if isinstance(p, tile.Var)}
-        self.axis_of = _axes(laid.kernel)
+        self.alike: dict[tile.Var, str] = {p: "xyz" for p in assignment.kernel.params if isinstance(p, tile.Var)}
+        self.axis_of = _axes(assignment.kernel)
 
     def body(self, stmts: tuple[tile.Stmt, ...], axes: str) -> tuple[tile.Stmt, ...]:
         """`axes` are those along which all blocks come here equally often."""
@@ -63,7 +63,7 @@ class Finder:
             case tile.Bind():
                 self.values[stmt.var] = tile.substitute(stmt.value, self.values)
                 return stmt
-            case Copy() if stmt.via == "tma" and not is_fetched(stmt):
+            case Copy() if stmt.via == "tma" and not is_prefetched(stmt):
                 found = self.sliceable(stmt, self.along(axes, *stmt.regions[0].start))
                 return replace(stmt, multicast=found) if found else stmt
             case _:
@@ -126,10 +126,10 @@ class Finder:
 
     def sliceable(self, copy: tile.TileOp, axes: str) -> str:
         """Of the axes those by whose blocks the tile can be cut."""
-        outside, buffer = copy.regions
-        layout = self.laid.shared[buffer.buffer.name]
+        global_region, buffer = copy.regions
+        layout = self.assignment.shared[buffer.buffer.name]
         for some in (axes, *axes) if len(axes) > 1 else axes:
-            if sliced_dimension(outside.extent, layout, number(self.cluster, some)) is not None:
+            if sliced_dimension(global_region.extent, layout, number(self.cluster, some)) is not None:
                 return some
         return ""
 

@@ -1,5 +1,5 @@
 """Tiles that the producer warp loads though no pipelined loop does: small ones that are read behind one, as a row of
-biases, and those that all trips of one read, as attention's queries.
+biases, and those that all iterations of one read, as attention's queries.
 
 Loaded by the consumers, such a tile makes all of them wait for one another between their last product and their store.
 The producer loads it by TMA where it stands, ahead of them, into a ring of its own: of two versions where it is loaded
@@ -18,7 +18,7 @@ from tilec.ops.im2col import Im2col
 from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops
 from tilec.passes.analysis.tensor_order import ordered_tensors
 from tilec.passes.analysis.usage import expressions, reads, writes
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import is_legal
 from tilec.passes.layout.tensor_maps import why_no_tensor_map, without_tma
 from tilec.support.records import dataclass
@@ -27,24 +27,26 @@ from tilec.target.table import Target
 MOST_BYTES = 4096  # of a small tile with its versions: what is larger would take memory from the rings of the loops
 
 
-def fetched(laid: Laid, target: Target) -> Laid:
+def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
     """The kernel, with these copies by TMA. Where nothing is scheduled, all copies by TMA are such."""
-    if laid.form == "serial":
-        return replace(laid, kernel=replace(laid.kernel, body=tuple(map(_one_at_a_time, laid.kernel.body))))
-    if laid.form != "warp_specialised":
-        return laid
-    ordered = ordered_tensors(laid.kernel)
-    room = _room(laid, target)
+    if assignment.form == "serial":
+        return replace(
+            assignment, kernel=replace(assignment.kernel, body=tuple(map(_one_at_a_time, assignment.kernel.body)))
+        )
+    if assignment.form != "warp_specialised":
+        return assignment
+    ordered = ordered_tensors(assignment.kernel)
+    room = _room(assignment, target)
 
     def body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
         nonlocal room
         found: dict[int, int] = {}
         for fetch in fetches(stmts):
-            if not _may_be_fetched(laid, stmts, fetch, ordered):
+            if not _may_be_prefetched(assignment, stmts, fetch, ordered):
                 continue
-            size = laid.shared[fetch.tile.name].bytes
+            size = assignment.shared[fetch.tile.name].bytes
             if not any(fetch.tile in reads(loop) for loop in pipelined_loops(stmts)):
-                is_small = size * versions <= MOST_BYTES and not laid.shared[fetch.tile.name].swizzle
+                is_small = size * versions <= MOST_BYTES and not assignment.shared[fetch.tile.name].swizzle
                 if is_small and pipelined_loops(stmts[: fetch.first]):
                     found[fetch.copy] = versions
             elif room >= 0:  # it has its own memory already, and is given more for another version of it
@@ -63,17 +65,17 @@ def fetched(laid: Laid, target: Target) -> Laid:
             case _:
                 return stmt
 
-    return replace(laid, kernel=replace(laid.kernel, body=body(laid.kernel.body, 1)))
+    return replace(assignment, kernel=replace(assignment.kernel, body=body(assignment.kernel.body, 1)))
 
 
 def versions_of(kernel: Kernel) -> dict[str, int]:
     """Of each tile that is loaded so, how many there are."""
     loads = (s for s in walk(kernel.body) if isinstance(s, TileOp))
-    return {load.regions[1].buffer.name: load.fetched for load in loads if load.fetched is not None}
+    return {load.regions[1].buffer.name: load.prefetched for load in loads if load.prefetched is not None}
 
 
-def is_fetched(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and stmt.fetched is not None
+def is_prefetched(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and stmt.prefetched is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +100,22 @@ def fetches(stmts: tuple[Stmt, ...]) -> Iterator[Fetch]:
             yield Fetch(tile, at, reading[0], reading[-1])
 
 
-def _room(laid: Laid, target: Target) -> int:
+def _room(assignment: LayoutAssignment, target: Target) -> int:
     """Bytes of shared memory that are left when pipelined loops have as many versions of what they fill as they ask,
     or two."""
-    loops = pipelined_loops(laid.kernel.body)
+    loops = pipelined_loops(assignment.kernel.body)
     stages = {b.name: loop.num_stages or 2 for loop in loops for s in loop.body for b in writes(s)}
-    taken = sum(layout.bytes * stages.get(name, 1) for name, layout in laid.shared.items())
+    taken = sum(layout.bytes * stages.get(name, 1) for name, layout in assignment.shared.items())
     return target.limit("smem_bytes_per_cta") - taken
 
 
-def _may_be_fetched(laid: Laid, stmts: tuple[Stmt, ...], fetch: Fetch, ordered: frozenset[str]) -> bool:
+def _may_be_prefetched(
+    assignment: LayoutAssignment, stmts: tuple[Stmt, ...], fetch: Fetch, ordered: frozenset[str]
+) -> bool:
     copy, tile = stmts[fetch.copy], fetch.tile
     if not isinstance(copy, Copy):
         return False
-    source, destination, layout = copy.source, copy.destination, laid.shared[tile.name]
+    source, destination, layout = copy.source, copy.destination, assignment.shared[tile.name]
     return (
         copy.via in ("cp_async", "registers")
         and not (copy.width is not None or copy.is_asynchronous or without_tma(copy))
@@ -122,7 +126,7 @@ def _may_be_fetched(laid: Laid, stmts: tuple[Stmt, ...], fetch: Fetch, ordered: 
         and is_legal(layout, ["tma"])
         and bool(pipelined_loops(stmts[: fetch.last + 1]))
         and not any(_may_leave(stmt) for stmt in stmts[fetch.copy + 1 : fetch.last + 1])
-        and _touching(stmts, tile) == _touching(laid.kernel.body, tile)
+        and _touching(stmts, tile) == _touching(assignment.kernel.body, tile)
     )
 
 
@@ -151,7 +155,7 @@ def _one_at_a_time(stmt: Stmt) -> Stmt:
     """The statement, with the copies of its loops by TMA in rings of one version."""
     match stmt:
         case Copy() | Im2col() if is_load(stmt) and stmt.via == "tma":
-            return replace(stmt, fetched=1)
+            return replace(stmt, prefetched=1)
         case For() | While():
             return replace(stmt, body=tuple(map(_one_at_a_time, stmt.body)))
         case If():
@@ -163,4 +167,4 @@ def _one_at_a_time(stmt: Stmt) -> Stmt:
 
 def _by_tma(stmt: Stmt, versions: int) -> Stmt:
     assert isinstance(stmt, Copy)
-    return replace(stmt, via="tma", fetched=versions)
+    return replace(stmt, via="tma", prefetched=versions)

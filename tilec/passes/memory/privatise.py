@@ -13,17 +13,17 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ops.transpose import Transpose
 from tilec.passes.analysis.rings import accesses, touched_outside
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 
 
 def own_tiles(kernel: tile.Kernel, loop: tile.For) -> frozenset[str]:
     """The tiles that could have a copy for each warpgroup: those that a transposition fills in the loop, for nothing
     but products there by wgmma."""
     outside = touched_outside(kernel, loop)
-    turned = {s.regions[1].buffer.name: s for s in loop.body if isinstance(s, Transpose)}
+    transposed = {s.regions[1].buffer.name: s for s in loop.body if isinstance(s, Transpose)}
     return frozenset(
         name
-        for name, filled in turned.items()
+        for name, filled in transposed.items()
         if name not in outside
         and all(stmt is filled or _multiplies(stmt, name) for stmt in loop.body if name in accesses(stmt).all)
     )
@@ -34,10 +34,10 @@ def _multiplies(stmt: tile.Stmt, name: str) -> bool:
     return isinstance(stmt, tile.TileOp) and stmt.via == "wgmma" and name not in accesses(stmt).writes
 
 
-def with_own_copies(laid: Laid, apart: Sequence[tuple[tile.For, int]]) -> Laid:
+def with_private_copies(assignment: LayoutAssignment, replicated: Sequence[tuple[tile.For, int]]) -> LayoutAssignment:
     """The kernel with copies of the tiles of these loops, for so many warpgroups each that run apart."""
-    shared = dict(laid.shared)
-    for loop, groups in apart:
-        for name in own_tiles(laid.kernel, loop):
+    shared = dict(assignment.shared)
+    for loop, groups in replicated:
+        for name in own_tiles(assignment.kernel, loop):
             shared[name] = replace(shared[name], copies=groups)
-    return laid if shared == laid.shared else replace(laid, shared=shared)
+    return assignment if shared == assignment.shared else replace(assignment, shared=shared)

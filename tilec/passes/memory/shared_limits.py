@@ -6,27 +6,27 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tilec.ir.tile import Buffer
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 from tilec.target.table import Target
 
 
-def refuse_tiles(laid: Laid, target: Target, needed: int) -> NoReturn:
+def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int) -> NoReturn:
     """One version of each tile takes `needed` bytes, which are too many."""
 
     def size(tile: Buffer) -> str:
         """Of a tile that nobody wrote down, what it is for."""
-        is_made = tile.span not in {b.span for b in laid.kernel.buffers if "." not in b.name}
-        return f"{laid.shared[tile.name].bytes:,} bytes" + " to pass values through here" * is_made
+        is_made = tile.span not in {b.span for b in assignment.kernel.buffers if "." not in b.name}
+        return f"{assignment.shared[tile.name].bytes:,} bytes" + " to pass values through here" * is_made
 
-    tiles = sorted((b for b in laid.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
+    tiles = sorted((b for b in assignment.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
     capacity = target.limit("smem_bytes_per_cta")
     fail(
         "shared-memory-overflow",
         f"the tiles take {needed:,} bytes of shared memory, {target.name} has {capacity:,} for a block",
         tiles[0].span,
-        f"{tiles[0].name} alone is {laid.shared[tiles[0].name].bytes:,} bytes",
+        f"{tiles[0].name} alone is {assignment.shared[tiles[0].name].bytes:,} bytes",
         secondary=tuple(Label(b.span, size(b)) for b in tiles[1:3]),
         help="use smaller tiles",
     )

@@ -1,6 +1,6 @@
 """Which shared tiles may lie in the memory of the rings: those that begin to live when no ring does any more.
 
-Once the last pipelined loop is over, nothing is loaded ahead, and what the rings took is free when the last tile in one
+Once the last pipelined loop is over, nothing is prefetched, and what the rings took is free when the last tile in one
 has been read: for the tiles through which results leave, for instance. A loop around both, as a persistent grid has,
 fills the rings again, and its tiles have memory of their own; so has a tile that may be read before it is written,
 which never takes over what lies there.
@@ -25,11 +25,11 @@ def over_rings(kernel: tile.Kernel) -> frozenset[str]:
     early = {name for stmt in kernel.body[: loops[-1] + 1] for name in accesses(stmt).all}
     filled = {name for loop in pipelined_loops(kernel.body) for stmt in loop.body for name in accesses(stmt).writes}
     # What the producer fetches for the statements behind the loops, it loads while they still run.
-    fetched = versions_of(kernel).keys()
+    prefetched = versions_of(kernel).keys()
     behind = kernel.body[loops[-1] + 1 :]
-    reached = [at for at, stmt in enumerate(behind) if accesses(stmt).all & tiles & (filled | fetched)]
+    reached = [at for at, stmt in enumerate(behind) if accesses(stmt).all & tiles & (filled | prefetched)]
     late = behind[reached[-1] + 1 :] if reached else behind
-    ours = {name for stmt in late for name in accesses(stmt).all} - early - fetched
+    ours = {name for stmt in late for name in accesses(stmt).all} - early - prefetched
     ours -= {name for stmt in behind[: len(behind) - len(late)] for name in accesses(stmt).all}
     return frozenset(name for name in tiles & ours if _first_use(name, late) is not False)
 
@@ -42,7 +42,7 @@ def _first_use(buffer: str, body: tuple[tile.Stmt, ...]) -> bool | None:
                 found = [False] if _decides(stmt, buffer) else [_first_use(buffer, branch) for branch in (then, orelse)]
                 use = False if False in found else True if all(found) else None
             case tile.For(body=inner) | tile.While(body=inner):
-                # It may make no trip: what that writes, it writes for itself alone.
+                # It may make no iteration: what that writes, it writes for itself alone.
                 use = False if _decides(stmt, buffer) or _first_use(buffer, inner) is False else None
             case _:
                 touched = accesses(stmt)

@@ -25,7 +25,7 @@ from tilec.ops.atomic import AtomicTile
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, versions_asked
 from tilec.passes.analysis.usage import reads, writes
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import ACCUMULATOR_LANES
 from tilec.passes.layout.select_mechanisms import CHUNK_BYTES
 from tilec.passes.memory.prefetch import versions_of
@@ -57,71 +57,71 @@ class Staging:
     parts: int
 
 
-def chunked(laid: Laid, target: Target) -> Laid:
+def chunked(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
     """The kernel with its staged stores in chunks, where no pipelined loop has them: there they are what the loop
     schedules."""
-    cuts = _cuts(laid)
-    if not cuts:
-        return laid
-    counts = _buffers(laid, cuts, target)
+    chunkings = _chunkings(assignment)
+    if not chunkings:
+        return assignment
+    counts = _buffers(assignment, chunkings, target)
     made = {
         staged: tuple(
-            replace(cut.chunk, name=f"{staged.name}.{k}" if k else staged.name) for k in range(counts[staged])
+            replace(chunking.chunk, name=f"{staged.name}.{k}" if k else staged.name) for k in range(counts[staged])
         )
-        for staged, cut in cuts.items()
+        for staged, chunking in chunkings.items()
     }
-    body = _rewritten(laid.kernel.body, lambda into, out: _chunks(laid, into, out, cuts, made, target))
-    buffers = tuple(n for b in laid.kernel.buffers for n in made.get(b, (b,)))
+    body = _rewritten(assignment.kernel.body, lambda into, out: _chunks(assignment, into, out, chunkings, made, target))
+    buffers = tuple(n for b in assignment.kernel.buffers for n in made.get(b, (b,)))
     shared = {
-        new.name: laid.shared[old.name] if new == old else replace(laid.shared[old.name], shape=new.shape)
-        for old in laid.kernel.buffers
+        new.name: assignment.shared[old.name] if new == old else replace(assignment.shared[old.name], shape=new.shape)
+        for old in assignment.kernel.buffers
         if old.scope == "shared"
         for new in made.get(old, (old,))
     }
-    return replace(laid, kernel=replace(laid.kernel, body=body, buffers=buffers), shared=shared)
+    return replace(assignment, kernel=replace(assignment.kernel, body=body, buffers=buffers), shared=shared)
 
 
-def stagings(laid: Laid) -> Iterator[Staging]:
+def stagings(assignment: LayoutAssignment) -> Iterator[Staging]:
     """The staged stores of a kernel, for those who tell of them."""
     found: dict[tuple[str, str], list[Stored]] = {}
-    for into, out in _pairs(tuple(tile.walk(laid.kernel.body))):
+    for into, out in _pairs(tuple(tile.walk(assignment.kernel.body))):
         found.setdefault((into.regions[0].buffer.name, out.regions[1].buffer.name), []).append(out)
     for (source, destination), outs in found.items():
         tiles = {out.regions[0].buffer.name for out in outs}
         parts = outs[0].parts
-        yield Staging(source, destination, len(outs), len(tiles), laid.shared[min(tiles)].bytes, parts)
+        yield Staging(source, destination, len(outs), len(tiles), assignment.shared[min(tiles)].bytes, parts)
 
 
 # ---- what can be cut -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Chunking:
     """How a staged tile is cut: into chunks such as this one, each stored by so many `parts`."""
 
     chunk: tile.Buffer
     parts: int
 
 
-def _cuts(laid: Laid) -> dict[tile.Buffer, Cut]:
+def _chunkings(assignment: LayoutAssignment) -> dict[tile.Buffer, Chunking]:
     """The staged tiles that can be cut: they serve stores alone, and these all alike."""
-    statements = tuple(tile.walk(laid.kernel.body))
+    statements = tuple(tile.walk(assignment.kernel.body))
     others = [s for s in statements if isinstance(s, tile.TileOp | tile.Parallel | tile.Store) and not is_staged(s)]
     used_otherwise = {buffer for s in others for buffer in (*reads(s), *writes(s))}
     sources: dict[tile.Buffer, list[tile.Buffer]] = {}
-    for into in _stores(laid.kernel.body):
+    for into in _stores(assignment.kernel.body):
         sources.setdefault(into.regions[1].buffer, []).append(into.regions[0].buffer)
     everywhere = [into.regions[1].buffer for into, _ in _pairs(statements)]
     found = {}
     for staged, fragments in sources.items():
         if staged in used_otherwise:
             continue
-        width = _width(laid.shared[staged.name])
-        layouts = [laid.fragments[fragment.name] for fragment in dict.fromkeys(fragments)]
+        width = _width(assignment.shared[staged.name])
+        layouts = [assignment.fragments[fragment.name] for fragment in dict.fromkeys(fragments)]
         if everywhere.count(staged) == len(fragments) and all(layout.columns(width) is not None for layout in layouts):
-            parts = {row_parts(layout, laid.kernel.threads) for layout in layouts}
+            parts = {row_parts(layout, assignment.kernel.threads) for layout in layouts}
             chunk = replace(staged, extents=(*staged.extents[:-1], width))
-            found[staged] = Cut(chunk, parts.pop() if len(parts) == 1 else 1)
+            found[staged] = Chunking(chunk, parts.pop() if len(parts) == 1 else 1)
     return found
 
 
@@ -162,41 +162,43 @@ def row_parts(layout: Fragment, threads: int) -> int:
 # ---- how many buffers ------------------------------------------------------------------------------------------------
 
 
-def _buffers(laid: Laid, cuts: dict[tile.Buffer, Cut], target: Target) -> dict[tile.Buffer, int]:
+def _buffers(
+    assignment: LayoutAssignment, chunkings: dict[tile.Buffer, Chunking], target: Target
+) -> dict[tile.Buffer, int]:
     """For each staged tile, as many as it has chunks if they fit: beside the versions that loops ask for, or beside as
     many of these as there can be, or else in their place, where that is free by then."""
-    versions, late = _versions(laid.kernel), over_rings(laid.kernel)
-    beside = {staged: cut for staged, cut in cuts.items() if staged.name not in late}
-    staged = {staged.name for staged in cuts}
-    kept = versions_of(laid.kernel)
+    versions, late = _versions(assignment.kernel), over_rings(assignment.kernel)
+    beside = {staged: chunking for staged, chunking in chunkings.items() if staged.name not in late}
+    staged = {staged.name for staged in chunkings}
+    kept = versions_of(assignment.kernel)
 
     def others(names: Collection[str]) -> int:
-        return sum(_aligned(laid.shared[name].bytes) * kept.get(name, 1) for name in names if name not in staged)
+        return sum(_aligned(assignment.shared[name].bytes) * kept.get(name, 1) for name in names if name not in staged)
 
-    room = target.limit("smem_bytes_per_cta") - SYNC_BYTES - others(laid.shared.keys() - versions.keys() - late)
-    least = sum(_aligned(cut.chunk.bytes) for cut in beside.values())
+    room = target.limit("smem_bytes_per_cta") - SYNC_BYTES - others(assignment.shared.keys() - versions.keys() - late)
+    least = sum(_aligned(chunking.chunk.bytes) for chunking in beside.values())
 
     def asked(most: int) -> int:
-        return sum(_aligned(laid.shared[name].bytes) * min(n, most) for name, n in versions.items())
+        return sum(_aligned(assignment.shared[name].bytes) * min(n, most) for name, n in versions.items())
 
     deepest = max(versions.values(), default=1)
     while deepest > 1 and asked(deepest) + least > room:
         deepest -= 1
     counts = _shared_out(beside, room - asked(deepest))
-    room -= sum(_aligned(cut.chunk.bytes) * counts[staged] for staged, cut in beside.items())
-    over = {staged: cut for staged, cut in cuts.items() if staged.name in late}
+    room -= sum(_aligned(chunking.chunk.bytes) * counts[staged] for staged, chunking in beside.items())
+    over = {staged: chunking for staged, chunking in chunkings.items() if staged.name in late}
     return counts | _shared_out(over, room - others(late))
 
 
-def _shared_out(cuts: dict[tile.Buffer, Cut], room: int) -> dict[tile.Buffer, int]:
+def _shared_out(chunkings: dict[tile.Buffer, Chunking], room: int) -> dict[tile.Buffer, int]:
     """How many buffers for a chunk each of the tiles gets: one at least, and more in turn while there is room."""
-    counts = dict.fromkeys(cuts, 1)
-    sizes = {staged: _aligned(cut.chunk.bytes) for staged, cut in cuts.items()}
+    counts = dict.fromkeys(chunkings, 1)
+    sizes = {staged: _aligned(chunking.chunk.bytes) for staged, chunking in chunkings.items()}
     room -= sum(sizes.values())
-    wanting = list(cuts)
+    wanting = list(chunkings)
     while wanting:
         for staged in tuple(wanting):
-            if counts[staged] * cuts[staged].chunk.shape[-1] >= staged.shape[-1] or sizes[staged] > room:
+            if counts[staged] * chunkings[staged].chunk.shape[-1] >= staged.shape[-1] or sizes[staged] > room:
                 wanting.remove(staged)
             else:
                 counts[staged] += 1
@@ -252,10 +254,10 @@ def _rewritten(
     return tuple(new)
 
 
-def by_matrix(fragment: tile.Buffer, staged: tile.Buffer, laid: Laid) -> bool:
+def by_matrix(fragment: tile.Buffer, staged: tile.Buffer, assignment: LayoutAssignment) -> bool:
     """Whether stmatrix can write the tile: by rows of 16 bytes that eight lanes have, each a pair of halves, or of
     floats that it makes halves of."""
-    layout, halves = laid.fragments[fragment.name], (FLOAT16, BFLOAT16)
+    layout, halves = assignment.fragments[fragment.name], (FLOAT16, BFLOAT16)
     lies_so = layout.threads[:2] == ACCUMULATOR_LANES and [(a.dim, a.stride) for a in layout.registers[:3]] == [
         (1, 1), (0, 8), (1, 8),
     ]  # fmt: skip
@@ -264,25 +266,25 @@ def by_matrix(fragment: tile.Buffer, staged: tile.Buffer, laid: Laid) -> bool:
         and len(layout.registers) == 4
         and staged.dtype in halves
         and fragment.dtype in (FLOAT32, staged.dtype)
-        and bool(laid.shared[staged.name].swizzle)
+        and bool(assignment.shared[staged.name].swizzle)
         and staged.shape[-1] % 16 == 0
     )
 
 
 def _chunks(
-    laid: Laid,
+    assignment: LayoutAssignment,
     into: Copy,
     out: Stored,
-    cuts: dict[tile.Buffer, Cut],
+    chunkings: dict[tile.Buffer, Chunking],
     made: dict[tile.Buffer, tuple[tile.Buffer, ...]],
     target: Target,
 ) -> tuple[tile.Stmt, ...]:
     """One chunk after the other, each to shared memory and on."""
     staged, source, destination = into.regions[1].buffer, into.regions[0], out.regions[1]
-    if staged not in cuts:
+    if staged not in chunkings:
         return into, out
-    width, parts, buffers = cuts[staged].chunk.shape[-1], cuts[staged].parts, made[staged]
-    if target.has("stmatrix") and by_matrix(source.buffer, staged, laid):
+    width, parts, buffers = chunkings[staged].chunk.shape[-1], chunkings[staged].parts, made[staged]
+    if target.has("stmatrix") and by_matrix(source.buffer, staged, assignment):
         into = replace(into, via="stmatrix")
     chunks: list[tile.Stmt] = []
     for k, column in enumerate(range(0, source.buffer.shape[-1], width)):

@@ -12,7 +12,7 @@ from tilec.support.diagnostics import Diagnostic, warning
 
 @warns(LAYOUT)
 def unused(work: Work) -> Iterator[Diagnostic]:
-    for loop in walk(work.source_kernel.body) if work.laid.form == "serial" else ():
+    for loop in walk(work.source_kernel.body) if work.assignment.form == "serial" else ():
         if isinstance(loop, For) and loop.stage is not None:
             yield warning(
                 "schedule-not-used",

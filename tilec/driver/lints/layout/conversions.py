@@ -12,7 +12,7 @@ from tilec.support.diagnostics import Diagnostic, Label
 @lint(LAYOUT, "layout-conversion")
 def conversions(work: Work) -> Iterator[Diagnostic]:
     """Every place where a fragment changes its layout; in the order in which they were found."""
-    for made in work.laid.conversions:
+    for made in work.assignment.conversions:
         origin = () if made.origin == made.span else (Label(made.origin, "its layout comes from here"),)
         yield Diagnostic(
             "layout-conversion",

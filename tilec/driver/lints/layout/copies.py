@@ -13,7 +13,7 @@ from tilec.support.diagnostics import Diagnostic, warning
 
 @warns(LAYOUT)
 def copies(work: Work) -> Iterator[Diagnostic]:
-    for stmt in (stmt for laid in work.laid.kernels for stmt in walk(laid.kernel.body)):
+    for stmt in (stmt for assignment in work.assignment.kernels for stmt in walk(assignment.kernel.body)):
         if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.via == "registers":
             source, tile = stmt.regions
             why = "its rows are not aligned to 4 bytes"

@@ -11,22 +11,22 @@ from collections.abc import Iterator
 from tilec.driver.lints.registry import LAYOUT, warns
 from tilec.driver.work import Work
 from tilec.ir.tile import Parallel, walk
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.vector_widths import streams
 from tilec.support.diagnostics import Diagnostic, warning
 
 
 @warns(LAYOUT)
 def widths(work: Work) -> Iterator[Diagnostic]:
-    for laid in work.laid.kernels:
-        yield from _not_kept(laid)
+    for assignment in work.assignment.kernels:
+        yield from _not_kept(assignment)
 
 
-def _not_kept(laid: Laid) -> Iterator[Diagnostic]:
-    for nest in walk(laid.kernel.body):
+def _not_kept(assignment: LayoutAssignment) -> Iterator[Diagnostic]:
+    for nest in walk(assignment.kernel.body):
         if not isinstance(nest, Parallel) or nest.width is None or nest.is_per_thread or not streams(nest):
             continue
-        layout = laid.nest_layout(nest)
+        layout = assignment.nest_layout(nest)
         first = next((axis for axis in layout.registers if axis.size > 1), None)
         run = first.size if first is not None and (first.dim, first.stride) == (len(nest.extents) - 1, 1) else 1
         if run % nest.width:

@@ -16,11 +16,11 @@ from tilec.support.diagnostics import Diagnostic, Label
 @lint(LAYOUT, "tensor-memory-exhausted")
 def tensor_memory(work: Work) -> Iterator[Diagnostic]:
     """Sums that stay in registers since an SM has no columns left for them."""
-    laid, target = work.laid, work.target
-    left = crowded_out(laid.kernel) if target.has("tcgen05") and laid.form == "warp_specialised" else ()
+    assignment, target = work.assignment, work.target
+    left = crowded_out(assignment.kernel) if target.has("tcgen05") and assignment.form == "warp_specialised" else ()
     if not left:
         return
-    there = [b for b in laid.kernel.buffers if b.scope == "tmem"]
+    there = [b for b in assignment.kernel.buffers if b.scope == "tmem"]
     total, limit = sum(map(columns, (*there, *left))), target.limit("tmem_columns")
     yield Diagnostic(
         "tensor-memory-exhausted",
@@ -35,12 +35,12 @@ def tensor_memory(work: Work) -> Iterator[Diagnostic]:
 @lint(LAYOUT, "mma-sync-fallback")
 def products(work: Work) -> Iterator[Diagnostic]:
     """Products that go by mma.sync though the machine could do them by itself, unless that was asked for."""
-    laid, target, options = work.laid, work.target, work.options
-    if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in laid.kernel.asks:
+    assignment, target, options = work.assignment, work.target, work.options
+    if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in assignment.kernel.asks:
         return
-    crowded = {tile.span for tile in crowded_out(laid.kernel)}  # about which there is another warning
-    for left in left_to_threads(laid, target):
-        if left.is_able and left.op.regions[2].buffer.span not in crowded:
+    crowded = {tile.span for tile in crowded_out(assignment.kernel)}  # about which there is another warning
+    for left in left_to_threads(assignment, target):
+        if left.is_supported and left.op.regions[2].buffer.span not in crowded:
             yield Diagnostic(
                 "mma-sync-fallback",
                 "this product goes by mma.sync, not by tcgen05.mma",

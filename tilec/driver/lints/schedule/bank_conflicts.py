@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from tilec.driver.lints.registry import SCHEDULE, lint
 from tilec.driver.work import Planned, Work
 from tilec.ir.tile import Parallel, TileOp, walk
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import Sweep, conflicts, shared_accesses
 from tilec.passes.layout.lane_addresses import conflicts as conflicts_of_nest
 from tilec.passes.layout.transpose_operands import is_turning
@@ -21,14 +21,14 @@ from tilec.support.source import Span
 @lint(SCHEDULE, "bank-conflict")
 def bank_conflicts(work: Work) -> Iterator[Diagnostic]:
     """In each role of its own, for a kernel that has such."""
-    for laid in work.laid.kernels:
-        yield from _met(laid, work.loops)
+    for assignment in work.assignment.kernels:
+        yield from _met(assignment, work.loops)
 
 
-def _met(laid: Laid, loops: Iterable[Planned]) -> Iterator[Diagnostic]:
+def _met(assignment: LayoutAssignment, loops: Iterable[Planned]) -> Iterator[Diagnostic]:
     """Pairs of tiles that statements reach at once, both with bank conflicts left: each where these are worst."""
-    slow = _conflicted(laid)
-    together = [(stmt.span, stmt.span) for stmt in walk(laid.kernel.body) if isinstance(stmt, Parallel | TileOp)]
+    slow = _conflicted(assignment)
+    together = [(stmt.span, stmt.span) for stmt in walk(assignment.kernel.body) if isinstance(stmt, Parallel | TileOp)]
     together += [pair for planned in loops for pair in _overlapping(planned.loop, planned.solution.schedule)]
     worst: dict[frozenset[str], tuple[float, Diagnostic]] = {}
     for first, second in together:
@@ -54,17 +54,17 @@ def _conflict(one: tuple[str, Span, float], another: tuple[str, Span, float]) ->
     )
 
 
-def _conflicted(laid: Laid) -> dict[Span, dict[str, float]]:
+def _conflicted(assignment: LayoutAssignment) -> dict[Span, dict[str, float]]:
     """For each statement, by its span, the tiles that it reaches with conflicts, and how many times longer it takes:
     nests by the addresses of their lanes, others by the pattern in which they reach a tile."""
-    nests = [s for s in walk(laid.kernel.body) if isinstance(s, Parallel)]
-    found = {nest.span: conflicts_of_nest(nest, laid) for nest in nests}
+    nests = [s for s in walk(assignment.kernel.body) if isinstance(s, Parallel)]
+    found = {nest.span: conflicts_of_nest(nest, assignment) for nest in nests}
     inside = {s.span for nest in nests for s in walk(nest.body)}
-    turning = {s.span for s in walk(laid.kernel.body) if is_turning(s)}
-    for access in shared_accesses(laid.kernel, laid.fragments, laid.nest_layout):
+    turning = {s.span for s in walk(assignment.kernel.body) if is_turning(s)}
+    for access in shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout):
         if access.span in inside or (access.span in turning and isinstance(access.pattern, Sweep)):
             continue
-        found.setdefault(access.span, {})[access.tile] = conflicts(laid.shared[access.tile], access.pattern)
+        found.setdefault(access.span, {})[access.tile] = conflicts(assignment.shared[access.tile], access.pattern)
     # What has a dot in its name nobody wrote.
     return {
         span: {tile: ways for tile, ways in tiles.items() if ways >= 2 and "." not in tile}

@@ -10,7 +10,7 @@ from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.usage import expressions
-from tilec.passes.layout.assign_layouts import Laid
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.nest_price import is_of_each
 from tilec.passes.loop.statement_price import is_asynchronous
@@ -25,10 +25,10 @@ _BY_CONSTANT, _BY_VALUE = 6, 20
 def addresses(work: Work) -> Iterator[Diagnostic]:
     """Of each loop by itself."""
     for planned in work.loops:
-        yield from _inflating(planned.loop, work.laid, work.target)
+        yield from _inflating(planned.loop, work.assignment, work.target)
 
 
-def _inflating(loop: LoopProblem, laid: Laid, target: Target) -> Iterator[Diagnostic]:
+def _inflating(loop: LoopProblem, assignment: LayoutAssignment, target: Target) -> Iterator[Diagnostic]:
     """Statements whose index arithmetic alone lowers the stages that the roofline asks for, ⌈memory / compute⌉."""
     ops = list(zip(loop.statements, loop.problem.ops, strict=True))
     memory = max((op.latency for stmt, op in ops if _loads(stmt)), default=0)
@@ -37,7 +37,7 @@ def _inflating(loop: LoopProblem, laid: Laid, target: Target) -> Iterator[Diagno
         if not isinstance(stmt, tile.Parallel):
             continue
         work = sum(_instructions(index, stmt) for s in tile.walk(stmt.body) for index in _indices(s))
-        elements, threads = math.prod(stmt.extents), laid.kernel.threads
+        elements, threads = math.prod(stmt.extents), assignment.kernel.threads
         spent = target.price("elementwise", ops=work, elements=elements, threads=threads).issue if work else 0
         # The schedule prices an operation as one instruction: what a division takes more comes on top.
         inflated = max(compute - op.issue, 0) + max(op.issue, spent)

@@ -16,7 +16,7 @@ from tilec.support.diagnostics import Diagnostic, Label, warning
 
 
 @warns(TILE)
-def unset(work: Work) -> Iterator[Diagnostic]:
+def uninitialised_reads(work: Work) -> Iterator[Diagnostic]:
     """A warning for each."""
     kernel = work.source_kernel
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}

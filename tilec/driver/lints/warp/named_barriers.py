@@ -1,4 +1,4 @@
-"""barriers-exhausted: more named barriers than the machine has, or more meetings at them than may be carried from one
+"""barriers-exhausted: more named barriers than the machine has, or more waits at them than may be carried from one
 iteration to the next.
 """
 
@@ -19,10 +19,10 @@ def barriers(work: Work) -> Iterator[Diagnostic]:
     at one, since all hand-overs of a role share its barrier."""
     program, target = work.program, work.target
     met = [(op, inside) for role in program.roles for op, inside in _barriers(role.body, False)]
-    turns = {number for role in program.roles for number in role.turn_barriers}
+    ping_pong = {number for role in program.roles for number in role.ping_pong_barriers}
     carried = {op.id for op, inside in met if inside}
     for what, ids, limit in (
-        ("uses", turns | {op.id for op, _ in met}, target.limit("named_barriers")),
+        ("uses", ping_pong | {op.id for op, _ in met}, target.limit("named_barriers")),
         ("carries across iterations", carried, target.limit("named_barriers_carried")),
     ):
         if len(ids) > limit:

@@ -67,7 +67,7 @@ def test_samples_finish_without_meeting(name: str, tile: str) -> None:
 @pytest.mark.parametrize("adversary", [None, 2])
 @pytest.mark.parametrize("causal", [False, True])
 def test_queries_of_attention(causal: bool, adversary: int | None) -> None:
-    """What every trip of a loop reads: waited for once, in front of the loop, and given back behind it."""
+    """What every iteration of a loop reads: waited for once, in front of the loop, and given back behind it."""
     small: dict[str, Value] = {"batch": 1, "D": 64, "heads": 2, "S": 200, "keys": 300, "causal": causal}
     made = check(built(SAMPLES / "flash_attention.tl", "sm_90a", **small)[1], adversary)
     assert ring(made, "Q_shared") is not None
@@ -108,7 +108,7 @@ ADD = "for i, j in T.Parallel(64, 64):\n            C_l[i, j] += row[j]"
 
 
 @pytest.mark.parametrize(
-    ("before", "behind", "is_fetched"),
+    ("before", "behind", "is_prefetched"),
     [
         ("T.copy(bias, row)", ADD, True),
         ("", f"T.copy(bias, row)\n        {ADD}", True),
@@ -119,10 +119,10 @@ ADD = "for i, j in T.Parallel(64, 64):\n            C_l[i, j] += row[j]"
         ("T.copy(bias[where[0]], row)", ADD, False),  # the producer would have to read it
     ],
 )
-def test_which_copies_are_the_producers(before: str, behind: str, is_fetched: bool) -> None:
+def test_which_copies_are_the_producers(before: str, behind: str, is_prefetched: bool) -> None:
     source = SourceFile("k.tl", EPILOGUE.format(before=before, behind=behind))
     made = build(source, CompileOptions(target="sm_90a"), Observer())
-    assert (ring(made, "row") is not None) == is_fetched
+    assert (ring(made, "row") is not None) == is_prefetched
     if "where" not in before:
         check(made, 1)
 
@@ -139,11 +139,11 @@ LEFT = """for t in T.serial(3):
                 C_l[i, j] += row[j]"""
 
 
-@pytest.mark.parametrize(("leave", "is_fetched"), [("break", False), ("continue", True)])
-def test_a_tile_that_is_not_always_given_back_is_not_fetched(leave: str, is_fetched: bool) -> None:
+@pytest.mark.parametrize(("leave", "is_prefetched"), [("break", False), ("continue", True)])
+def test_a_tile_that_is_not_always_given_back_is_not_fetched(leave: str, is_prefetched: bool) -> None:
     source = SourceFile("k.tl", EPILOGUE.format(before="", behind=LEFT.format(leave=leave)))
     made = build(source, CompileOptions(target="sm_90a"), Observer())
-    assert (ring(made, "row") is not None) == is_fetched
+    assert (ring(made, "row") is not None) == is_prefetched
     check(made, 1)
 
 

@@ -12,14 +12,14 @@ HOPPER_ON = ("mbarrier", "tma")
 
 
 def probes() -> Iterator[Probe]:
-    counted = same_word(lambda run: ROUNDS * run.trips, 256)
+    counted = same_word(lambda run: ROUNDS * run.trip_count, 256)
     yield Probe("barrier of 256 threads", _barrier(), counted, ROUNDS, threads=256)
     # A round is there and back.
-    first = same_word(lambda run: ROUNDS * run.trips, 64)
+    first = same_word(lambda run: ROUNDS * run.trip_count, 64)
     yield Probe("named barrier one way", _named(), first, 2 * ROUNDS, threads=64)
-    alone = same_word(lambda run: ROUNDS * run.trips, 32)
+    alone = same_word(lambda run: ROUNDS * run.trip_count, 32)
     yield Probe("mbarrier arrive and wait", _alone(), alone, ROUNDS, features=HOPPER_ON)
-    handed = same_word(lambda run: ROUNDS * run.trips, 64)
+    handed = same_word(lambda run: ROUNDS * run.trip_count, 64)
     yield Probe("mbarrier one way", _handed(), handed, 2 * ROUNDS, threads=64, features=HOPPER_ON)
 
 
@@ -51,7 +51,7 @@ def _arrive(bar: int) -> str:
 
 
 def _alone() -> str:
-    """A thread that meets itself. Phases alternate, and a trip has an even number of them."""
+    """A thread that meets itself. Phases alternate, and an iteration has an even number of them."""
     rounds = "".join(_arrive(0) + wait(0, str(i % 2), f"ROUND{i}") for i in range(ROUNDS))
     return f"""{barriers(1)}    mov.u32 %r0, 0;
     @!%first bra MET;

@@ -2,7 +2,7 @@
 
 Like T.sync_threads they stand where they are written: nothing that touches memory which others may touch moves across
 them, and what stands before them is complete there. In the reference, blocks run one after the other up to each
-meeting (`interp`).
+rendezvous (`interp`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class RendezvousKind:
     """`roles`: every role of a block does it, not only the one that computes. `everywhere`: no target lacks it."""
 
     spelled: str
@@ -31,29 +31,29 @@ class Meeting:
     everywhere: bool = False
 
 
-MEETINGS: dict[str, Meeting] = {
-    "cluster_sync": Meeting(
+RENDEZVOUS: dict[str, RendezvousKind] = {
+    "cluster_sync": RendezvousKind(
         "T.cluster_sync",
         """Let all threads of all blocks of the cluster wait for each other.
 
         What stands before it is complete for all of them after it: T.cluster_arrive and T.cluster_wait in one.
         """,
     ),
-    "cluster_arrive": Meeting(
+    "cluster_arrive": RendezvousKind(
         "T.cluster_arrive",
         """Say to the blocks of the cluster that this one has come here, without waiting for them.
 
         What stands before it is complete for whoever has passed the T.cluster_wait that belongs to it.
         """,
     ),
-    "cluster_arrive_relaxed": Meeting(
+    "cluster_arrive_relaxed": RendezvousKind(
         "T.cluster_arrive_relaxed",
         """As T.cluster_arrive, but nothing that stands before it need be visible to the others.""",
     ),
-    "cluster_wait": Meeting(
+    "cluster_wait": RendezvousKind(
         "T.cluster_wait", """Wait until all blocks of the cluster have come to their T.cluster_arrive."""
     ),
-    "sync_grid": Meeting(
+    "sync_grid": RendezvousKind(
         "T.sync_grid",
         """Let all blocks of the grid wait for each other.
 
@@ -63,7 +63,7 @@ MEETINGS: dict[str, Meeting] = {
         roles=False,
         everywhere=True,
     ),
-    "pdl_sync": Meeting(
+    "pdl_sync": RendezvousKind(
         "T.pdl_sync",
         """Wait for the kernel that the stream launched before this one, and for all that it has written.
 
@@ -71,7 +71,7 @@ MEETINGS: dict[str, Meeting] = {
         ends. Tensors may be read and written only after it.
         """,
     ),
-    "pdl_trigger": Meeting(
+    "pdl_trigger": RendezvousKind(
         "T.pdl_trigger",
         """Let the next kernel of the stream begin, if it was made to, once all blocks of this one have come here.
 
@@ -84,48 +84,48 @@ MEETINGS: dict[str, Meeting] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Meet(TileOp):
-    """One of the `MEETINGS`; of `awaited` tiles what is under way has come before it. A grid meets at a `counter`."""
+class Rendezvous(TileOp):
+    """One of the `RENDEZVOUS`; of `awaited` tiles what is under way has come before it. A grid meets at a `counter`."""
 
-    name = "meet"
+    name = "rendezvous"
     by_warpgroups = True
     reaches_regions = False
     awaited: tuple[Shared, ...] = ()
-    what: Annotated[str, schema.Where(MEETINGS.__contains__, f"one of {', '.join(MEETINGS)}")] = field(kw_only=True)
+    what: Annotated[str, schema.Where(RENDEZVOUS.__contains__, f"one of {', '.join(RENDEZVOUS)}")] = field(kw_only=True)
     counter: str | None = field(default=None, kw_only=True)
 
     @property
-    def meeting(self) -> Meeting:
-        return MEETINGS[self.what]
+    def kind(self) -> RendezvousKind:
+        return RENDEZVOUS[self.what]
 
 
-def is_for_every_role(stmt: object) -> TypeGuard[Meet]:
+def is_for_every_role(stmt: object) -> TypeGuard[Rendezvous]:
     """Whether each role of a block does it: threads that do not take part would let the others wait for ever, or go on
     too early."""
-    return isinstance(stmt, Meet) and stmt.meeting.roles
+    return isinstance(stmt, Rendezvous) and stmt.kind.roles
 
 
-def _spelling(what: str, meeting: Meeting) -> Spelling:
+def _spelling(what: str, kind: RendezvousKind) -> Spelling:
     def check(call: Call) -> TileOp:
-        return Meet(what=what, span=call.span)
+        return Rendezvous(what=what, span=call.span)
 
-    return Spelling(Signature(meeting.spelled, ()), meeting.doc, check)
+    return Spelling(Signature(kind.spelled, ()), kind.doc, check)
 
 
-def _effects(op: Meet) -> Effects:
+def _effects(op: Rendezvous) -> Effects:
     return Effects(op.regions, ())
 
 
-def _reference(op: Meet, env: Environment) -> None:
+def _reference(op: Rendezvous, env: Environment) -> None:
     """Who meets whom is the business of the machine that runs the blocks (`interp`)."""
-    env.meet(op.what)
+    env.rendezvous(op.what)
 
 
-register(Operation(Meet, tuple(_spelling(*item) for item in MEETINGS.items()), _effects, _reference))
+register(Operation(Rendezvous, tuple(_spelling(*item) for item in RENDEZVOUS.items()), _effects, _reference))
 
 
-@facet(Meet, "lower")
-def lower(op: Meet, context: Context) -> tuple[warp.Operation, ...]:
+@facet(Rendezvous, "lower")
+def lower(op: Rendezvous, context: Context) -> tuple[warp.Operation, ...]:
     tiles = tuple(dict.fromkeys(region.buffer.name for region in op.regions))
     waits = (warp.Await(tiles, True, cursors=context.cursors, span=op.span),) if tiles else ()
     match op.what:
@@ -143,13 +143,13 @@ def lower(op: Meet, context: Context) -> tuple[warp.Operation, ...]:
             return *waits, warp.GridControl("launch_dependents", span=op.span)
 
 
-@facet(Meet, "demand")
-def price(op: Meet, context: Context) -> tuple[Demand, ...]:
+@facet(Rendezvous, "demand")
+def price(op: Rendezvous, context: Context) -> tuple[Demand, ...]:
     """An issue slot: how long others take is not known."""
     return ()
 
 
-@facet(Meet, "agrees")
-def agrees(op: Meet) -> Iterator[str]:
+@facet(Rendezvous, "agrees")
+def agrees(op: Rendezvous) -> Iterator[str]:
     if (op.counter is not None) != (op.what == "sync_grid"):
         yield "the blocks of a grid meet at a counter, others at none"

@@ -92,12 +92,12 @@ def test_one_block_for_each_tile() -> None:
 
 
 @pytest.mark.parametrize("trips", [1, 2, 5])
-def test_trips(trips: int) -> None:
+def test_iterations(trips: int) -> None:
     assert is_right(made(KERNEL, {**SMALL, "K": 32 * trips, "num_stages": 4}), None, trips)
 
 
 @pytest.mark.parametrize("trips", [0, 1, 4])
-def test_trips_at_run_time(trips: int) -> None:
+def test_iterations_at_run_time(trips: int) -> None:
     sizes: dict[str, Value] = {"M": 1280, "N": 128, "bN": 128, "threads": 256, "num_stages": 4, "tA": True}
     built = made(KERNEL, {**sizes, "tB": False, "at_run_time": True})
     assert asks(built) and is_right(built, None, 1, sizes={"k": 64 * trips})
