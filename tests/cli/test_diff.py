@@ -191,6 +191,18 @@ def test_traces_of_before(compared: Compared, traces: Callable[[str], str]) -> N
     assert "tile " not in compared(before, "wide")[1]
 
 
+def test_decisions_that_had_another_name(compared: Compared, traces: Callable[[str], str]) -> None:
+    def older(trace: dict[str, Any]) -> None:
+        once = {"consumer warpgroups": "consumers", "programmatic dependent launch": "dependent launch"}
+        for decision in trace["tilec"]["decisions"]:
+            decision["what"] = once.get(decision["what"], decision["what"])
+
+    before = changed("before.json", traces("plain"), older)
+    assert compared(before, "plain")[0] == 0
+    said = compared(before, "alike")[1]
+    assert "the decision about consumer warpgroups is gone, it was 2 warpgroups" in said
+
+
 def test_json(compared: Compared) -> None:
     code, said = compared("plain", "wide", "--format", "json")
     record = json.loads(said)

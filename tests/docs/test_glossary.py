@@ -21,6 +21,9 @@ INSTEAD = {
     r"steering": "control slice",
     r"unmasked": "mask elimination",
     r"never[ -]set": "uninitialised read",
+    r"wish(?:es)?": "scheduling hint",
+    r"meetings?": "barrier, rendezvous",
+    r"strips": "footprint",
 }
 """Home-made words that prose has no other use for, and the field's."""
 

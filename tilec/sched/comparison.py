@@ -205,10 +205,18 @@ def _tiles(record: Mapping[str, Any]) -> dict[str, str]:
     return {tile["name"]: f"{tile['dtype']} {' × '.join(map(str, tile['shape']))}" for tile in record["tiles"]}
 
 
+_SINCE = {
+    "pairs": "CTA pairs",
+    "consumers": "consumer warpgroups",
+    "dependent launch": "programmatic dependent launch",
+}
+"""What decisions of older traces are called now."""
+
+
 def _decisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     """Those with another answer; the reason for one may be another, with other numbers in it."""
-    chosen = [{d["what"]: d["chosen"] for d in record["decisions"]} for record in (old, new)]
-    full = {d["what"]: f"{d['chosen']} (by {d['by']}: {d['why']})" for d in new["decisions"]}
+    chosen = [{_SINCE.get(d["what"], d["what"]): d["chosen"] for d in record["decisions"]} for record in (old, new)]
+    full = {_SINCE.get(d["what"], d["what"]): f"{d['chosen']} (by {d['by']}: {d['why']})" for d in new["decisions"]}
     for change in _by_name("decision", "", "{}", "is", chosen):
         yield Change(
             "decision", "", f"the decision about {change.subject}", "is", change.old, full.get(change.subject, "")

@@ -27,10 +27,10 @@ def question(assignment: LayoutAssignment, target: Target, options: CompileOptio
     yes, no = (Candidate(word, lambda: kept, option) for word, option in (("yes", "--pdl"), ("no", "--no-pdl")))
 
     def never(why: str, by: Decider = "the compiler") -> Question[T]:
-        return ruled("dependent launch", by, why, no)
+        return ruled("programmatic dependent launch", by, why, no)
 
     if meetings & {"pdl_sync", "pdl_trigger"}:
-        return ruled("dependent launch", "the kernel", "T.pdl_sync, T.pdl_trigger", yes)
+        return ruled("programmatic dependent launch", "the kernel", "T.pdl_sync, T.pdl_trigger", yes)
     if not options.pdl:
         return never("--no-pdl", "the command line")
     if not target.has("cluster"):
@@ -42,4 +42,4 @@ def question(assignment: LayoutAssignment, target: Target, options: CompileOptio
     if options.opt_level < MAY_DECIDE:
         return never(f"not at -O{options.opt_level}")
     why = "its barriers and tensor maps are made ready while the kernel before it ends"
-    return ruled("dependent launch", "the compiler", why, yes, no)
+    return ruled("programmatic dependent launch", "the compiler", why, yes, no)

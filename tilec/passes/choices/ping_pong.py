@@ -14,7 +14,7 @@ from tilec.sched.bounds import Unschedulable, bounds
 def question(what: str, division: Division, most: int | None) -> Question[LoopProblem] | None:
     """None where the loop has no schedule, which whoever solves it explains. One whose interval must be larger than
     `most` is not scheduled, and its warpgroups stay together."""
-    together, apart = division.together, division.apart
+    together, apart = division.together, division.ping_ponging
     stay = Candidate("no", lambda: together, "--no-ping-pong")
     if apart is None:
         return ruled(what, "the compiler", "there is no room for more of them in shared memory", stay)

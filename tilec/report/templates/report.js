@@ -227,7 +227,7 @@ const summary = (said) => {
     ["spilled", `${count(said.spilled_bytes)} bytes, ${count(said.reloaded_bytes)} reloaded`],
   ])];
   if (said.levels.length) {
-    const facts = ["line", "level", "latency", "transfer", "use", "trips", "stages", "cycles", "bound"];
+    const facts = ["line", "level", "latency", "transfer", "use", "iterations", "stages", "cycles", "bound"];
     const rows = said.levels.map((level) => facts.map((fact) => level[fact]));
     parts.push(heading("Levels, in a full wave"), table([...facts.slice(0, -1), "bound by"], rows));
   }
