@@ -27,16 +27,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tilec.driver import build as driver
+from tilec.driver import build as driver, engine
 from tilec.ir.tile import Buffer, TileOp, walk
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.cost.estimate import OTHER_REGISTERS, REGISTERS_FOR_PREFETCH, step_registers
 from tilec.passes.cost.kernel import Nest, Walk, innermost, machine, nest, occupancy_limits, tensor_bytes
 from tilec.passes.cost.model import Launch, ctas_per_sm, pipeline_times, predict_blocks
 from tilec.passes.cost.report import versions
-from tilec.passes.explicit_roles.role_layouts import with_layouts
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.legalise_types import legalised
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -115,8 +113,9 @@ def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Sh
 
 def assignment_of(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> LayoutAssignment:
     source, options = asked(row, tile, target)
-    kernel = driver.check(source, options, driver.Observer())
-    return with_layouts(legalised(kernel), target, "auto")
+    file = engine.read(source, replace(options, split_loops=False), driver.Observer(), is_single=True)
+    (work,) = engine.each(file, driver.Observer(), last="assign-layouts").kernels
+    return work.assignment
 
 
 def asked(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> tuple[SourceFile, CompileOptions]:

@@ -3,8 +3,9 @@
     python benchmarks/expansion.py [--repeat 9] [--json FILE]
 
 Each number is the median of the repetitions, in milliseconds that this process was running, for one target and
-strategy, with a trip count known in advance and one known at run time. The two
-passes together may take 50 ms; the exit code says whether they all did.
+strategy, with a trip count known in advance and one known at run time: from the schedule to the program with its
+shared memory, and from there to the one that waits. Both together may take 50 ms; the exit code says whether they all
+did.
 """
 
 from __future__ import annotations
@@ -17,17 +18,10 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilec.driver.build import Observer, check
-from tilec.passes.layout.assign_layouts import assign
-from tilec.passes.layout.select_mechanisms import select
-from tilec.passes.loop.annotate import given_schedule
-from tilec.passes.loop.build_problem import problems
-from tilec.passes.lower.allocate_shared import place
-from tilec.passes.lower.expand import Scheduled, expand
-from tilec.passes.lower.insert_sync import synchronise
+from tilec.driver import engine
+from tilec.driver.observer import Observer
 from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile
-from tilec.target import table as targets
 
 LIMIT = 50.0  # milliseconds
 
@@ -83,24 +77,20 @@ class Row:
 
 
 def measure(target: str, strategy: Strategy, trip_count: str, repeat: int) -> Row:
-    machine = targets.load(target)
-    options = CompileOptions(target=target, pipeline_strategy=strategy)
-    kernel = check(SourceFile("loop.tl", KERNEL.format(trip_count=trip_count)), options, Observer())
-    assignment = assign(select(kernel, machine, strategy))
-    scheduled = []
-    for loop in problems(assignment, machine):
-        schedule = given_schedule(loop)
-        assert schedule is not None, "the loop has a schedule of its own"
-        scheduled.append(Scheduled(loop, schedule))
+    options = CompileOptions(target=target, pipeline_strategy=strategy, opt_level=2)
+    file = engine.read(SourceFile("loop.tl", KERNEL.format(trip_count=trip_count)), options, Observer(), is_single=True)
+    (planned,) = engine.each(file, Observer(), last="lint-schedule").kernels
+    (loop,) = planned.loops
+    assert loop.solution.schedule.status == "given", "the loop has a schedule of its own"
     times: list[tuple[float, float]] = []
     for _ in range(repeat):
         start = time.process_time()
-        program = place(expand(assignment, scheduled, machine), machine)
+        placed = engine.advance(planned, Observer(), behind="lint-schedule", last="allocate-shared")
         between = time.process_time()
-        synchronise(program)
+        engine.advance(placed, Observer(), behind="allocate-shared", last="insert-sync")
         times.append((between - start, time.process_time() - between))
     expanding, waiting = (1000 * statistics.median(column) for column in zip(*times, strict=True))
-    return Row(target, strategy, trip_count, scheduled[0].schedule.depth, expanding, waiting)
+    return Row(target, strategy, trip_count, loop.solution.schedule.depth, expanding, waiting)
 
 
 def main() -> int:

@@ -49,10 +49,12 @@ from tilec.frontend.language import (
     Name,
     written,
 )
+from tilec.frontend.prelude.read import NAMES as PRELUDE, Definition, definition
+from tilec.frontend.sema import prelude
 from tilec.frontend.sema.hints import HINTS
 from tilec.frontend.syntax import ast
 from tilec.ir.types import BY_NAME
-from tilec.ops import python, registry, scalar, signature
+from tilec.ops import arithmetic, python, registry, scalar, signature
 from tilec.ops.signature import Signature
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 
@@ -162,8 +164,36 @@ def _functions_table() -> Iterator[str]:
     yield "| | | errors |\n| --- | --- | --- |\n"
     for function in scalar.FUNCTIONS.values():
         # No function spells the `/` of integers, whose code they share.
-        codes = ", ".join(f"`{code}`" for code in errors((function.build,)) if code != "integer-division")
-        yield f"| `{written(function.signature)}` | {function.doc.replace('|', chr(92) + '|')} | {codes} |\n"
+        codes = [code for code in errors((function.build,)) if code != "integer-division"]
+        yield _function(function.signature, function.doc, codes)
+    for name in PRELUDE:
+        defined = definition(name)
+        codes = [code for code in errors(_spelled(defined)) if code != "integer-division"]
+        yield _function(defined.signature, defined.doc, codes)
+
+
+def _function(spelled: Signature, doc: str, codes: list[str]) -> str:
+    listed = ", ".join(f"`{code}`" for code in codes)
+    return f"| `{written(spelled)}` | {doc.replace('|', chr(92) + '|')} | {listed} |\n"
+
+
+def _spelled(defined: Definition) -> tuple[Callable[..., Any], ...]:
+    """What carries out the operators and calls that a definition of the prelude is made of."""
+    found: list[Callable[..., Any]] = []
+    for node in (node for statement in defined.body for node in ast.walk(statement)):
+        match node:
+            case ast.Binary() | ast.Compare(ops=("<" | ">" | "!=",)):
+                found.append(arithmetic.binary)
+            case ast.Unary(op="~"):
+                found.append(arithmetic.invert)
+            case ast.Call(function=ast.Attribute(value=ast.Name(id="T"), name=name)):
+                found += _spelled(definition(f"T.{name}")) if f"T.{name}" in PRELUDE else ()
+                found += (scalar.FUNCTIONS[f"T.{name}"].build,) if f"T.{name}" in scalar.FUNCTIONS else ()
+            case ast.Call(function=ast.Name(id="refuse")):
+                found.append(prelude.refuse)
+            case _:
+                pass
+    return tuple(found)
 
 
 def _warp_functions() -> Iterator[str]:

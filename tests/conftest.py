@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from tiers import selected
 
-from tilec.frontend.sema.elaborate import Define, elaborate
-from tilec.frontend.syntax.parse import parse
+from tilec.driver.build import Observer, check
+from tilec.frontend.sema.elaborate import Define
 from tilec.ir.tile import Kernel
-from tilec.passes.analysis.fold_constants import fold
 from tilec.ptx import assemble as assembler
 from tilec.sched import cache
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
+from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 TESTS = Path(__file__).parent
@@ -38,7 +39,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TILEC_VERIFY", "1")
 
 # `--hypothesis-profile=thorough` draws more, and `full` ten times as many; what is drawn without either is the same in
-# every run.
+# every run, less of it without `--full`.
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=6)
 settings.register_profile("normal", derandomize=True, deadline=None, max_examples=20)
 settings.register_profile("thorough", deadline=None, max_examples=250)
 settings.register_profile("full", deadline=None, max_examples=2500)
@@ -47,6 +49,26 @@ settings.load_profile("normal")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the golden files with what the code makes now")
+    parser.addoption("--full", action="store_true", help="run every test in all of its forms: see tests/tiers.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not _runs_all(config) and not config.getoption("--hypothesis-profile"):
+        settings.load_profile("quick")
+
+
+def _runs_all(config: pytest.Config) -> bool:
+    return bool(config.getoption("--full") or config.getoption("--bless") or any("::" in told for told in config.args))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before anything else is deselected: which forms of a test are run does not depend on what else is asked for."""
+    if _runs_all(config):
+        return
+    run = selected([(item.nodeid, item.callspec.params if hasattr(item, "callspec") else {}) for item in items])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in run])
+    items[:] = [item for item in items if item.nodeid in run]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -112,8 +134,8 @@ def kernel() -> Callable[..., Kernel]:
     """`kernel(text, M=64)` is the folded tile IR of a kernel file, with constants overridden."""
 
     def build(text: str, entry: str | None = None, **defines: Define) -> Kernel:
-        source = SourceFile("kernel.tl", text)
-        return fold(elaborate(parse(source), source, defines, entry))
+        options = CompileOptions(defines=tuple(defines.items()), entry=entry)
+        return check(SourceFile("kernel.tl", text), options, Observer())
 
     return build
 

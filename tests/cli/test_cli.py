@@ -66,6 +66,7 @@ def test_the_pipeline_is_listed(capfd: pytest.CaptureFixture[str]) -> None:
     assert "off: --no-split-loops" in found["split-loops"]
     assert "off: sm_80 has no cluster" in found["programmatic-launch"]
     assert "off: only with --consumer-warpgroups" in found["consumer-warpgroups"]
+    assert "off: no explicit roles" in found["check-barriers"]
     assert " on" in found["insert-sync"] and "fixed by --subtile" in found["subtile"]
 
 

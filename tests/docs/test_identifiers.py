@@ -44,7 +44,6 @@ ELSEWHERE = {
     "hand_overs": "as above",
     "fewest_hand_overs": "as above",
     "is_cut": "a search or a simulation that was cut short, no loop; and a number without its fraction",
-    "was_cut_short": "as above",
     "_cut": "of a line of text that is too long to show",
     "cut": "a slice of a Python sequence",
     "ahead": "cycles from one use of a resource to another, in a schedule",

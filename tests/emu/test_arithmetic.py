@@ -280,6 +280,14 @@ def test_comparisons(test: str) -> None:
     np.testing.assert_array_equal(compute(unordered_text, U32, x, y), COMPARISONS[test](x, y) | unordered)
 
 
+@pytest.mark.parametrize(("test", "same"), [("lo", "lt"), ("ls", "le"), ("hi", "gt"), ("hs", "ge")])
+def test_comparisons_of_unsigned_numbers_have_names_of_their_own(test: str, same: str) -> None:
+    a, b = integers(U32, 1), integers(U32, 2)
+    b[::5] = a[::5]
+    found = compute(f"setp.{test}.u32 %p1, $a, $b; selp.u32 $d, 1, 0, %p1;", U32, a, b)
+    np.testing.assert_array_equal(found, COMPARISONS[same](a, b))
+
+
 def test_setp_combines_and_gives_both_results() -> None:
     a, b = integers(I32, 1), integers(I32, 2)
     text = """

@@ -119,6 +119,16 @@ def test_fused_products_of_halves_round_once(name: str) -> None:
     np.testing.assert_array_equal(relu, np.where(result & 0x8000, 0, result))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_fused_product_between_two_numbers_rounds_once(sign: int) -> None:
+    """What decides is more bits away than a double has."""
+    factor = np.full(THREADS, 1 + 2.0**-12, np.float32)
+    addend = np.full(THREADS, sign * 2.0**-80, np.float32)
+    for mode in MODES:
+        expected = rounded(Fraction(float(factor[0])) ** 2 + Fraction(float(addend[0])), "f32", mode)
+        assert (compute(f"fma.{mode}.f32 $d, $a, $b, $c;", np.float32, factor, factor, addend) == expected).all()
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("target", "source"), [("f16", "f32"), ("bf16", "f32"), ("f32", "f64"), ("f16", "f64")])
 def test_narrowing(target: str, source: str, mode: str) -> None:

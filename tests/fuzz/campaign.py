@@ -183,7 +183,7 @@ def weekly(minutes: float, folder: Path, profile: str) -> int:
             failed.append(name)
     modules = [str(path) for path in sorted(ROOT.glob("tests/**/test_*.py")) if "hypothesis" in path.read_text()]
     drawn = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", f"--hypothesis-profile={profile}", *modules], cwd=ROOT
+        [sys.executable, "-m", "pytest", "-q", "--full", f"--hypothesis-profile={profile}", *modules], cwd=ROOT
     )
     if drawn.returncode:
         failed.append(f"properties, {profile}")

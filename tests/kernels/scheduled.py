@@ -9,35 +9,26 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from pipelines import Loop
+from stages import advanced, planned, scheduled, with_schedules, work_on
 
-from tilec.codegen.emit import emit
-from tilec.driver import emulate
+from tilec.driver import build as driver, emulate, engine
+from tilec.driver.work import Planned
 from tilec.emu import launch
-from tilec.frontend.sema.elaborate import elaborate
-from tilec.frontend.syntax.parse import parse
 from tilec.interp import run as interp
 from tilec.ir.manifest import in_module
 from tilec.ir.tile import Buffer, Kernel, TileOp
-from tilec.ir.warp_verify import program_violations
-from tilec.passes.analysis.fold_constants import fold
 from tilec.passes.analysis.rings import is_load
-from tilec.passes.analysis.usage import usage
-from tilec.passes.explicit_roles.role_layouts import with_layouts
 from tilec.passes.loop.annotate import given_schedule
-from tilec.passes.loop.build_problem import LoopProblem, problems
-from tilec.passes.lower.allocate_shared import place
-from tilec.passes.lower.expand import Scheduled, expand
-from tilec.passes.lower.insert_sync import synchronise
+from tilec.passes.loop.build_problem import LoopProblem, Scheduled
 from tilec.ptx.parse import parse_module
 from tilec.ptx.text import print_module
 from tilec.sched.problem import Problem
 from tilec.sched.roles import Roles, has_roles, resolve
 from tilec.sched.schedule import Schedule
-from tilec.sched.solve import make, solve
+from tilec.sched.solve import make
 from tilec.sched.verify import violations
-from tilec.support.options import Strategy
+from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile
-from tilec.target import table as targets
 
 # ---- schedules -------------------------------------------------------------------------------------------------------
 
@@ -140,9 +131,11 @@ def with_lists(loop: Loop, lists: str) -> Loop:
 
 
 def tile_ir(loop: Loop, folded: bool = True) -> Kernel:
-    source = SourceFile("drawn.tl", loop.text)
-    kernel = elaborate(parse(source), source, {}, None)
-    return fold(kernel) if folded else kernel
+    source, options = SourceFile("drawn.tl", loop.text), CompileOptions()
+    if folded:
+        return driver.check(source, options, driver.Observer())
+    (work,) = engine.read(source, options, driver.Observer(), is_single=True).kernels
+    return work.kernel
 
 
 def compiled(
@@ -150,15 +143,21 @@ def compiled(
 ) -> tuple[str, list[Scheduled]]:
     """The PTX of the kernel and its loops with their schedules: by hand where they have one, else solved, or reached by
     a walk where `steps` are given. A schedule that does not hold, or a program that does not verify, is an error."""
-    machine = targets.load(target)
-    assignment = with_layouts(kernel, machine, strategy)
-    scheduled: list[Scheduled] = []
-    while ready := problems(assignment, machine, scheduled):  # of nested loops the inner ones first
-        scheduled += [Scheduled(loop, schedule_of(loop, steps, deeper)) for loop in ready]
-    program = synchronise(place(expand(assignment, scheduled, machine), machine))
-    broken = list(program_violations(program))
-    assert not broken, broken[0]
-    return print_module(emit(program, machine, "drawn.tl", usage(kernel))), scheduled
+    work = advanced(work_on(kernel, target, strategy, scheduler="heuristic"), "build-problems")
+    if steps is None:
+        work = advanced(work, "emit", behind="build-problems")
+        return print_module(work.module), scheduled(work)
+    decided: list[Planned] = []
+    while len(work.loops) > len(
+        decided
+    ):  # of nested loops the inner ones first, and the next problem follows from them
+        loop = work.loops[len(decided)].loop
+        decided.append(planned(loop, walked(loop, steps, deeper)))
+        work = advanced(replace(work, loops=tuple(decided)), "build-problems", behind="occupancy")
+    known = {id(one.loop): one for one in decided}
+    loops = [known.get(id(loop)) or planned(loop, walked(loop, steps, deeper)) for loop in work.problems]
+    work = with_schedules(work, loops, "emit")
+    return print_module(work.module), scheduled(work)
 
 
 def computed_versions(scheduled: Scheduled) -> int:
@@ -184,13 +183,12 @@ def divided(problem: Problem, steps: Moves) -> Roles:
     )
 
 
-def schedule_of(loop: LoopProblem, steps: Moves | None, deeper: int) -> Schedule:
+def walked(loop: LoopProblem, steps: Moves, deeper: int) -> Schedule:
+    """By hand where the loop has one, else reached by a walk."""
     if (by_hand := given_schedule(loop)) is not None:
         broken = list(violations(loop.problem, by_hand))
         assert not broken, broken[0]
         return by_hand
-    if steps is None or not loop.statements:
-        return solve(loop.problem, 0.05).schedule
     role = divided(loop.problem, steps)
     plain = resolve(loop.problem, role)
     schedule = replace(wander(plain, steps, deeper), role=role)

@@ -10,19 +10,17 @@ from typing import Any
 import pytest
 from harness import SAMPLES
 from sass import disassembled
+from stages import emitted
 
-from tilec.codegen.emit import emit
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
 from tilec.driver.emulate import RunOptions
 from tilec.emu import Fault, launch
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.passes.analysis.usage import usage
 from tilec.ptx.text import print_module
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
-from tilec.target import table as targets
 
 SMALL = (("M", 128), ("N", 128), ("K", 192))
 
@@ -74,7 +72,7 @@ def without_waits(program: warp.Program) -> Iterator[tuple[str, warp.Program]]:
 
 def fault(of: Build, program: warp.Program) -> str:
     """What the emulator finds in another program of the same kernel."""
-    ptx = print_module(emit(program, targets.load("sm_90a"), "kernel.tl", usage(of.kernel)))
+    ptx = print_module(emitted(of.kernel, program, "sm_90a"))
     manifest = of.manifest
     arguments = emulate.launch_arguments(manifest, emulate.random_arguments(of.kernel, manifest, seed=1))
     shape: dict[str, Any] = {"cluster": manifest.cluster, "dynamic_smem": manifest.dynamic_smem}

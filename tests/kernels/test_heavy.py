@@ -59,6 +59,17 @@ def _loops(count: int) -> str:
     )
 
 
+def _products(loops: int, count: int) -> str:
+    """Loops of several products each, of whose tiles every statement asks again who touches them in which loop."""
+    product = (
+        "            T.copy(A[bx * 64, {at} * 64], a)\n"
+        "            T.copy(A[k * 64, {at} * 64], b)\n"
+        "            T.gemm(a, b, c)\n"
+    )  # fmt: skip
+    loop = "        for k in T.Pipelined(16, num_stages=2):\n" + "".join(product.format(at=at) for at in range(count))
+    return _loops(0).replace("        T.copy(c,", f"{loop * loops}        T.copy(c,")
+
+
 def _statements(count: int) -> str:
     """One pipelined loop, each of whose statements waits for every other one."""
     change = (
@@ -108,8 +119,9 @@ HEAVY = {
     "halves": (_fragment(512, 512, "float16"), {1}),
     "loops": (_loops(48), {0}),
     "nest": (_nest(20), {0}),
-    "pipelines_in_a_nest": (_nest(10, PIPELINE), {0}),
-    "statements": (_statements(40), {0}),
+    "pipelines_in_a_nest": (_nest(7, PIPELINE), {0}),
+    "products": (_products(8, 3), {0}),
+    "statements": (_statements(24), {0}),
 }
 """The text, and how the compiler may end."""
 

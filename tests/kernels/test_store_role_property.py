@@ -9,14 +9,11 @@ import pytest
 from harness import HERE
 from scheduled import Moves, compiled
 
-from tilec.driver import emulate
+from tilec.driver import build as driver, emulate
 from tilec.emu import launch
-from tilec.frontend.sema.elaborate import elaborate
-from tilec.frontend.syntax.parse import parse
 from tilec.ir.manifest import in_module
-from tilec.passes.analysis.fold_constants import fold
 from tilec.ptx.parse import parse_module
-from tilec.support.options import Value
+from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile
 
 PATH = HERE / "streaming_forms.tl"
@@ -39,7 +36,8 @@ def walk(seed: int) -> Moves:
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(map(str, form)))
 def test_any_division_and_any_schedule(form: dict[str, Value]) -> None:
     source = SourceFile(PATH.name, PATH.read_text(encoding="utf-8"))
-    kernel = fold(elaborate(parse(source), source, {**form, "trips": None}, None))
+    options = CompileOptions(defines=tuple({**form, "trips": None}.items()))
+    kernel = driver.check(source, options, driver.Observer())
     seen: Counter[bool] = Counter()
     for number in range(WALKS):
         ptx, (scheduled,) = compiled(kernel, "sm_90a", "auto", walk(number), number % 3)

@@ -12,7 +12,7 @@ from loops import attention, gemm, random_problem, valued_problem
 
 from tilec.sched import cache
 from tilec.sched.bounds import Unschedulable
-from tilec.sched.budget import Budget
+from tilec.sched.budget import WORK_FOR_ANSWERS, Budget
 from tilec.sched.problem import Edge, Op, Pool, Problem, Value
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve
@@ -42,7 +42,19 @@ def test_where_the_budget_ends_there_is_an_answer(share: float) -> None:
     if solution.schedule.status != "optimal":
         assert solution.warning is not None and "budget" in solution.warning
     if share == 0:
-        assert solution.work == 0 and solution.schedule.status == "feasible"
+        assert solution.work <= WORK_FOR_ANSWERS and solution.schedule.status == "feasible"
+
+
+def test_answers_where_the_budget_has_ended_have_one_allowance() -> None:
+    """However many problems there are; and each has an answer, whether any of it is left or none."""
+    budget, alone = Budget(0), solve(HARD, budget=Budget(0))
+    assert 0 < alone.work < WORK_FOR_ANSWERS
+    for _ in range(2 * WORK_FOR_ANSWERS // alone.work):
+        solution = solve(HARD, budget=budget)
+        assert not list(violations(HARD, solution.schedule))
+    assert budget.spent <= WORK_FOR_ANSWERS + alone.work
+    assert budget.balance == -WORK_FOR_ANSWERS and solution.work == 0
+    assert solution.schedule.ii >= alone.schedule.ii
 
 
 @pytest.mark.parametrize("seed", range(20))

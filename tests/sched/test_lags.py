@@ -140,6 +140,14 @@ def test_folded_groups_move_together() -> None:
     assert unfold((0, 40)) == (0, 40, 30, 70)
 
 
+def test_what_passes_between_groups_is_ready_by_so_much_sooner_as_the_reader_is_behind() -> None:
+    problem = replace(ping_pong(), lags=(0, 30))
+    (first, behind), *_ = problem.copies
+    for src, dst, latency in ((first, behind, 20), (behind, first, 80)):
+        folded, _ = fold(replace(problem, edges=(Edge(src, dst, 50, 1),)))
+        assert [edge.latency for edge in folded.edges] == [latency]
+
+
 def test_what_a_group_holds_is_its_own_and_what_all_read_is_held_for_the_last() -> None:
     """The registers of the first group are free once it is done; a ring is, once the second group is."""
     problem = ping_pong()

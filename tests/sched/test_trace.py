@@ -11,7 +11,7 @@ import pytest
 from loops import KNOWN, gemm, random_problem
 
 from tilec.sched import explain
-from tilec.sched.families import families
+from tilec.sched.explain import families
 from tilec.sched.model import Answer, Model
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule

@@ -38,6 +38,10 @@ def test_good() -> None:
             {"depth": (3,)},
             "ring A+B has depth 3 but needs 4: a version lives 2024 cycles, from 0 to 2024, at II 512",
         ),
+        (
+            {"start": (0, 256, 1465)},
+            "ring A+B has depth 4 but needs 5: a version lives 2049 cycles, from 0 to 2049, at II 512",
+        ),
         ({"depth": (0,)}, "ring A+B has depth 0, it must be at least 1"),
         ({"depth": ()}, "there are 0 depths for 1 rings"),
         ({"depth": (8,)}, "pool smem holds 263168 of 232448: 1024 reserved + 8 × 32768 A+B"),

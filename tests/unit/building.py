@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from tilec.codegen.emit import emit
+from stages import emitted
+
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault
 from tilec.ir.manifest import in_module
 from tilec.ir.warp import Program
-from tilec.passes.analysis.usage import usage
 from tilec.ptx.assemble import assemble
 from tilec.ptx.text import print_module
 from tilec.support.options import CompileOptions, Strategy, Value
@@ -42,7 +42,7 @@ def outcome(made: Build, program: Program, target: str, seed: int = 0) -> str:
     """What is wrong with another warp program for the same kernel: the emulator's fault, the first output that differs
     from the reference, the assembler's complaint, or nothing."""
     machine = targets.load(target)
-    module = emit(program, machine, "kernel.tl", usage(made.kernel))
+    module = emitted(made.kernel, program, target)
     ptx = print_module(module)
     (manifest,) = in_module(module)
     found = emulate.random_arguments(made.kernel, manifest, seed)

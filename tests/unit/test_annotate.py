@@ -6,15 +6,13 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from stages import problems
 
 from tilec.ir.tile import Kernel
-from tilec.passes.layout.assign_layouts import assign
-from tilec.passes.layout.select_mechanisms import select
 from tilec.passes.loop.annotate import given_schedule
-from tilec.passes.loop.build_problem import LoopProblem, problems
+from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.verify import violations
 from tilec.support.diagnostics import CompileError
-from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 
@@ -43,9 +41,7 @@ PARAMS = 'A: T.Tensor((512, 64), "float16")'
 
 
 def loop(body: Make, text: str, lists: str, target: str = "sm_90a") -> LoopProblem:
-    machine = targets.load(target)
-    assignment = assign(select(body(text.format(lists=lists), PARAMS), machine, "auto"))
-    (found,) = problems(assignment, machine)
+    (found,) = problems(body(text.format(lists=lists), PARAMS), target).problems
     return found
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import stages
 
 from tilec.driver import build as driver, emulate
 from tilec.ir import warp
 from tilec.ir.layout import SharedLayout, mma_accumulator, plain, row_major, swizzled
 from tilec.ir.tile import Kernel, walk
 from tilec.ops.copy import Copy
-from tilec.passes.layout.assign_layouts import LayoutAssignment, assign
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import Atom, Cost, Pattern, Sweep, candidates, cheapest, conflicts, cost, is_legal
-from tilec.passes.layout.select_mechanisms import select
 from tilec.support.options import CompileOptions, Switches
 from tilec.support.source import SourceFile
 from tilec.target import table as targets
@@ -108,7 +108,7 @@ def test_candidates_and_what_rules_them_out(body: Make) -> None:
 
 
 def assignment(kernel: Kernel, target: str = "sm_90a", **switches: bool) -> LayoutAssignment:
-    return assign(select(kernel, targets.load(target), "auto", Switches(**switches)))
+    return stages.assignment(kernel, target, switches=Switches(**switches)).assignment
 
 
 def swizzles(made: LayoutAssignment) -> dict[str, int]:
@@ -143,7 +143,7 @@ def kernel_of(path: Path) -> Kernel:
 
 def test_prefer_tma_stores_every_fragment_by_tma() -> None:
     def vias(prefer: bool) -> list[object]:
-        found = select(kernel_of(SAMPLES / "softmax.tl"), targets.load("sm_90a"), "auto", Switches(prefer_tma=prefer))
+        found = assignment(kernel_of(SAMPLES / "softmax.tl"), prefer_tma=prefer)
         return [s.via for s in walk(found.kernel.body) if isinstance(s, Copy)]
 
     assert vias(False) == ["registers", "registers"]

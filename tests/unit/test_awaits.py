@@ -7,16 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from stages import problems
 
 from tilec.frontend.sema.awaits import with_awaited
 from tilec.ir.tile import Kernel, TileOp, walk
-from tilec.passes.layout.assign_layouts import assign
-from tilec.passes.layout.select_mechanisms import select
-from tilec.passes.loop.build_problem import LoopProblem, problems
+from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.solve import solve
 from tilec.sched.verify import violations
 from tilec.support.diagnostics import Diagnostic
-from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 
@@ -108,9 +106,8 @@ def test_a_copy_that_nobody_waits_for_is_told_of(body: Make, lines: list[str], l
 
 
 def problem(body: Make, lines: list[str], target: str = "sm_80") -> LoopProblem:
-    machine = targets.load(target)
     text = TILES + "for k in T.Pipelined(8, num_stages=3):\n" + "\n".join(f"    {line}" for line in lines)
-    (found,) = problems(assign(select(body(text, PARAMS), machine, "auto")), machine)
+    (found,) = problems(body(text, PARAMS), target).problems
     return found
 
 

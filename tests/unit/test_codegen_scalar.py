@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from stages import advanced, work_on
 
-from tilec.codegen.emit import emit
 from tilec.driver import emulate
 from tilec.interp import run as interp
 from tilec.ir.elements import stored, values_of
@@ -36,16 +36,9 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, FLOAT64, NARROW, DType
 from tilec.ops.intrinsics import references
-from tilec.passes.analysis.usage import usage
-from tilec.passes.layout.assign_layouts import assign
-from tilec.passes.layout.select_mechanisms import select
-from tilec.passes.lower.allocate_shared import place
-from tilec.passes.lower.expand import expand
-from tilec.passes.lower.insert_sync import synchronise
 from tilec.ptx.isa import check
 from tilec.ptx.module import Instruction
 from tilec.ptx.text import print_module
-from tilec.target import table as targets
 
 N = 32
 LANE = Var("i")
@@ -63,9 +56,7 @@ def compiled(expr: Expr, target: str) -> tuple[Kernel, str, Any]:
     out = Buffer("out", (N,), expr.dtype, "global")
     body = Parallel((LANE,), (N,), (Store(out, (LANE,), expr),))
     kernel = Kernel("scalar", (*loaded, out), (1,), (Var("bx"),), N, (), (body,))
-    machine = targets.load(target)
-    program = synchronise(place(expand(assign(select(kernel, machine, "auto")), [], machine), machine))
-    module = emit(program, machine, "scalar.tl", usage(kernel))
+    module = advanced(work_on(kernel, target), "emit").module
     for item in module.entries[0].body:
         if isinstance(item, Instruction):
             assert check(item, module.target, module.version) is None, item

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.frontend.sema.elaborate import elaborate
+from tilec.driver.build import Observer, check
 from tilec.frontend.syntax.parse import parse
 from tilec.frontend.syntax.unparse import unparse
 from tilec.ir.tile import Buffer
+from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 KERNEL = """
@@ -43,6 +44,6 @@ def test_value(python: str, expected: int) -> None:
     text = f"import tilelang.language as T\n{python}\n{KERNEL}"
     source = SourceFile("x.tl", text)
     module = parse(source, None)
-    tensor = elaborate(module, source).params[0]
+    tensor = check(source, CompileOptions(), Observer()).params[0]
     assert isinstance(tensor, Buffer) and tensor.shape == (expected, 64)
     assert parse(SourceFile("y.tl", unparse(module)), None) == module

@@ -7,18 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from stages import advanced, assignment, planned, problems
 
 from tilec.ir.tile import Kernel
-from tilec.passes.layout.assign_layouts import assign
-from tilec.passes.layout.select_mechanisms import select
-from tilec.passes.loop.build_problem import LoopProblem, Scheduled, loops_to_schedule, problems
+from tilec.passes.loop.build_problem import LoopProblem, loops_to_schedule
 from tilec.sched.check import faults
 from tilec.sched.objective import held_at_once, limited, make
 from tilec.sched.problem import UNLIMITED
 from tilec.sched.solve import solve
 from tilec.sched.verify import violations
 from tilec.support.diagnostics import CompileError
-from tilec.support.options import Strategy
+from tilec.support.options import Strategy, Switches
 from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
@@ -38,8 +37,7 @@ PARAMS = 'A: T.Tensor((512, 64), "float16"), C: T.Tensor((512, 64), "float32"), 
 
 
 def loops(kernel: Kernel, target: str = "sm_80", strategy: Strategy = "auto") -> tuple[LoopProblem, ...]:
-    machine = targets.load(target)
-    found = problems(assign(select(kernel, machine, strategy)), machine)
+    found = problems(kernel, target, strategy).problems
     for loop in found:
         assert list(faults(loop.problem)) == []
     return found
@@ -207,7 +205,7 @@ def test_everything_has_its_price(kernel: Make, text: str, target: str) -> None:
 
 def test_the_pool_knows_what_else_is_there(kernel: Make) -> None:
     """Two operands' versions of 16 KiB each come out of what the barriers leave: where C is staged, they are done with.
-    A loop around fills them again, and they come out of what the staging tile leaves."""
+    A loop around fills them again, and they come out of what the two buffers leave that chunks are staged in."""
     (loop,) = loops(kernel(GEMM), "sm_90a")
     pool = loop.problem.pools[0]
     (ring,) = loop.problem.rings
@@ -215,7 +213,7 @@ def test_the_pool_knows_what_else_is_there(kernel: Make) -> None:
     assert pool.capacity == targets.load("sm_90a").limit("smem_bytes_per_cta")
     assert 0 < pool.reserved <= 1024
     (again,) = loops(kernel(STAGED), "sm_90a")
-    assert 128 * 256 * 2 < again.problem.pools[0].reserved <= 128 * 256 * 2 + 1024
+    assert 2 * 128 * 64 * 2 < again.problem.pools[0].reserved <= 2 * 128 * 64 * 2 + 1024
 
 
 @pytest.mark.parametrize(
@@ -303,11 +301,9 @@ def test_a_serial_kernel_has_no_problem(kernel: Make) -> None:
 
 def test_too_much_for_one_version(kernel: Make) -> None:
     made = kernel(GEMM, block_K=512)
-    machine = targets.load("sm_80")
-    assignment = assign(select(made, machine, "auto"))
     with pytest.raises(CompileError, match="shared-memory-overflow"):
-        problems(assignment, machine)
-    (loop,) = problems(assignment, machine, unlimited_smem=True)
+        problems(made, "sm_80")
+    (loop,) = problems(made, "sm_80", switches=Switches(unlimited_smem=True)).problems
     assert loop.problem.pools[0].capacity > 1 << 30
 
 
@@ -352,16 +348,12 @@ for z in T.Pipelined(4{outer}):
 def test_an_inner_loop_is_solved_first_and_is_a_statement_of_the_outer_one(
     body: Make, target: str, role: str, trips: str, counted: int
 ) -> None:
-    machine = targets.load(target)
-    assignment = assign(select(body(HEAD + NESTED.format(outer="", trips=trips), PARAMS), machine, "auto"))
-    (inner,) = problems(assignment, machine)
-    schedule = solve(inner.problem).schedule
-    (outer,) = problems(assignment, machine, [Scheduled(inner, schedule)])
+    found = problems(body(HEAD + NESTED.format(outer="", trips=trips), PARAMS), target)
+    outer, inner = found.problems
     assert (inner.loop.var.name, outer.loop.var.name) == ("k", "z")
-    assert (
-        problems(assignment, machine, [Scheduled(inner, schedule), Scheduled(outer, solve(outer.problem).schedule)])
-        == ()
-    )
+    (decided,) = found.loops
+    assert decided.loop is inner
+    schedule = decided.solution.schedule
     op = outer.problem.ops[2]
     once = max(start + op.latency for op, start in zip(inner.problem.ops, schedule.start, strict=True))
     assert (op.latency, outer.roles[2]) == (once + (counted - 1) * schedule.ii, role)
@@ -372,25 +364,20 @@ def test_an_inner_loop_is_solved_first_and_is_a_statement_of_the_outer_one(
 
 def test_an_inner_loop_takes_shared_memory_first(body: Make) -> None:
     """Of what the versions of its tiles leave, the outer loop's own take theirs."""
-    machine = targets.load("sm_80")
-    assignment = assign(select(body(HEAD + NESTED.format(outer="", trips="5"), PARAMS), machine, "auto"))
-    (inner,) = problems(assignment, machine)
-    schedule = solve(inner.problem).schedule
+    found = problems(body(HEAD + NESTED.format(outer="", trips="5"), PARAMS), "sm_80")
+    outer, inner = found.problems
+    schedule = found.loops[0].solution.schedule
     assert schedule.depth == (2,)
-    deeper = replace(schedule, depth=(5,))
-    reserved = [
-        problems(assignment, machine, [Scheduled(inner, given)])[0].problem.pools[0].reserved
-        for given in (schedule, deeper)
-    ]
+    deeper = replace(found, loops=(planned(inner, replace(schedule, depth=(5,))),))
+    (again, _) = advanced(deeper, "build-problems", behind="occupancy").problems
+    reserved = [one.problem.pools[0].reserved for one in (outer, again)]
     assert 0 <= reserved[1] - reserved[0] - 3 * 64 * 64 * 2 <= 1024  # barriers round up
 
 
 def test_versions_given_by_hand_to_the_outer_loop_are_kept_for_it(body: Make) -> None:
-    machine = targets.load("sm_80")
     reserved = []
     for outer in ("", ", num_stages=4, stage=[0, 3, 3, 3], order=[0, 1, 2, 3]"):
-        assignment = assign(select(body(HEAD + NESTED.format(outer=outer, trips="5"), PARAMS), machine, "auto"))
-        (inner,) = problems(assignment, machine)
+        _, inner = problems(body(HEAD + NESTED.format(outer=outer, trips="5"), PARAMS), "sm_80").problems
         reserved.append(inner.problem.pools[0].reserved)
     assert 0 <= reserved[1] - reserved[0] - 3 * 64 * 64 * 2 <= 1024
 
@@ -405,6 +392,4 @@ def test_an_outer_loop_is_pipelined_if_it_loads_or_is_told_to(
     text = NESTED.format(outer=outer, trips="5")
     if not load:
         text = text.replace("    T.copy(A[z * 64, 0], q)\n", "    T.fill(q, 1.0)\n")
-    machine = targets.load("sm_80")
-    assignment = assign(select(body(HEAD + text, PARAMS), machine, "auto"))
-    assert len(loops_to_schedule(assignment)) == pipelined
+    assert len(loops_to_schedule(assignment(body(HEAD + text, PARAMS), "sm_80").assignment)) == pipelined

@@ -14,21 +14,15 @@ from dataclasses import replace
 import pytest
 from building import build_source, outcome
 from evaluation import evaluate
+from stages import advanced, problems, work_on
 
 from tilec.ir import warp
 from tilec.ir.tile import For, Kernel, Store, integer
 from tilec.ir.warp_verify import program_violations
-from tilec.passes.layout.assign_layouts import assign
-from tilec.passes.layout.select_mechanisms import select
-from tilec.passes.loop.annotate import given_schedule
-from tilec.passes.loop.build_problem import LoopProblem, problems
+from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.describe import describe
 from tilec.passes.loop.pools import register_split
-from tilec.passes.lower.allocate_shared import place
-from tilec.passes.lower.expand import Scheduled, expand
-from tilec.passes.lower.insert_sync import synchronise
 from tilec.sched.schedule import Schedule
-from tilec.sched.solve import solve
 from tilec.support.options import Strategy
 from tilec.support.source import SourceFile
 from tilec.target import table as targets
@@ -63,15 +57,12 @@ forms = pytest.mark.parametrize(("target", "strategy"), FORMS, ids=str)
 def programs(
     body: Make, bounds: str, options: str, target: str, strategy: Strategy, step: int = 1
 ) -> tuple[LoopProblem, Schedule, warp.Program]:
-    machine = targets.load(target)
     made = body(TEXT.format(bounds=bounds, options=options).replace("k * 64", f"k // {step} * 64"), PARAMS)
     made = replace(made, body=tuple(replace(s, step=step) if isinstance(s, For) else s for s in made.body))
-    assignment = assign(select(made, machine, strategy))
-    (loop,) = problems(assignment, machine)
-    schedule = given_schedule(loop) or solve(loop.problem).schedule
-    program = synchronise(place(expand(assignment, [Scheduled(loop, schedule)], machine), machine))
-    assert list(program_violations(program)) == []
-    return loop, schedule, program
+    work = advanced(work_on(made, target, strategy), "lint-warp")
+    assert list(program_violations(work.program)) == []
+    (planned,) = work.loops
+    return planned.loop, planned.solution.schedule, work.program
 
 
 # ---- the interpreter -------------------------------------------------------------------------------------------------
@@ -294,7 +285,6 @@ def test_a_value_that_the_loop_changes_is_not_read_again(body: Make) -> None:
     """A bind that reads what the loop writes has its value at one time: who uses it works on the same iteration."""
     text = 's = T.alloc_shared((64,), "float32")\nfor k in T.Pipelined(8):\n    v = X[k]\n    T.copy(X[0], s)\n'
     made = body(f"{text}    for i in T.Parallel(64):\n        X[i] = s[i] + v", 'X: T.Tensor((64,), "float32")')
-    machine = targets.load("sm_80")
-    (loop,) = problems(assign(select(made, machine, "auto")), machine)
+    (loop,) = problems(made, "sm_80").problems
     assert loop.problem.same_stage == ((0, 2),)
     assert [describe(s) for s in loop.statements] == ["bind v", "copy X → s", "parallel X"]

@@ -39,6 +39,8 @@ def binary(op: BinaryOp, a: Expr | int, b: Expr | int) -> Binary:
         (binary("floordiv", binary("mul", X, 12), 4), "x * 3"),
         (binary("floordiv", binary("mul", X, 4), 4), "x"),
         (binary("floormod", binary("mul", X, 12), 4), "0"),
+        (binary("floordiv", binary("mul", X, 6), 4), "x * 6 // 4"),
+        (binary("floormod", binary("mul", X, 6), 4), "x * 6 % 4"),
         (binary("floormod", X, 1), "0"),
         (binary("floordiv", -7, 2), "-4"),
         (binary("floormod", -7, 2), "1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,6 +86,19 @@ def test_one_thread_of_each_set_of_replicas_is_chosen(layout: Fragment) -> None:
     for digits in chosen.values():
         assert digits.count(0) == 1
     assert (replica is None) == all(len(digits) == 1 for digits in chosen.values())
+
+
+def test_one_thread_of_each_group_is_chosen() -> None:
+    threads = np.arange(256)
+    layout = Fragment((4,), (Axis(4, 0, 1), Axis(32, -1, 0), Axis(2, -1, 0)), ())
+    chosen = [layout.replica(groups) for groups in (1, 2)]
+    zeros = [np.flatnonzero(evaluate(digit, {THREAD.name: threads}) == 0) for digit in chosen if digit is not None]
+    assert [found.tolist() for found in zeros] == [[0, 1, 2, 3], [0, 1, 2, 3, 128, 129, 130, 131]]
+
+
+def test_groups_of_neighbours_that_digits_cut_across_have_no_layout() -> None:
+    assert Fragment((6,), (Axis(6, 0, 1),), ()).grouped(0, 4) is None
+    assert Fragment((8,), (Axis(8, 0, 1),), ()).grouped(0, 4) == Fragment((2,), (Axis(4, -1, 0), Axis(2, 0, 1)), ())
 
 
 @fragments
@@ -214,6 +228,12 @@ def test_the_widest_swizzle_that_divides_a_row() -> None:
     assert [swizzled((8, n), 2).swizzle for n in (64, 128, 32, 96, 48, 16, 24, 8)] == [128, 128, 64, 64, 32, 32, 0, 0]
     assert swizzled((4, 8, 128), 2) == SharedLayout((4, 8, 128), 2, 64, 128)
     assert plain((8, 24), 2) == SharedLayout((8, 24), 2, 24)
+
+
+def test_each_copy_of_a_tile_begins_with_the_pattern() -> None:
+    small = replace(swizzled((4, 64), 2), copies=2)
+    assert (small.repeat_bytes, small.copy_bytes, small.bytes) == (1024, 1024, 2048)
+    assert replace(small, copies=1).bytes == 512
 
 
 def byte(layout: SharedLayout, row: int, column: int) -> int:

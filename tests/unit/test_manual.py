@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from stages import assignment, problems
 
-from tilec.frontend.sema.elaborate import elaborate
-from tilec.frontend.syntax.parse import parse
+from tilec.driver.build import Observer, check
 from tilec.ir.tile import Bind, For, Kernel, Parallel, TileOp, walk
-from tilec.passes.layout.assign_layouts import assign
-from tilec.passes.layout.select_mechanisms import Selected, select
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.annotate import given_schedule
-from tilec.passes.loop.build_problem import LoopProblem, problems
+from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.verify import violations
 from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
-from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
 
@@ -45,12 +44,12 @@ for k in T.serial(0, 4, annotations={{
 """
 
 
-def selected(kernel: Kernel, target: str = "sm_80") -> Selected:
-    return select(kernel, targets.load(target), "auto")
+def selected(kernel: Kernel, target: str = "sm_80") -> LayoutAssignment:
+    return assignment(kernel, target).assignment
 
 
 def problem(kernel: Kernel, target: str = "sm_80") -> LoopProblem:
-    (found,) = problems(assign(selected(kernel, target)), targets.load(target))
+    (found,) = problems(kernel, target).problems
     return found
 
 
@@ -156,10 +155,10 @@ def kernel({PARAMS}):
         t = T.alloc_shared((128,), "float32")
         for k in T.Pipelined(4, {lists}):
 {statements}"""
-    source, found = SourceFile("kernel.tl", text), []
-    kernel = elaborate(parse(source), source, warn=found.append)
+    observer = Observer()
+    kernel = check(SourceFile("kernel.tl", text), CompileOptions(), observer)
     assert any(isinstance(s, For) for s in walk(kernel.body))
-    return found
+    return observer.warnings
 
 
 COPY = """            T.copy(B[{at}], t)

@@ -172,6 +172,11 @@ def test_comments_blank_lines_and_line_ends_do_not_matter(text: str) -> None:
     assert tree(text).body == (ast.Evaluate(a), ast.Evaluate(b))
 
 
+def test_a_tab_is_as_far_as_eight_spaces() -> None:
+    assert lalr.tree(mistakes.tables_of(grammar("tile.lark")), "if x:\n        a = 1\n\tb = 2\n") is not None
+    assert len(tree("if x:\n        a = 1\n\tb = 2\n").body) == 1
+
+
 def test_lines_inside_brackets_have_no_indentation() -> None:
     assert expression("a(\nb,\n        c\n  )") == ast.Call(a, (b, c))
 

@@ -32,7 +32,7 @@ from tilec.frontend.sema import evaluate
 from tilec.ir.tile import Expr, Kernel
 from tilec.ops import form
 from tilec.passes.analysis.tensor_regions import Regions
-from tilec.passes.explicit_roles import role_layouts
+from tilec.passes.explicit_roles import pipeline_counts, protocol, role_races
 from tilec.passes.loop import statement_price
 from tilec.passes.lower import insert_sync as sync, numbered
 from tilec.passes.lower.owners import Owner
@@ -153,8 +153,8 @@ def test_roles_that_count_differently(monkeypatch: Patch) -> None:
     params = 'A: T.Tensor((32, 32), "float16"), B: T.Tensor((32, 32), "float16")'
     with pytest.raises(CompileError, match="unbalanced-acquires"):
         made(params, COUNTS, "sm_90a", 256)
-    for name in ("check_counts", "check_protocol", "check_races"):
-        monkeypatch.setattr(role_layouts, name, lambda kernel, roles: None)
+    for module, name in ((pipeline_counts, "check_counts"), (protocol, "check_protocol"), (role_races, "check_races")):
+        monkeypatch.setattr(module, name, lambda kernel, roles: None)
     with pytest.raises(Fault, match="deadlock"):
         is_right(made(params, COUNTS, "sm_90a", 256))
 

@@ -31,7 +31,7 @@ def selected(kernel: Kernel, target: str, strategy: Strategy = "auto", **switche
     """The form, and the mechanism of every copy and gemm in program order."""
     found = select(kernel, targets.load(target), strategy, Switches(**switches))
     operations = [s for s in walk(found.kernel.body) if isinstance(s, Copy | Gemm)]
-    return found.form, [str(s.via) for s in operations]
+    return found.form.form, [str(s.via) for s in operations]
 
 
 STAGED = ["stmatrix", "tma_store"]
@@ -53,6 +53,23 @@ TMA = ["tma", "tma"]
 )
 def test_the_sample_gemm(kernel: Make, target: str, strategy: Strategy, form: str, via: list[str]) -> None:
     assert selected(kernel(GEMM), target, strategy) == (form, via)
+
+
+@pytest.mark.parametrize(
+    ("kernel_text", "target", "strategy", "why"),
+    [
+        (GEMM, "sm_90a", "auto", None),
+        (GEMM, "sm_80", "auto", "sm_80 has no TMA"),
+        (GEMM, "sm_80", "unspecialize", None),
+        (GEMM, "sm_90a", "none", None),
+        (SOFTMAX, "sm_90a", "auto", "there is no T.Pipelined loop"),
+        (SOFTMAX, "sm_90a", "none", "there is no T.Pipelined loop"),
+    ],
+)
+def test_why_no_warps_have_roles_is_said_where_it_is_decided(
+    kernel: Make, kernel_text: str, target: str, strategy: Strategy, why: str | None
+) -> None:
+    assert select(kernel(kernel_text), targets.load(target), strategy).form.why_alike == why
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from stages import problems
 
 from tilec.ir.tile import Kernel
-from tilec.passes.layout.assign_layouts import assign
-from tilec.passes.layout.select_mechanisms import select
-from tilec.passes.loop.build_problem import problems
 from tilec.sched.problem import Op
 from tilec.target import table as targets
 
@@ -35,8 +33,7 @@ def first_op(body: Make, text: str, target: str, rest: str = "") -> Op:
     inside = "".join(f"    {line}\n" for line in text.strip("\n").split("\n"))
     after = "".join(f"    {line}\n" for line in rest.strip("\n").split("\n"))
     kernel = body(f"{TILES}for k in T.Pipelined(8, num_stages=2):\n{inside}{after}T.copy(r, C[0, 0, 0])", PARAMS)
-    machine = targets.load(target)
-    (loop,) = problems(assign(select(kernel, machine, "unspecialize")), machine)
+    (loop,) = problems(kernel, target, "unspecialize").problems
     return loop.problem.ops[0]
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tilec.driver.build import Observer, check
 from tilec.driver.explanations import EXPLANATIONS
-from tilec.frontend.sema.elaborate import elaborate
 from tilec.frontend.sema.vocabulary import supported_names
-from tilec.frontend.syntax.parse import parse
 from tilec.ops.names import REFUSED
 from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 SURFACE = Path(__file__).with_name("surface.txt")
@@ -52,7 +52,7 @@ def test_a_refused_name_says_why(name: str) -> None:
     text = f"import tilelang.language as T\n@T.prim_func\ndef k():\n    with T.Kernel(1):\n        T.{name}(1)\n"
     source = SourceFile("k.tl", text)
     with pytest.raises(CompileError) as raised:
-        elaborate(parse(source), source)
+        check(source, CompileOptions(), Observer())
     (found,) = raised.value.diagnostics
     assert found.code == REFUSED[name].code and found.code in EXPLANATIONS
     assert f"T.{name} is not available: " in found.title

@@ -172,6 +172,31 @@ def test_a_product_in_one_branch_only(target: str, strategy: Strategy) -> None:
     assert outcome(made, made.program, target) == ""
 
 
+COPIES = """
+import tilelang.language as T
+
+@T.prim_func
+def kernel(A: T.Tensor((128, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((128, 64), "float16")):
+    with T.Kernel(2, threads=128) as bx:
+        a = T.alloc_shared((64, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        T.copy(A[bx * 64, 0], a)
+        if bx > 0:
+            T.clear(b)
+        else:
+            T.copy(B, b)
+        T.copy(a, C[bx * 64, 0])
+"""
+
+
+def test_a_copy_in_one_branch_only() -> None:
+    """The other path has begun fewer groups: a wait that leaves one in flight would leave its last."""
+    made = build_source(SourceFile("kernel.tl", COPIES), "sm_80", "none")
+    found = [type(op) for op in warp.walk(made.program.roles[0].body)]
+    assert found.count(warp.CpAsync) == 2 and warp.CpAsyncWait in found
+    assert outcome(made, made.program, "sm_80") == ""
+
+
 def test_barriers_of_roles_do_not_meet() -> None:
     """Barrier 0 is the block's; each role that shares the block with others has its own."""
     for path, target, strategy, defines in CASES:

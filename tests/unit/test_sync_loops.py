@@ -80,6 +80,17 @@ for k in T.serial(8):
     for i in T.Parallel(96):
         r[i] = r[i] + t[95 - i, k]
 T.copy(r, Y[bx * 96:bx * 96 + 96, 0])""",
+    "read behind a loop that may not run": """
+for i, j in T.Parallel(96, 64):
+    s[i, j] = s[i, j] + 1.0
+for k in T.serial(n):
+    for i, j in T.Parallel(96, 64):
+        t[i, j] = j + k
+    for i in T.Parallel(96):
+        r[i] = r[i] + t[95 - i, k % 64]
+for i in T.Parallel(96):
+    r[i] = r[i] + s[95 - i, 3]
+T.copy(r, Y[bx * 96:bx * 96 + 96, 0])""",
     "a neighbour's row": """
 for k in T.serial(1, 64):
     for i in T.Parallel(96):

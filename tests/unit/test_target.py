@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+import tilec
 from tilec.driver.build import build
 from tilec.driver.observer import Observer
+from tilec.ir.tile import Buffer, Scope
+from tilec.ir.types import FLOAT32
+from tilec.ops.lowering import loaded, stored
 from tilec.support import resources
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CALIBRATIONS, CompileOptions
 from tilec.support.source import SourceFile
 from tilec.target import table as target
+from tilec.target.kinds import InstructionKind
 from tilec.target.table import FormulaError, Target, evaluate, load, parse, whole_cycles
 
 COMMON = (
@@ -157,6 +164,44 @@ def test_wrong_questions_are_bugs_of_ours() -> None:
     for ask in (machine.limit, machine.slot, machine.pool):
         with pytest.raises(InternalError, match="target sm_80 has no"):
             ask("nonsense")
+
+
+def test_every_kind_that_may_be_asked_for_is_priced_where_it_exists() -> None:
+    """`load` refuses a file that lacks one of `_ASKED`: those are all there are, by the features that they need."""
+    asked = [kind for features in target._ASKED.values() for kind in features.kinds]
+    assert sorted(asked) == sorted(get_args(InstructionKind))
+    for name in resources.target_names():
+        machine = load(name)
+        priced = {kind.name for kind in machine.kinds}
+        there = (wanted for feature, wanted in target._ASKED.items() if not feature or machine.has(feature))
+        assert all(priced.issuperset(wanted.kinds) for wanted in there)
+
+
+def test_what_asks_for_a_price_names_its_parameters() -> None:
+    """Every `demand(kind, ...)` and `price(kind, ...)` in the compiler that names its kind. Types hold the kinds."""
+    wanted = {kind: set(names) for asked in target._ASKED.values() for kind, names in asked.kinds.items()}
+    found = set()
+    for path in Path(tilec.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="demand") | ast.Attribute(attr="price"), args=[ast.Constant(value=str(kind))]
+                ) if all(keyword.arg for keyword in node.keywords):
+                    assert {keyword.arg for keyword in node.keywords} == wanted[kind], f"{path}:{node.lineno}"
+                    found.add(kind)
+                case _:
+                    pass
+    assert len(found) > 12
+
+
+@pytest.mark.parametrize("scope", get_args(Scope))
+@pytest.mark.parametrize("name", resources.target_names())
+def test_an_access_to_any_buffer_has_a_price(name: str, scope: Scope) -> None:
+    """Registers are nobody's memory, of a barrier it is the address alone, tensor memory has its own instructions."""
+    buffer = Buffer("a", (64,), FLOAT32, scope)
+    for asked in (*loaded(buffer, 256, 128), *stored(buffer, 256, 128)):
+        assert load(name).price(asked.kind, **dict(asked.parameters)).issue > 0
+    assert bool(loaded(buffer, 256, 128)) == bool(stored(buffer, 256, 128)) == (scope in ("global", "shared"))
 
 
 def test_an_unknown_target_suggests_the_nearest() -> None:

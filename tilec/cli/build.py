@@ -27,6 +27,7 @@ from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
     from tilec.driver.batch import Job, Made
+    from tilec.ir.tile import Kernel
 
 Kind = str
 """What can be written: the text of a stage, what a pass makes, or what is made of cubins."""
@@ -192,8 +193,7 @@ def _build(
     began = time.perf_counter()
     targets = target_names(given)
     if print_pipeline:
-        with reported(None):
-            _print_pipeline(targets, given)
+        _print_pipeline(kernels, targets, given)
         return
     if len(kernels) * len(targets) > 1:
         given_alone = {
@@ -262,13 +262,20 @@ def _build(
         show_times([spent for one in made for spent in one.seconds], time.perf_counter() - began)
 
 
-def _print_pipeline(targets: Sequence[str], given: dict[str, Any]) -> None:
+def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[str, Any]) -> None:
+    from tilec.driver.build import Observer, check_all
     from tilec.driver.pipeline_text import show_pipeline
     from tilec.target.table import load
 
     for target in targets:
-        asked = compile_options({**given, "target": target})
-        print(show_pipeline(asked, load(target, asked.calibration)), end="")
+        with reported(None):
+            asked = compile_options({**given, "target": target})
+            machine, sources = load(target, asked.calibration), [_kernel_file(path) for path in paths]
+        found: list[Kernel] = []
+        for source in sources:
+            with reported(source):
+                found += check_all(source, asked, Observer())
+        print(show_pipeline(asked, machine, found), end="")
 
 
 # ---- what goes where -------------------------------------------------------------------------------------------------

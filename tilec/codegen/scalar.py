@@ -309,7 +309,10 @@ class Scalars:
 
     def call(self, fn: str, args: tuple[tile.Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
         if fn in tile.WARP_WIDE or fn in tile.BLOCK_WIDE:
-            return emit_warp_function(fn, args, dtype, self, read)
+            first, *others = args
+            value, given = self.register(first, read), [self.value(a, read) for a in others]
+            types = (first.dtype, dtype)
+            return emit_warp_function(fn, value, given, types, self.builder, self.float_operation)
         if fn == tile.PHASE_DONE:
             return self.phase_done(args[0], self.register(args[1], read))
         values = [self.value(a, read) for a in args]

@@ -1,4 +1,5 @@
-"""When a pass of the pipeline runs, as far as options and target tell: a condition gives the reason why it does not."""
+"""When a pass of the pipeline runs, as far as options and target tell, and on which kernels: a condition gives the
+reason why it does not."""
 
 from __future__ import annotations
 
@@ -8,15 +9,30 @@ from typing import TYPE_CHECKING, Any
 from tilec.support.options import CompileOptions
 
 if TYPE_CHECKING:
+    from tilec.ir.tile import Kernel
     from tilec.target.table import Target
 
 Condition = Callable[[CompileOptions, "Target"], str | None]
 """Why a pass is off, or None where it runs."""
+KernelCondition = Callable[["Kernel"], str | None]
+"""Likewise for a kernel."""
 
 
 def always(options: CompileOptions, target: Target) -> str | None:
     """It runs for every kernel."""
     return None
+
+
+def every_kernel(kernel: Kernel) -> str | None:
+    """It runs for every kernel."""
+    return None
+
+
+def with_roles(kernel: Kernel) -> str | None:
+    """It runs where the kernel itself shares its work out among roles."""
+    from tilec.passes.explicit_roles.split_roles import has_explicit_roles
+
+    return None if has_explicit_roles(kernel) else "no explicit roles"
 
 
 def only_with(switch: str, is_given: Callable[[CompileOptions], bool]) -> Condition:

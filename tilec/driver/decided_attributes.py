@@ -10,6 +10,7 @@ from typing import Any
 
 from tilec.ir import operations, tile
 from tilec.ir.operation_fields import BY_PASSES
+from tilec.ir.rewrite import rewrite
 from tilec.ir.types import FLOAT4_E2M1, UINT8
 from tilec.ops.form import show_violations
 from tilec.ops.gemm import Gemm
@@ -25,7 +26,7 @@ def violations(kernel: tile.Kernel) -> Iterator[str]:
                 operations.check_attributes(replace(stmt, **_said(stmt)))
             except schema.SchemaError as error:
                 yield f"line {stmt.span.line}: {error}"
-    yield from show_violations(replace(kernel, body=tuple(map(_as_formed, kernel.body))))
+    yield from show_violations(replace(kernel, body=rewrite(kernel.body, _as_formed)))
 
 
 _ELEMENTS = {"a_type": 0, "b_type": 1}
@@ -49,7 +50,7 @@ def _said(op: tile.TileOp) -> dict[str, Any]:
 def _as_formed(stmt: tile.Stmt) -> tile.Stmt:
     """The statement as a kernel would say it."""
     if not isinstance(stmt, tile.TileOp):
-        return tile.with_bodies(stmt, _as_formed)
+        return stmt
     decided = {f.name: f.default for f in fields(stmt) if f.metadata == BY_PASSES}
     plain = replace(stmt, **{**decided, "versions": (), **_said(stmt)})
     regions = list(plain.regions)

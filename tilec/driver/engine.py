@@ -107,7 +107,7 @@ def form_of(name: str) -> Stage:
 def _why_off(row: KernelPass, work: Work) -> str | None:
     if work.is_checked_only and not (isinstance(row, Pass) and row.checks):
         return "it finds no mistakes"
-    return row.when(work.options, work.target)
+    return row.when(work.options, work.target) or (row.of(work.kernel) if isinstance(row, Pass) else None)
 
 
 def _stepped(work: Work, observer: Observer, number: int, row: KernelPass, form: Stage) -> Work:

@@ -10,8 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilec.driver import choices, explaining, front, lints, lowering, planning, scheduling
-from tilec.driver.conditions import Condition, always, at_level, only_with
+from tilec.driver import choices, explaining, explicit_roles, front, lints, lowering, planning, scheduling
+from tilec.driver.conditions import (
+    Condition,
+    KernelCondition,
+    always,
+    at_level,
+    every_kernel,
+    only_with,
+    with_roles,
+)
 from tilec.driver.work import File, Work
 from tilec.support.options import MAY_DECIDE, Stage
 from tilec.support.records import dataclass
@@ -32,14 +40,16 @@ class FilePass:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass over one kernel. It runs `when` that holds; `shows` is the form that the kernel has from here on, where
-    that is no stage of its own, and `decides` the decisions that it may record. What `checks` finds mistakes:
-    `tilec check` runs nothing else. What `is_only_shown` runs where somebody wants to see what it gives."""
+    """A pass over one kernel. It runs `when` that holds, on kernels `of` which this does; `shows` is the form that the
+    kernel has from here on, where that is no stage of its own, and `decides` the decisions that it may record. What
+    `checks` finds mistakes: `tilec check` runs nothing else. What `is_only_shown` runs where somebody wants to see what
+    it gives."""
 
     name: str
     run: Callable[[Work, Observer], Work]
     gives: Stage | None = None
     when: Condition = always
+    of: KernelCondition = every_kernel
     shows: Stage | None = None
     decides: tuple[str, ...] = ()
     checks: bool = False
@@ -82,7 +92,17 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Choice("eliminate-masks", choices.eliminate_masks, ("mask",), ("--no-split-loops",), when=_MAY_DECIDE),
     Pass("sums-in-fragments", planning.sums_in_fragments, checks=True),
     Pass("subtile-as-asked", planning.subtile_as_asked, decides=("subtile",), checks=True),
+    Pass("legalise-types", planning.legalise_types, checks=True),
+    Pass("split-roles", explicit_roles.split_roles, of=with_roles, checks=True),
+    Pass("check-role-pairs", explicit_roles.check_role_pairs, of=with_roles, checks=True),
+    Pass("check-tensor-memory", explicit_roles.check_tensor_memory, of=with_roles, checks=True),
+    Pass("role-mechanisms", explicit_roles.role_mechanisms, of=with_roles, checks=True),
+    Pass("expected-bytes", explicit_roles.expected_bytes, of=with_roles, checks=True),
     Pass("assign-layouts", planning.assign_layouts, shows="layout", checks=True),
+    Pass("check-role-registers", explicit_roles.check_role_registers, of=with_roles, checks=True),
+    Pass("check-stage-counts", explicit_roles.check_stage_counts, of=with_roles, checks=True),
+    Pass("check-barriers", explicit_roles.check_barriers, of=with_roles, checks=True),
+    Pass("check-role-races", explicit_roles.check_role_races, of=with_roles, checks=True),
     Choice("detect-pipelines", choices.detect_pipelines, ("loop",), ("--no-auto-pipeline",)),
     Choice("persistent-grid", choices.persistent_grid, ("persistent grid",), ("--no-persistent",)),
     Choice("cluster", choices.cluster, ("cluster",), ("--cluster",)),
@@ -110,7 +130,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("build-problems", scheduling.build_problems, gives="problem", checks=True),
     Choice("epilogue-warp", choices.epilogue_warp, ("epilogue warp",), ("--no-epilogue-warp",)),
     Pass("solve", scheduling.solve),
-    Pass("order-roles", scheduling.order_roles),
+    Pass("order-roles", scheduling.order_roles, of=with_roles),
     Pass("explain-loops", explaining.explain_loops, decides=("copies", "search")),
     Pass("lint-tile", lints.lint_tile, checks=True),
     Pass("lint-layout", lints.lint_layout),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
 from tilec.support.options import LAST_STAGE, CompileOptions
 
 if TYPE_CHECKING:
+    from tilec.ir.tile import Kernel
     from tilec.target.table import Target
 
 
@@ -18,18 +19,30 @@ def describe(row: FilePass | Pass | Choice) -> str:
     return " ".join((made.__doc__ or "").split())
 
 
-def show_pipeline(options: CompileOptions, target: Target) -> str:
-    """A line for each pass: whether it runs with these options for this target, or why not; what it gives; what it
-    decides."""
+def show_pipeline(options: CompileOptions, target: Target, kernels: Sequence[Kernel]) -> str:
+    """A line for each pass: whether it runs with these options for this target on one of these kernels, or why not;
+    what it gives; what it decides."""
     lines = [f"the pipeline at -O{options.opt_level} for {target.name}:"]
     end: str | None = None
     for number, row in enumerate(PIPELINE, 1):
-        why = end or (None if isinstance(row, FilePass) else row.when(options, target))
+        why = end or _why_off(row, options, target, kernels)
         state = "on" if why is None else f"off: {why}"
         lines.append(f"{number:2}  {row.name:20} {state:32} {_about(row)}".rstrip())
         if row.gives is not None and row.gives == LAST_STAGE.get(options.opt_level):
             end = f"-O{options.opt_level} ends before"
     return "\n".join(lines) + "\n"
+
+
+def _why_off(
+    row: FilePass | Pass | Choice, options: CompileOptions, target: Target, kernels: Sequence[Kernel]
+) -> str | None:
+    if isinstance(row, FilePass):
+        return None
+    why = row.when(options, target)
+    if why is not None or isinstance(row, Choice):
+        return why
+    reasons = [row.of(kernel) for kernel in kernels]
+    return reasons[0] if reasons and None not in reasons else None
 
 
 def _about(row: FilePass | Pass | Choice) -> str:

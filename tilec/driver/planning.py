@@ -38,17 +38,24 @@ def subtile_as_asked(work: Work, observer: Observer) -> Work:
 
 
 def layouts_of(kernel: Kernel, work: Work) -> LayoutAssignment:
-    """A kernel with types that the machine knows, a mechanism for each copy and product, and a layout for each tile."""
+    """A kernel with a mechanism for each copy and product, and a layout for each tile."""
     from tilec.passes.explicit_roles.role_layouts import with_layouts
-    from tilec.passes.layout.legalise_types import legalised
 
     strategy, switches = strategy_of(kernel, work.options), work.options.switches
-    legal = legalised(kernel, work.mistakes)
-    return with_layouts(legal, work.target, strategy, switches, work.mistakes, tma_loads=work.options.tma_loads)
+    given = (work.target, strategy, switches, work.mistakes)
+    return with_layouts(kernel, *given, tma_loads=work.options.tma_loads, versions=work.versions)
+
+
+def legalise_types(work: Work, observer: Observer) -> Work:
+    """Types that the machine does not know are computed with as others, and kept as bytes."""
+    from tilec.passes.analysis.unique_names import with_unique_names
+    from tilec.passes.layout.legalise_types import legalised
+
+    return replace(work, kernel=with_unique_names(legalised(work.kernel, work.mistakes)))
 
 
 def assign_layouts(work: Work, observer: Observer) -> Work:
-    """Types that the machine knows, a mechanism for each copy and product, and a layout for each tile."""
+    """A mechanism for each copy and product, and a layout for each tile."""
     return replace(work, layouts=layouts_of(work.kernel, work), unassigned=work)
 
 

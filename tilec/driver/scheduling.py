@@ -29,20 +29,21 @@ def problems_of(
     target: Target,
     options: CompileOptions,
     budget: Budget,
-    divided: tuple[LoopProblem, ...],
+    divided: tuple[LoopProblem, ...] = (),
+    known: tuple[Planned, ...] = (),
 ) -> tuple[tuple[LoopProblem, ...], tuple[Planned, ...]]:
     """The scheduling problem of each loop, in program order. A loop's problem is known when those in it are scheduled:
-    these are the second result."""
+    these are the second result, and `known` some of them."""
     from tilec.driver.legality import check_ceilings
     from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule, problems
 
     if assignment.roles:
         return _of_roles(assignment, target, options), ()
     loops = loops_to_schedule(assignment)
-    place = {id(loop): k for k, loop in enumerate(loops)}
+    place = {loop.var: k for k, loop in enumerate(loops)}
     read = None if options.schedule is None else _read_schedules(options.schedule, len(loops))
-    found: list[LoopProblem] = []
-    decided: list[Planned] = []
+    decided = list(known)
+    found = [p.loop for p in decided]
     while True:
         ready = problems(
             assignment,
@@ -57,9 +58,9 @@ def problems_of(
             check_ceilings(loop, target)
         found += ready
         if len(found) == len(loops):
-            return tuple(sorted(found, key=lambda loop: place[id(loop.loop)])), tuple(decided)
+            return tuple(sorted(found, key=lambda loop: place[loop.loop.var])), tuple(decided)
         for loop in ready:
-            decided.append(_decided(loop, None if read is None else read[place[id(loop.loop)]], options, budget))
+            decided.append(_decided(loop, None if read is None else read[place[loop.loop.var]], options, budget))
 
 
 def _of_roles(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> tuple[LoopProblem, ...]:
@@ -81,12 +82,12 @@ def solved(work: Work, where: Callable[[LoopProblem], bool]) -> tuple[Planned, .
     problems, options = work.problems, work.options
     if not problems:
         return ()
-    known = {id(p.loop): p for p in work.loops}
+    known = {p.loop.loop.var: p for p in work.loops}
     read = (None,) * len(problems) if options.schedule is None else _read_schedules(options.schedule, len(problems))
     return tuple(
-        known.get(id(loop)) or _decided(loop, given, options, work.budget)
+        known.get(loop.loop.var) or _decided(loop, given, options, work.budget)
         for loop, given in zip(problems, read, strict=True)
-        if id(loop) in known or where(loop)
+        if loop.loop.var in known or where(loop)
     )
 
 
@@ -193,7 +194,7 @@ def build_problems(work: Work, observer: Observer) -> Work:
         return work
     if work.explored is not None:
         return replace(work, problems=tuple(p.loop for p in work.explored), loops=work.explored)
-    problems, decided = problems_of(work.assignment, work.target, work.options, work.budget, work.divided)
+    problems, decided = problems_of(work.assignment, work.target, work.options, work.budget, work.divided, work.loops)
     return replace(work, problems=problems, loops=decided)
 
 
@@ -213,7 +214,7 @@ def order_roles(work: Work, observer: Observer) -> Work:
         return work
     from tilec.passes.loop.role_loops import in_order
 
-    ordered = in_order(work.assignment, {id(p.loop.loop): p.solution.schedule for p in work.loops})
+    ordered = in_order(work.assignment, {(p.loop.roles[0], p.loop.loop.var): p.solution.schedule for p in work.loops})
     return replace(work, layouts=ordered)
 
 

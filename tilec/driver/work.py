@@ -48,7 +48,8 @@ class Withdrawn(Exception):
 class Work:
     """One kernel. `source_kernel` is what its text says, with constants folded, and `kernel` the same as passes have
     rewritten it. `assignment` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and
-    after they are scheduled. `walks` says that its grid is persistent; `ungrouped` is the kernel before anything was
+    after they are scheduled. `versions` says how many there are of the tiles of which the kernel itself names versions;
+    `kernel` is then on one. `walks` says that its grid is persistent; `ungrouped` is the kernel before anything was
     decided about its grid. `withdrawn` are the choices whose answer could not be had after all, and why. `explored` are
     the loops of `assignment` that a choice has scheduled already, and `divided` the problems of those of which it is
     decided how many warpgroups run apart. `mistakes` collects what is wrong, where all of it is wanted;
@@ -64,6 +65,7 @@ class Work:
     mistakes: Mistakes = AT_ONCE
     is_checked_only: bool = False
     decisions: tuple[Decision, ...] = ()
+    versions: tuple[tuple[str, int], ...] = ()
     layouts: LayoutAssignment | None = None
     unassigned: Work | None = None
     walks: bool = False

@@ -1,4 +1,8 @@
-"""Executes PTX text on the CPU, strictly: what the hardware does not promise is a `Fault`. See `launch`."""
+"""Executes PTX text on the CPU, strictly: what the hardware does not promise is a `Fault`. See `launch`.
+
+Modules that make up the machine name each other in types: a step is a function of the machine that runs it, and the
+machine runs steps.
+"""
 
 from __future__ import annotations
 

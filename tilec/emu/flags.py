@@ -7,13 +7,10 @@ of `.cta` reaches nobody in other blocks. Volatile accesses, which old code uses
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from tilec.emu.order import Order
 
 Array = NDArray[Any]
 
@@ -39,10 +36,22 @@ def access(stem: str, opcode: str) -> Access:
     )
 
 
+class Clocks(Protocol):
+    """What each actor of a cluster has done and knows (`emu.order`). `stride` is how many actors a block has."""
+
+    stride: int
+
+    def past(self, actors: slice | Array) -> Array: ...
+
+    def joined(self, first: Array | None, second: Array) -> Array: ...
+
+    def acquire(self, actors: slice | Array, clock: Array | None) -> None: ...
+
+
 class Flags:
     """What was handed on, by address, in one cluster."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Clocks) -> None:
         self._order = order
         self._wide: dict[tuple[str, int], Array] = {}
         self._narrow: dict[tuple[str, int, int], Array] = {}

@@ -11,6 +11,7 @@ from functools import cache
 from inspect import cleandoc
 from typing import Any
 
+from tilec.frontend.prelude.read import NAMES as PRELUDE, definition
 from tilec.frontend.sema import (
     allocations,
     configs,
@@ -555,6 +556,9 @@ def _entries() -> Iterator[Name]:
     for operation in registry.operations():
         for spelling in operation.spellings:
             yield Name((spelling.signature.name,), spelling.signature, spelling.doc)
+    for name in PRELUDE:
+        defined = definition(name)
+        yield Name((name,), defined.signature, defined.doc)
     for table in (scalar.FUNCTIONS, WARP_FUNCTIONS, HINTS):
         yield from (Name((name,), row.signature, row.doc) for name, row in table.items())
     for name, dtype in BY_NAME.items():

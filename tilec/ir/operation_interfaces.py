@@ -6,13 +6,10 @@ question fails. So a new operation says what is particular about it in its own f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
-
-if TYPE_CHECKING:
-    from tilec.ir.tile import Expr, Load, Store
 
 Mechanism = Literal[
     "tma", "tma_store", "cp_async", "registers", "stmatrix", "tcgen05", "wgmma", "mma", "setmaxnreg", "nothing"
@@ -34,7 +31,8 @@ class Axis:
 
 
 class Asked:
-    """The questions, in the words of those who ask."""
+    """The questions, in the words of those who ask; those whose answers are tile IR, `barrier`, `block` and `element`,
+    are `ir.tile.TileOp`'s."""
 
     __slots__ = ()
 
@@ -59,16 +57,6 @@ class Asked:
     @property
     def via(self) -> Mechanism | None:
         """The mechanism that has been chosen, where there is a choice."""
-        return None
-
-    @property
-    def barrier(self) -> Load | None:
-        """The element of the kernel's own barrier that it is about."""
-        return None
-
-    @property
-    def block(self) -> Expr | None:
-        """The block of the cluster, by its number there, that it reaches; None: its own."""
         return None
 
     @property
@@ -125,10 +113,6 @@ class Asked:
     def is_elementwise(self) -> bool:
         """Whether it is a nest of what `element` says, and nothing besides."""
         return False
-
-    def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
-        """What it does to the element at `place` of its last region, of those of the other ones that belong to it."""
-        raise InternalError(f"T.{self.name} is no nest of elements")
 
     @property
     def prefetched(self) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any, get_type_hints
 
 from tilec.ir.operation_fields import BY_PASSES, REQUIRED, shape_of
@@ -72,9 +73,16 @@ def check_scopes(op: TileOp) -> None:
 
 def check_attributes(op: TileOp) -> None:
     """Raises `SchemaError` where an attribute is not what the type of its field allows."""
-    hints = get_type_hints(type(op), include_extras=True)
+    operation: type = type(op)
+    hints = _types_of(operation)
     for key, _ in shape_of(type(op)).attributes:
         schema.read(hints[key], getattr(op, key), f"{op.name}.{key}")
+
+
+@cache
+def _types_of(operation: type) -> dict[str, Any]:
+    """Of the fields, which Python would work out anew each time."""
+    return get_type_hints(operation, include_extras=True)
 
 
 def by_passes(op: TileOp) -> str | None:

@@ -36,19 +36,25 @@ class NotArithmetic(Exception):
     """An index is made of more than integers and variables."""
 
 
+class NoValue(NotArithmetic):
+    """An index divides by zero."""
+
+
 def evaluated(expr: tile.Expr, shape: tuple[int, ...], variables: tuple[tile.Var, ...]) -> list[int]:
-    """The values of an expression of the indices of a shape, in row-major order."""
+    """The values of an expression of the indices of a shape, in row-major order. Fails with `NoValue` where it divides
+    by zero for one of them."""
     import numpy as np
 
     values = {
         var: np.arange(extent, dtype=np.int64).reshape(-1, *(1,) * (len(shape) - d - 1))
         for d, (var, extent) in enumerate(zip(variables, shape, strict=True))
     }
-    found: list[int] = np.broadcast_to(_compute(expr, values), shape).ravel().tolist()
+    found: list[int] = np.broadcast_to(_compute(expr, values, np.True_), shape).ravel().tolist()
     return found
 
 
-def _compute(expr: tile.Expr, values: dict[tile.Var, Any]) -> Any:
+def _compute(expr: tile.Expr, values: dict[tile.Var, Any], counts: Any) -> Any:
+    """`counts`: for which indices the value is asked for; for the others it may be any."""
     import numpy as np
 
     match expr:
@@ -57,19 +63,28 @@ def _compute(expr: tile.Expr, values: dict[tile.Var, Any]) -> Any:
         case tile.Var() if expr in values:
             return values[expr]
         case tile.Unary(op=op, a=a):
-            return np.logical_not(_compute(a, values)) if op == "not" else -_compute(a, values)
+            operand = _compute(a, values, counts)
+            return np.logical_not(operand) if op == "not" else -operand
         case tile.Cast(a=a, dtype=dtype) if dtype.kind in ("int", "uint"):
-            return _compute(a, values)
+            return _compute(a, values, counts)
         case tile.Select(condition=condition, then=then, orelse=orelse):
-            return np.where(*(_compute(e, values) for e in (condition, then, orelse)))
+            holds = _compute(condition, values, counts)
+            sides = _compute(then, values, counts & holds), _compute(orelse, values, counts & np.logical_not(holds))
+            return np.where(holds, *sides)
+        case tile.Binary(op="floordiv" | "floormod" as op, a=a, b=b):
+            dividend, divisor = _compute(a, values, counts), _compute(b, values, counts)
+            is_zero = divisor == 0
+            if np.any(is_zero & counts):
+                raise NoValue
+            divide = np.floor_divide if op == "floordiv" else np.mod
+            return divide(dividend, np.where(is_zero, 1, divisor))
         case tile.Binary(op=op, a=a, b=b):
             combine = {
-                "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
-                "min": np.minimum, "max": np.maximum, "bitand": np.bitwise_and, "bitor": np.bitwise_or,
-                "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift, "and": np.logical_and,
-                "or": np.logical_or, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-                "eq": np.equal, "ne": np.not_equal,
+                "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
+                "bitand": np.bitwise_and, "bitor": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift,
+                "shr": np.right_shift, "and": np.logical_and, "or": np.logical_or, "lt": np.less,
+                "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
             }.get(op)  # fmt: skip
             if combine is not None:
-                return combine(_compute(a, values), _compute(b, values))
+                return combine(_compute(a, values, counts), _compute(b, values, counts))
     raise NotArithmetic

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
-from itertools import chain
 from operator import is_
 from typing import Any, Literal, Self
 
@@ -283,6 +282,20 @@ class TileOp(Asked):
         if not all(map(is_, made, self.regions)):
             changed |= shape.bind(made)
         return replace(self, **changed) if changed else self
+
+    @property
+    def barrier(self) -> Load | None:
+        """The element of the kernel's own barrier that it is about."""
+        return None
+
+    @property
+    def block(self) -> Expr | None:
+        """The block of the cluster, by its number there, that it reaches; None: its own."""
+        return None
+
+    def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
+        """What it does to the element at `place` of its last region, of those of the other ones that belong to it."""
+        raise InternalError(f"T.{self.name} is no nest of elements")
 
     def with_leader(self, leader: int) -> Self:
         """The operation, done by this thread of the block for all."""
@@ -601,17 +614,6 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return (then, orelse)
         case TileOp() | Store() | Print() | Bind() | Break():
             return ()
-
-
-def with_bodies(stmt: Stmt, each: Callable[[Stmt], Stmt]) -> Stmt:
-    """The statement with those directly nested in it as `each` makes them; itself where that changes none."""
-    made = [tuple(map(each, body)) for body in bodies(stmt)]
-    if all(map(is_, chain(*made), chain(*bodies(stmt)))):
-        return stmt
-    if isinstance(stmt, If):
-        return replace(stmt, then=made[0], orelse=made[1])
-    assert isinstance(stmt, Parallel | For | While)
-    return replace(stmt, body=made[0])
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

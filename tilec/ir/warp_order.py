@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tilec.ir import warp
+from tilec.ir.barrier_machine import HandedOn
 from tilec.ir.warp import Operation, Program
 from tilec.ir.warp_effects import name_of
 
 Signal = tuple[str, int, Literal["full", "empty"]]
 """A ring, one of its versions, and which of that version's two barriers."""
-
-KEPT_PHASES = 3  # of a barrier: nobody waits for one that lies further back
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Order:
         self.levels = _levels(program)
         self.known: list[dict[Actor, int]] = [{Actor(role): 1} for role in range(len(names))]
         self.asked: dict[Actor, int] = {}
-        self.signals: dict[Signal, dict[int, dict[Actor, int]]] = {}
+        self.handed_on: HandedOn[Signal, Actor] = HandedOn()
         self.past: dict[tuple[str, int], dict[tuple[Actor, bool, str | None], _Past]] = {}
         self.unfenced: list[list[_Past]] = [[] for _ in names]
         self.under_way: list[list[_Past]] = [[] for _ in names]
@@ -73,25 +72,14 @@ class Order:
 
     def signal(self, role: int, signal: Signal, phase: int, by_tensor_cores: bool = False) -> None:
         """Of a role that arrives, or has the tensor cores arrive once they are done."""
-        self._add(signal, phase, self.known[role])
-        if by_tensor_cores:
-            cores = Actor(role, "tensor cores")
-            self._add(signal, phase, {cores: self.asked.get(cores, 0)})
+        cores = Actor(role, "tensor cores")
+        asked = {cores: self.asked.get(cores, 0)} if by_tensor_cores else {}
+        self.handed_on.arrive(signal, phase, self.known[role], asked)
         self.known[role][Actor(role)] += 1
 
     def wait(self, role: int, signal: Signal, phases: int) -> None:
         """For the first so many phases of a barrier."""
-        made = self.signals.get(signal, {})
-        last = max((phase for phase in made if phase < phases), default=None)
-        if last is not None:
-            _join(self.known[role], made[last])
-
-    def _add(self, signal: Signal, phase: int, known: Mapping[Actor, int]) -> None:
-        made = self.signals.setdefault(signal, {})
-        if phase not in made:
-            made[phase] = dict(made.get(phase - 1, {}))
-            made.pop(phase - KEPT_PHASES, None)
-        _join(made[phase], known)
+        self.handed_on.wait(signal, phases, self.known[role])
 
     def fence(self, role: int) -> None:
         """Between the proxies, for what the role's threads have done."""
@@ -116,7 +104,7 @@ class Order:
         actor = Actor(role, "tma", place)
         self.asked[actor] = self.asked.get(actor, 0) + 1
         message = self._access(actor, op, tile, place[1], iteration, True, True, False, self.asked[actor])
-        self._add((*place, "full"), phase, {**self.known[role], actor: self.asked[actor]})
+        self.handed_on.arrive((*place, "full"), phase, self.known[role], {actor: self.asked[actor]})
         return message
 
     def multiply(self, role: int, op: warp.TensorMma, slots: Mapping[str, tuple[int, int]]) -> str:
@@ -199,12 +187,6 @@ class Order:
         moments = _outermost_first(op.moment)
         level = self.levels.get(tile)
         return moments[level - 1].place if level and len(moments) >= level else None
-
-
-def _join(known: dict[Actor, int], more: Mapping[Actor, int]) -> None:
-    for actor, time in more.items():
-        if known.get(actor, 0) < time:
-            known[actor] = time
 
 
 def _outermost_first(moment: warp.Moment | None) -> list[warp.Moment]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from tilec.ir import tile, warp
 from tilec.ir.layout import Fragment
-from tilec.ir.placement import NotArithmetic, evaluated
+from tilec.ir.placement import NotArithmetic, NoValue, evaluated
 
 _Indices = tuple[tile.Expr, ...]
 SAMPLES = (0, 1, 1009, 4001)
@@ -34,9 +34,14 @@ def _are_always_disjoint(
     one: warp.Elementwise, other: warp.Elementwise, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
     sides = [(op, indices, w) for op, w in zip((one, other), writes, strict=True) for indices in _of(op, tensor, w)]
+    tried = 0
     for sample in SAMPLES:
         values: dict[tile.Var, tile.Expr] = {var: tile.integer(sample * (n + 1)) for n, var in enumerate(fixed)}
-        places = [(op, [_places(op, i, values) for i in indices], w) for op, indices, w in sides]
+        try:
+            places = [(op, [_places(op, i, values) for i in indices], w) for op, indices, w in sides]
+        except NoValue:
+            continue  # no kernel is launched with these
+        tried += 1
         known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
         reached: dict[tuple[int, ...], int] = {}
         for op, found, write in places:
@@ -45,7 +50,7 @@ def _are_always_disjoint(
                 element = tuple(column[iteration] for column in columns)
                 if reached.setdefault(element, thread) != thread:
                     return False
-    return True
+    return tried > 0
 
 
 def _of(op: warp.Elementwise, tensor: str, write: bool) -> list[_Indices]:
@@ -66,9 +71,11 @@ def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
 
 
 def _places(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]) -> list[int] | None:
-    """The index in every iteration; None where it depends on more."""
+    """The index in every iteration; None where it depends on more. Fails with `NoValue` where it has none."""
     try:
         return evaluated(tile.substitute(index, values), op.nest.extents, op.nest.vars)
+    except NoValue:
+        raise
     except NotArithmetic:
         return None
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tilec.ir.barrier_machine import Barrier
 from tilec.ir.tile import Var
-from tilec.ir.warp import Operation, Role
+from tilec.ir.warp import Operation, Ring, Role
 from tilec.ir.warp_effects import name_of
 
 Range = tuple[int, int, frozenset[Var]]
@@ -19,13 +20,14 @@ dimension, if it is known; nothing where that is not so simple."""
 
 @dataclass(slots=True)
 class Version:
-    """`fills` and `frees` count completed phases of the full and the empty barrier, `handed_on` and `released` the
-    arrivals in the phase under way."""
+    """Of a ring, with the barrier that says that it is full and the one that says that it is empty."""
 
-    fills: int = 0
-    frees: int = 0
-    handed_on: int = 0
-    released: int = 0
+    full: Barrier
+    empty: Barrier
+
+    @classmethod
+    def of(cls, ring: Ring) -> Version:
+        return cls(Barrier(ring.fills), Barrier(ring.arrivals))
 
 
 @dataclass(slots=True)

@@ -41,9 +41,10 @@ arithmetic.
     who waits at one fences before it touches tensor memory: at the barriers of rings that lie there, and in a kernel
     that makes its roles at all of them.
 
-Not checked here: the barriers that a kernel itself arrives at and waits for (`explicit_roles.protocol` runs them, the
-emulator finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's
-comparison with numpy finds that), and what blocks do to one another's global memory."""
+Not checked here: the barriers that a kernel itself arrives at and waits for (`explicit_roles.protocol` runs them on the
+same machine, `ir.barrier_machine`, which says why not here; the emulator finds what that cannot know); that a cursor
+points at the iteration that the schedule means (the emulator's comparison with numpy finds that), and what blocks do to
+one another's global memory."""
 
 from __future__ import annotations
 
@@ -53,6 +54,7 @@ from math import lcm
 from typing import Literal
 
 from tilec.ir import warp
+from tilec.ir.barrier_machine import run_together
 from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.multicast import mates_by_any
 from tilec.ir.tile import Buffer
@@ -75,15 +77,38 @@ from tilec.ir.warp_structure import (
     reductions,
     replicas,
 )
+from tilec.support import records
+from tilec.support.memo import by_identity
 
 MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
 ALL_STEPS = 200_000  # those of all scenarios: where there are many, each has its share
 
 
+@records.dataclass(frozen=True, slots=True)
+class Unfollowed:
+    """A role that is followed no further than to this operation: what comes behind it is not verified."""
+
+    role: str
+    at: Operation
+    steps: int
+
+
 def program_violations(program: Program) -> Iterator[str]:
     """Every rule of warp IR that a program breaks, in a sentence each; none where it may become code."""
+    return iter(verification(program)[0])
+
+
+@by_identity(4)
+def verification(program: Program) -> tuple[tuple[str, ...], tuple[Unfollowed, ...]]:
+    """The same, and where roles are not followed to their end: in loops in loops that together run for very long. One
+    place for each role, the first that it is cut at."""
+    skips: dict[str, Unfollowed] = {}
+    return tuple(_violations(program, skips)), tuple(skips.values())
+
+
+def _violations(program: Program, skips: dict[str, Unfollowed]) -> Iterator[str]:
     if program.common is not None:
-        yield from program_violations(replace(program, roles=(program.common,), common=None, begins_early=False))
+        yield from _violations(replace(program, roles=(program.common,), common=None, begins_early=False), skips)
     yield from partition(program)
     yield from memory(program)
     yield from alignment(program)
@@ -101,11 +126,22 @@ def program_violations(program: Program) -> Iterator[str]:
         if known in same_for_all_iterations and scenario.taken is None:
             continue
         run = _Run(program, scenario, overlaps, parts, steps)
-        if any(run.violations()):
+        is_broken = any(run.violations())
+        for cut in run.skips:
+            skips.setdefault(cut.role, cut)
+        if is_broken:
             yield from _Run(program, scenario, overlaps, parts, steps, whole=True).violations()
             return
         if not any(execution.asked for execution in run.executions):
             same_for_all_iterations.add(known)
+
+
+class _Broken(Exception):
+    """A promise is, as `said`."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(said)
+        self.said = said
 
 
 # ---- rings -----------------------------------------------------------------------------------------------------------
@@ -133,7 +169,7 @@ class _Run:
             for role in program.roles
             if any(isinstance(op, warp.TensorMma) and op.paired for op in warp.walk(role.body))
         }
-        self.versions = {(r.name, v): Version() for r in program.rings for v in range(r.depth)}
+        self.versions = {(r.name, v): Version.of(r) for r in program.rings for v in range(r.depth)}
         self.next_in_ping_pong = 0  # the warpgroup whose turn it is
         period = 0 if whole else lcm(*(r.depth for r in program.rings))
         skips: dict[tuple[str, int], int] = {}
@@ -153,48 +189,47 @@ class _Run:
             )
             state.mates = tuple(other for other in same if other is not state)
         self.overlaps = overlaps
+        self.skips: list[Unfollowed] = []
         self.covered: dict[str, str] = {}  # the tiles whose memory another tile has, and which
 
     def violations(self) -> Iterator[str]:
-        while True:
-            moved = False
+        try:
+            how = run_together(
+                self.roles, self.advance, lambda state: state.done, lambda state: state.executed > self.steps
+            )
+        except _Broken as broken:
+            yield broken.said
+            return
+        if how == "stuck":
             for state in self.roles:
-                for message in self.advance(state):
-                    if message:
-                        yield message
-                        return
-                    moved = True
-            # Who waits for a role that is followed no further is not at fault, nor is what such a role leaves.
-            was_cut_short = any(s.executed > self.steps for s in self.roles)
-            if all(s.done for s in self.roles):
-                break
-            if not moved:
-                if was_cut_short:
-                    return
-                for state in self.roles:
-                    if state.waiting is not None:
-                        place = f"{name_of(state.waiting)}, line {state.waiting.span.line}"
-                        yield f"role {state.role.name} waits for ever at {place}"
-                return
-        if not was_cut_short:
+                if state.waiting is not None:
+                    place = f"{name_of(state.waiting)}, line {state.waiting.span.line}"
+                    yield f"role {state.role.name} waits for ever at {place}"
+        elif how == "done":
             yield from self.leftovers()
 
-    def advance(self, state: RoleState) -> Iterator[str]:
-        """Run until a wait; one empty string per operation that was executed."""
+    def advance(self, state: RoleState) -> bool:
+        """Run until a wait; whether it got anywhere."""
+        has_moved = False
         while not state.done:
             op = state.waiting or next(state.steps, None)
             if op is None or state.executed > self.steps:
+                if op is not None:
+                    self.skips.append(Unfollowed(state.role.name, op, state.executed))
                 state.done = True
-                return
+                return True
             state.waiting = None
             behind = any(mate.interval < state.interval and not mate.done for mate in state.mates)
             message = None if behind else self.step(state, op)
             if message is None:
                 state.waiting = op
-                return
+                return has_moved
             state.executed += 1
             state.has_released = isinstance(op, warp.ClusterArrive) and not op.relaxed
-            yield message
+            if message:
+                raise _Broken(message)
+            has_moved = True
+        return has_moved
 
     def step(self, state: RoleState, op: Operation) -> str | None:
         """Execute one operation: a violation, "" if all is well, None if it cannot go on yet."""
@@ -203,7 +238,7 @@ class _Run:
         match op:
             case warp.RingAcquire(cursor=cursor):
                 _, version, phase = self.position(state, cursor)
-                if version.frees < phase:
+                if version.empty.phase < phase:
                     return None
                 self.hear(state, cursor, "empty", phase)
                 place = (cursor.ring, state.positions.get(cursor.name, 0))
@@ -223,7 +258,7 @@ class _Run:
                 return ""  # as above
             case warp.RingWait(cursor=cursor):
                 _, version, phase = self.position(state, cursor)
-                if version.fills <= phase:
+                if version.full.phase <= phase:
                     return None
                 self.hear(state, cursor, "full", phase + 1)
                 position = state.positions.get(cursor.name, 0)
@@ -242,7 +277,7 @@ class _Run:
             case warp.RingDrain(cursor=cursor):
                 ring = self.rings[cursor.ring]
                 left = (self.versions[(ring.name, v)] for v in range(ring.depth))
-                return "" if all(version.fills == version.frees for version in left) else None
+                return "" if all(version.full.phase == version.empty.phase for version in left) else None
             case warp.BarSync() | warp.ClusterWait() | warp.GridSync():
                 if state.has_tensor_cores:
                     return f"line {op.span.line}: a warpgroup meets the others at a barrier while it has its turn"
@@ -352,11 +387,11 @@ class _Run:
         _, version, _ = self.position(state, cursor)
         position = state.positions.get(cursor.name, 0)
         place = (ring.name, position % ring.depth)
-        if message := self.order.load(state.index, op, buffer, place, position, version.fills):
+        if message := self.order.load(state.index, op, buffer, place, position, version.full.phase):
             return message
         if not missing:
             # The barrier counts all bytes of a version: it completes with the last copy, as soon as anybody looks.
-            version.fills += 1
+            version.full.fill()
         return ""
 
     def hear(self, state: RoleState, cursor: warp.Cursor, which: Literal["full", "empty"], phases: int) -> None:
@@ -364,15 +399,19 @@ class _Run:
         ring, slot = self.rings[cursor.ring], state.positions.get(cursor.name, 0) % self.rings[cursor.ring].depth
         self.order.wait(state.index, (ring.name, slot, which), phases)
 
-    def say(
-        self, state: RoleState, op: warp.RingFill | warp.RingRelease, which: Literal["full", "empty"], phase: int
-    ) -> None:
-        """The role, or the tensor cores for it, arrive at this barrier, which is in this phase."""
-        ring, slot = (
-            self.rings[op.cursor.ring],
-            state.positions.get(op.cursor.name, 0) % self.rings[op.cursor.ring].depth,
-        )
-        self.order.signal(state.index, (ring.name, slot, which), phase, op.by_tensor_cores)
+    def arrive(
+        self, state: RoleState, op: warp.RingFill | warp.RingRelease, which: Literal["full", "empty"], arrivals: int
+    ) -> str:
+        """The role, or the tensor cores for it, arrive at this barrier of the version that it is at."""
+        ring, version, _ = self.position(state, op.cursor)
+        barrier = version.full if which == "full" else version.empty
+        slot = state.positions.get(op.cursor.name, 0) % ring.depth
+        self.order.signal(state.index, (ring.name, slot, which), barrier.phase, op.by_tensor_cores)
+        if (come := barrier.arrived + arrivals) > barrier.count:
+            does = "fill" if which == "full" else "release"
+            return f"line {op.span.line}: {come} {ring.by}s {does} {ring.name}, its barrier counts {barrier.count}"
+        barrier.arrive(arrivals)
+        return ""
 
     def multiply(self, state: RoleState, op: warp.TensorMma) -> str:
         """The tensor cores keep the products of one sum in order; nobody else has the versions until they say so."""
@@ -401,8 +440,7 @@ class _Run:
 
     def fill(self, state: RoleState, op: warp.RingFill, cursor: warp.Cursor) -> str:
         """By ordinary writes: the role's warps or threads arrive, each when it is done."""
-        ring, version, _ = self.position(state, cursor)
-        position = state.positions.get(cursor.name, 0)
+        ring, position = self.rings[cursor.ring], state.positions.get(cursor.name, 0)
         if position >= state.acquired.get(ring.name, 0):
             return f"line {op.span.line}: {ring.name} is handed on before its version is acquired"
         if position < state.left.get(ring.name, 0):
@@ -413,15 +451,7 @@ class _Run:
             return f"line {op.span.line}: {ring.name} is handed on with nothing in {min(missing)}"
         if not op.keeps and (message := self.leave(state, op, ring, position, "handed on")):
             return message
-        self.say(state, op, "full", version.fills)
-        version.handed_on += state.role.arrivals(ring.by)
-        if version.handed_on > ring.fills:
-            fills = f"{version.handed_on} {ring.by}s fill"
-            return f"line {op.span.line}: {fills} {ring.name}, its barrier counts {ring.fills}"
-        if version.handed_on == ring.fills:
-            version.handed_on = 0
-            version.fills += 1
-        return ""
+        return self.arrive(state, op, "full", state.role.arrivals(ring.by))
 
     def leave(self, state: RoleState, op: Operation, ring: Ring, position: int, how: str) -> str:
         """Another role may have the version from here on, by whatever proxy."""
@@ -444,7 +474,7 @@ class _Run:
             return message
         if message := self.leave(state, op, ring, state.positions.get(cursor.name, 0), "released"):
             return message
-        if version.fills <= phase:
+        if version.full.phase <= phase:
             return f"line {op.span.line}: {ring.name} is released before it was filled"
         # Blocks that share tiles do the same: as many release this version as it is released to.
         blocks = len(mates_by_any(self.program.cluster, ring.shared))
@@ -452,15 +482,7 @@ class _Run:
             blocks = 2
         if ring.heard_by:
             blocks = ring.heard_by // 2 if state.role.name in self.of_pairs else ring.heard_by
-        self.say(state, op, "empty", version.frees)
-        version.released += state.role.arrivals(ring.by) * blocks
-        if version.released > ring.arrivals:
-            releases = f"{version.released} {ring.by}s release"
-            return f"line {op.span.line}: {releases} {ring.name}, its barrier counts {ring.arrivals}"
-        if version.released == ring.arrivals:
-            version.released = 0
-            version.frees += 1
-        return ""
+        return self.arrive(state, op, "empty", state.role.arrivals(ring.by) * blocks)
 
     def wait(self, state: RoleState, queue: str, pending: int) -> str:
         done = state.groups.get(queue, 0) - pending
@@ -557,7 +579,10 @@ class _Run:
             begun = max(other.acquired.get(ring.name, 0) for other in self.roles)
             for version in range(ring.depth):
                 done = self.versions[(ring.name, version)]
-                if ring.has_barriers and not len(range(version, begun, ring.depth)) == done.fills == done.frees:
+                if (
+                    ring.has_barriers
+                    and not len(range(version, begun, ring.depth)) == done.full.phase == done.empty.phase
+                ):
                     return f"line {op.span.line}: {name} has the memory of {ring.name}, which is not done with"
                 for other in self.roles:
                     place = (tile, version)
@@ -626,8 +651,9 @@ class _Run:
                     yield f"role {state.role.name} ends while {access.op} is in flight"
                     return
         for (name, slot), version in self.versions.items():
-            if self.rings[name].has_barriers and version.fills != version.frees:
-                yield f"version {slot} of {name} is filled {version.fills} times and released {version.frees} times"
+            filled, released = version.full.phase, version.empty.phase
+            if self.rings[name].has_barriers and filled != released:
+                yield f"version {slot} of {name} is filled {filled} times and released {released} times"
 
 
 def _warpgroups(role: Role) -> tuple[Role, ...]:

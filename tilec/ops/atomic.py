@@ -18,7 +18,7 @@ from tilec.ir.expr import cast as converted, constant
 from tilec.ir.operation_fields import BY_PASSES, In
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
 from tilec.ops.form import OnChip, Positive, Yes, same_shape
-from tilec.ops.lowering import Context, Demand, demand, sweep, tma_store
+from tilec.ops.lowering import Context, Demand, demand, stored, sweep, tma_store
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
@@ -359,7 +359,7 @@ def price(op: AtomicTile, context: Context) -> tuple[Demand, ...]:
     written = math.prod(destination.extent) * destination.buffer.dtype.bytes
     if op.via == "tma_store":
         return (demand("tma.store", bytes=written),)
-    return (demand(f"st.{destination.buffer.scope}", bytes=written, threads=context.threads),)
+    return stored(destination.buffer, written, context.threads)
 
 
 @facet(AtomicTile, "agrees")

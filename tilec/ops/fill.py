@@ -15,7 +15,7 @@ from tilec.ir.operation_interfaces import Axis
 from tilec.ir.tile import Binary, Expr, If, Parallel, Region, Store, TileOp, Var, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.form import Scalar, of_type
-from tilec.ops.lowering import Context, Demand, demand, sweep
+from tilec.ops.lowering import Context, Demand, demand, stored, sweep
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
 from tilec.support.diagnostics import fail
@@ -127,9 +127,8 @@ def lower(op: Fill, context: Context) -> tuple[warp.Operation, ...]:
 def price(op: Fill, context: Context) -> tuple[Demand, ...]:
     region = op.regions[0]
     elements = math.prod(region.extent)
-    if region.buffer.scope == "fragment":
-        return (demand("elementwise", ops=1, elements=elements, threads=context.threads),)
-    return (demand(f"st.{region.buffer.scope}", bytes=elements * region.buffer.dtype.bytes, threads=context.threads),)
+    in_memory = stored(region.buffer, elements * region.buffer.dtype.bytes, context.threads)
+    return in_memory or (demand("elementwise", ops=1, elements=elements, threads=context.threads),)
 
 
 @facet(Fill, "agrees")

@@ -359,7 +359,8 @@ def price(op: Im2col, context: Context) -> tuple[Demand, ...]:
         case "cp_async":
             return (demand("cp.async", bytes=size, threads=context.threads),)
         case _:
-            return tuple(demand(f"{way}", bytes=size, threads=context.threads) for way in ("ld.global", "st.shared"))
+            each = {"bytes": size, "threads": context.threads}
+            return (demand("ld.global", **each), demand("st.shared", **each))
 
 
 @facet(Im2col, "agrees")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, assert_never
 
 from tilec.ir import tile
 from tilec.ir.affine import add
@@ -12,6 +12,7 @@ from tilec.ir.layout import Fragment, SharedLayout, row_major
 from tilec.ir.warp import PART_ROWS, BulkWait, Corners, Cursor, Elementwise, Operation, TensorMap, TmaStore
 from tilec.support.records import dataclass
 from tilec.support.source import Span
+from tilec.target.kinds import InstructionKind
 
 VECTOR_BYTES = 16  # the widest access of one thread
 TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)
@@ -35,13 +36,38 @@ class Context:
 class Demand:
     """So much of one priced instruction kind, so many `times` one after the other; the target file has the price."""
 
-    kind: str
+    kind: InstructionKind
     parameters: tuple[tuple[str, int], ...]
     times: int = 1
 
 
-def demand(kind: str, **parameters: int) -> Demand:
+def demand(kind: InstructionKind, **parameters: int) -> Demand:
     return Demand(kind, tuple(sorted(parameters.items())))
+
+
+def loaded(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
+    """What it asks of the machine that threads load so many bytes of a buffer into registers: nothing of one whose
+    elements lie there, nor of a barrier, which is no value."""
+    return _accessed(buffer, "ld.global", "ld.shared", size, threads)
+
+
+def stored(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
+    """Likewise that they store so many bytes from registers."""
+    return _accessed(buffer, "st.global", "st.shared", size, threads)
+
+
+def _accessed(
+    buffer: tile.Buffer, in_global: InstructionKind, in_shared: InstructionKind, size: int, threads: int
+) -> tuple[Demand, ...]:
+    match buffer.scope:
+        case "global":
+            return (demand(in_global, bytes=size, threads=threads),)
+        case "shared":
+            return (demand(in_shared, bytes=size, threads=threads),)
+        case "tmem" | "fragment" | "local" | "reducer" | "barrier":
+            return ()  # tensor memory is reached by instructions of its own
+        case _:
+            assert_never(buffer.scope)
 
 
 def tensor_map_of(global_region: tile.Region, buffer: tile.Buffer, context: Context) -> TensorMap:

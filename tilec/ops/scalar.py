@@ -10,7 +10,7 @@ from tilec.ir.expr import SMALL_FLOATS, cast, constant, integer_range
 from tilec.ir.tile import Binary, Call as MathCall, Expr
 from tilec.ir.types import BOOL, FLOAT8_E8M0, FLOAT32, DType
 from tilec.ops import dynamic, vectors
-from tilec.ops.arithmetic import Operator, binary, invert, negate, select
+from tilec.ops.arithmetic import Operator, binary, negate, select
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_element, as_expr
 from tilec.ops.values import Lanes, Value, VectorType
 from tilec.support.diagnostics import fail
@@ -85,48 +85,6 @@ def _ceildiv(call: Call) -> Value:
     return binary("//", Argument(raised, call.span), b, call.span)
 
 
-def _align_up(call: Call) -> Value:
-    """The smallest multiple of b that is not below a."""
-    return binary("*", Argument(_ceildiv(call), call.span), call["b"], call.span)
-
-
-def _coordinates(call: Call) -> Value:
-    """The place along each dimension of `shape` of the element that is number `index`, row by row."""
-    index, shape = call["index"], call["shape"].value
-    if not isinstance(shape, tuple) or not shape:
-        call.refuse("shape", "a tuple of extents")
-    assert isinstance(shape, tuple)
-    found: list[Value] = []
-    for extent in reversed(shape):
-        by = Argument(extent, call["shape"].span)
-        found.insert(0, binary("%", index, by, call.span))
-        index = Argument(binary("//", index, by, call.span), call.span)
-    return tuple(found)
-
-
-def _linear(call: Call) -> Value:
-    """The number of an element: of `i, j, k, extent of j, extent of k` that is (i * J + j) * K + k."""
-    count = (len(call.variadic) + 1) // 2
-    places, extents = call.variadic[:count], call.variadic[count:]
-    if len(extents) != count - 1:
-        fail(
-            "wrong-argument",
-            "T.linear_index takes indices, and then the extents of all dimensions but the first",
-            call.span,
-            f"{len(call.variadic)} arguments, an odd number is needed",
-        )
-    total = places[0]
-    for place, extent in zip(places[1:], extents, strict=True):
-        scaled = Argument(binary("*", total, extent, call.span), call.span)
-        total = Argument(binary("+", scaled, place, call.span), call.span)
-    return total.value
-
-
-def _clamp(call: Call) -> Value:
-    low = Argument(binary("max", call["x"], call["low"], call.span), call.span)
-    return binary("min", low, call["high"], call.span)
-
-
 def _classify(what: str) -> Callable[[Call], Value]:
     def build(call: Call) -> Value:
         value = call["x"].value
@@ -141,27 +99,6 @@ def _classify(what: str) -> Callable[[Call], Value]:
         return Binary("eq" if what == "isinf" else "lt", size, constant(math.inf, expr.dtype), BOOL)
 
     return build
-
-
-def _truncdiv(call: Call) -> Value:
-    """One more than a // b where that has been rounded down from below 0: sizes will not do, for the smallest integer
-    of a type has none in it."""
-    a, b = call["a"], call["b"]
-
-    def of(value: Value) -> Argument:
-        return Argument(value, call.span)
-
-    zero = of(0)
-    down, left = of(binary("//", a, b, call.span)), of(binary("%", a, b, call.span))
-    below_a, below_b = (of(binary("<", x, zero, call.span)) for x in (a, b))
-    is_cut = of(binary("!=", left, zero, call.span))
-    up = of(select(is_cut, of(binary("+", down, of(1), call.span)), down, call.span))
-    return select(of(binary("!=", below_a, below_b, call.span)), up, down, call.span)
-
-
-def _truncmod(call: Call) -> Value:
-    whole = Argument(binary("*", Argument(_truncdiv(call), call.span), call["b"], call.span), call.span)
-    return binary("-", call["a"], whole, call.span)
 
 
 def _reinterpret(call: Call) -> Value:
@@ -264,27 +201,9 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _row("T.max", "a b", "the larger", _operator("max")),
         _row("T.min", "a b", "the smaller", _operator("min")),
         *(_row(f"T.{name}", parameters, doc, build) for name, parameters, doc, build in vectors.PAIRS),
-        _row("T.clamp", "x low high", "x, but at least low and at most high", _clamp),
-        _row("T.floordiv", "a b", "a // b, rounding down", _operator("//")),
-        _row("T.floormod", "a b", "a % b, with the sign of b", _operator("%")),
-        _row("T.truncdiv", "a b", "a / b, rounding towards 0", _truncdiv),
-        _row("T.truncmod", "a b", "what a / b leaves, with the sign of a", _truncmod),
-        _row("T.bitwise_and", "a b", "a & b", _operator("&")),
-        _row("T.bitwise_or", "a b", "a | b", _operator("|")),
-        _row("T.bitwise_xor", "a b", "a ^ b", _operator("^")),
-        _row("T.bitwise_not", "a", "~a", lambda call: invert(call["a"])),
         _row("T.reinterpret", "value dtype", "the bits of value as dtype, of the same size", _reinterpret),
         _row("T.ceildiv", "a b", "a / b, rounding up", _ceildiv),
-        _row("T.align_up", "a b", "the smallest multiple of b that is not below a", _align_up),
-        _row("T.index_to_coordinates", "index shape", "the indices of element number `index` of a shape", _coordinates),
-        ScalarFunction(
-            Signature("T.linear_index", (), variadic=True),
-            "the number of an element: of `(i, j, k, J, K)` that is (i * J + j) * K + k",
-            _linear,
-        ),
         _row("T.dtype", "name", "a dtype by its name", lambda call: call.dtype("name")),
-        _row("T.shift_left", "a b", "a << b", _operator("<<")),
-        _row("T.shift_right", "a b", "a >> b", _operator(">>")),
         _row("T.cast", "value dtype", "value converted to dtype", _cast),
         _row("T.Cast", "dtype value", "value converted to dtype", _cast),
         _row("T.infinity", "dtype", "plus infinity", _infinity),

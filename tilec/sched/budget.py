@@ -8,6 +8,9 @@ from math import inf
 WORK_PER_EFFORT = 1_000_000
 """Work is counted in millionths of CP-SAT's deterministic time, of which one unit is one to five seconds here."""
 
+WORK_FOR_ANSWERS = 1_000_000
+"""What heuristics may take beyond a budget, for the answers of all that is asked where it has ended."""
+
 
 def no_deadline() -> float:
     """Seconds left, for those who wait for an answer however long it takes."""
@@ -35,6 +38,11 @@ class Budget:
         return None if self._work is None else max(0, self._work - self.spent)
 
     @property
+    def balance(self) -> int | None:
+        """The same, counting on below 0 down to where heuristics get nothing more: what answers depend on."""
+        return None if self._work is None else max(-WORK_FOR_ANSWERS, self._work - self.spent)
+
+    @property
     def is_spent(self) -> bool:
         """Whether the work is."""
         return self.left == 0
@@ -54,6 +62,12 @@ class Budget:
         part = Budget(self._work, self.seconds_left if rest == inf else lambda: self.seconds_left() - rest)
         part._spent = self._spent
         return part
+
+    def for_answer(self) -> Budget:
+        """What heuristics may still take for the answer of a search that ends here. Who takes one spends what it
+        took."""
+        balance = self.balance
+        return Budget(None if balance is None else balance + WORK_FOR_ANSWERS, self.seconds_left)
 
     def separate(self) -> Budget:
         """As much time, and any amount of work, for what has to be found: who takes one spends what it took."""

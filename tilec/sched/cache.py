@@ -17,7 +17,7 @@ from threading import get_ident
 
 from tilec.sched import text
 from tilec.sched.bounds import bounds
-from tilec.sched.budget import Budget
+from tilec.sched.budget import WORK_FOR_ANSWERS, Budget
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve
@@ -51,7 +51,7 @@ def solve_cached(
     def path(left: int | None) -> Path:
         return folder / "schedules" / f"{key(problem, effort, scheduler, left)}.json"
 
-    left = budget.left
+    left = budget.balance
     for limit in () if afresh else dict.fromkeys((None, left)):
         known = _read(path(limit), problem)
         if known is not None and (left is None or limit is not None or known.work < left):
@@ -66,7 +66,7 @@ def key(problem: Problem, effort: float, scheduler: str = "exact", left: int | N
     """What an answer depends on, as a hash; `left` is the work after which its search ended. The problem's name and the
     lines of its ops are in no answer, so an edit elsewhere in the file does not solve a loop again."""
     asked = replace(problem, name="", ops=tuple(replace(op, line=0, file="") for op in problem.ops))
-    content = {
+    content: dict[str, object] = {
         "problem": text.to_json(asked),
         "effort": effort,
         "left": left,
@@ -74,6 +74,8 @@ def key(problem: Problem, effort: float, scheduler: str = "exact", left: int | N
         "scheduler": scheduler,
         "ortools": ORTOOLS,
     }
+    if left is not None:
+        content["answers"] = WORK_FOR_ANSWERS
     return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

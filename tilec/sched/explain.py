@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.sched.budget import Budget
-from tilec.sched.families import families, separable
 from tilec.sched.heuristic import is_serial, trials
 from tilec.sched.implied import without_implied
 from tilec.sched.lags import observed
 from tilec.sched.least import least
 from tilec.sched.model import Model
+from tilec.sched.objective import limited
 from tilec.sched.problem import Problem
 from tilec.sched.roles import by_rule, resolve
 from tilec.sched.solution import Attempt, Solution
@@ -104,3 +104,25 @@ class _Reasons:
             return None
         answer = Model(self.problem, ii, None, without, self.budget).feasible(effort, hard=True)
         return answer.effort if answer.outcome == "refuted" else None
+
+
+# ---- families of constraints -----------------------------------------------------------------------------------------
+
+
+def families(problem: Problem) -> tuple[str, ...]:
+    """The constraints besides the dependences, as groups that can be left out of a model one by one. What cannot be in
+    the way is not among them: a pool that no ring takes anything of, a slot that is used only once."""
+    names = ["stages"] if problem.max_stages is not None else []
+    names += ["rings"] if problem.rings else []
+    taken = {ring.pool for ring in problem.rings if ring.bytes}
+    names += [f"pool {pool.name}" for index, pool in enumerate(problem.pools) if index in taken]
+    return (*names, *separable(problem))
+
+
+def separable(problem: Problem) -> tuple[str, ...]:
+    """The families whose constraints stand alone: nothing else is drawn from them, as the reach of starts is from
+    stages, rings and the pools of rings."""
+    used = [use.slot for op in problem.ops for use in op.uses if use.cycles]
+    used += [problem.roles[role].slot for op in problem.ops for role in op.roles]
+    slots = (f"slot {slot.name}" for index, slot in enumerate(problem.slots) if used.count(index) > 1)
+    return (*(f"values in {problem.pools[pool].name}" for pool in limited(problem)), *slots)

@@ -57,7 +57,7 @@ class Model(Program):
     the objective are settled.
 
     `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
-    model without one refutes the II. `without` leaves out families of constraints, named as in `sched.families`: what
+    model without one refutes the II. `without` leaves out families of constraints, named as in `sched.explain`: what
     still has no schedule without a family was not refuted by it. The budget is asked before each solve.
 
     Nothing but its stages tells a schedule from the same one turned. So the busiest op has a place, where it issues in

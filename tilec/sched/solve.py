@@ -218,7 +218,9 @@ class _Sweep:
         """The same from the best of all heuristics, unless time is short."""
         found, start = self.reachable(ii, last)
         if self.budget.seconds_left() == inf and _ARMS_AND_STEPS * self.work_of_placing <= _WORK_FOR_ANSWER:
-            other = heuristic(self.guess).schedule
+            rest = self.budget.for_answer()
+            other = heuristic(self.guess, rest).schedule
+            self.budget.spend(rest.spent)
             if ii <= other.ii < found and not any(violations(self.guess, other)):
                 return other.ii, other.start
         return found, start

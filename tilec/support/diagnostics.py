@@ -112,6 +112,10 @@ class Mistakes:
             where = diagnostic.primary.span if diagnostic.primary else None
             self.found.setdefault((diagnostic.code, where), diagnostic)
 
+    def has(self, *codes: str) -> bool:
+        """Whether a mistake of one of these kinds has been met."""
+        return any(code in codes for code, _ in self.found)
+
     def join(self, others: Mistakes) -> None:
         if others.met:
             self.add(CompileError(*others.found.values()))

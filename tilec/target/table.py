@@ -19,6 +19,7 @@ from tilec.support import files, readers, resources, schema
 from tilec.support.diagnostics import InternalError, fail
 from tilec.support.options import CALIBRATIONS
 from tilec.support.records import dataclass
+from tilec.target.kinds import InstructionKind
 
 SourceKind = Literal["vendor", "measured", "derived", "guess"]
 
@@ -120,7 +121,7 @@ class Target:
     def prices(self, kind: str) -> bool:
         return any(known.name == kind for known in self.kinds)
 
-    def price(self, kind: str, **parameters: int) -> Timing:
+    def price(self, kind: InstructionKind, **parameters: int) -> Timing:
         """The cycles of one statement of this kind, issued by a whole CTA. Fractions of a cycle are rounded up."""
         found = next((known for known in self.kinds if known.name == kind), None)
         if found is None:
@@ -308,9 +309,15 @@ class _Asked:
 
     limits: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
-    kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kinds: Mapping[InstructionKind, tuple[str, ...]] = field(default_factory=dict)
 
 
+_BYTES, _MOVED, _COMPUTED, _MULTIPLIED = (
+    ("bytes",),
+    ("bytes", "threads"),
+    ("ops", "elements", "threads"),
+    ("m", "n", "count"),
+)
 _ASKED: Mapping[str, _Asked] = {
     "": _Asked(
         ("clock_mhz", "ctas_per_cluster", "ctas_per_sm", "dram_bytes_per_cycle", "l2_bytes", "l2_bytes_per_cycle",
@@ -319,21 +326,20 @@ _ASKED: Mapping[str, _Asked] = {
          "smem_reserved_bytes_per_cta", "sms", "threads_per_cta", "threads_per_sm"),
         ("mbarriers", "named_barriers", "named_barriers_carried", "registers", "registers_per_thread", "smem"),
         {
-            **dict.fromkeys(("cp.async", "ld.global", "st.global", "ld.shared", "st.shared"), ("bytes", "threads")),
-            **dict.fromkeys(("elementwise", "integer"), ("ops", "elements", "threads")),
-            "ldmatrix": ("bytes",), "mma.sync": ("count", "warps"), "mufu": ("elements",),
-            "reduce": ("elements", "threads"), "barrier": (), "mbarrier": (),
+            "cp.async": _MOVED, "ld.global": _MOVED, "st.global": _MOVED, "ld.shared": _MOVED, "st.shared": _MOVED,
+            "elementwise": _COMPUTED, "integer": _COMPUTED, "ldmatrix": _BYTES, "mma.sync": ("count", "warps"),
+            "mufu": ("elements",), "reduce": ("elements", "threads"), "barrier": (), "mbarrier": (),
         },
     ),
     "cluster": _Asked(("sms_in_large_clusters",)),
-    "tma": _Asked(("tma_box_elements",), (), dict.fromkeys(("tma.load", "tma.store"), ("bytes",))),
+    "tma": _Asked(("tma_box_elements",), (), {"tma.load": _BYTES, "tma.store": _BYTES}),
     "wgmma": _Asked((), (), {"wgmma.ss": ("n", "count", "k_bytes"), "wgmma.rs": ("n", "count")}),
     "tcgen05": _Asked(
         ("tmem_allocation_columns", "tmem_bank_pressure", "tmem_columns"),
         ("tmem", "tmem_banks"),
         {
-            **{f"tcgen05.mma.{form}": ("m", "n", "count") for form in ("ss", "ts", "ss.pair", "ts.pair")},
-            **{f"tcgen05.{name}": ("bytes",) for name in ("cp", "ld", "st")},
+            "tcgen05.mma.ss": _MULTIPLIED, "tcgen05.mma.ts": _MULTIPLIED, "tcgen05.mma.ss.pair": _MULTIPLIED,
+            "tcgen05.mma.ts.pair": _MULTIPLIED, "tcgen05.cp": _BYTES, "tcgen05.ld": _BYTES, "tcgen05.st": _BYTES,
         },
     ),
 }  # fmt: skip

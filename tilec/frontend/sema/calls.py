@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from tilec.frontend.sema import evaluate, functions, layout_maps, pipelines, tile_scheduler
+from tilec.frontend.prelude.read import NAMES as PRELUDE
+from tilec.frontend.sema import evaluate, functions, layout_maps, pipelines, prelude, tile_scheduler
 from tilec.frontend.sema.context import Context, ReadsValue
 from tilec.frontend.sema.layout_maps import FRAGMENT, LAYOUT, fragment_layout, index_map
 from tilec.frontend.sema.vocabulary import refuse_call
@@ -165,6 +166,8 @@ AT_COMPILE_TIME: dict[str, ReadsValue] = {
     LAYOUT.name: bound(LAYOUT, index_map),
     tile_scheduler.SCHEDULER.name: _tile_scheduler,
     **dict.fromkeys(FUNCTIONS, _function),
+    **dict.fromkeys(PRELUDE, prelude.called),
     **dict.fromkeys(python.NAMES, _of_python),
+    prelude.REFUSE: prelude.refuse,
 }
 """Names that have a value at the top of a file, too."""

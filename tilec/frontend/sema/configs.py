@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ir.rewrite import rewrite
 from tilec.ops.copy import Copy
 from tilec.ops.im2col import Im2col
 from tilec.ops.signature import Argument, nearest
@@ -104,17 +105,9 @@ def following(kernel: tile.Kernel, asks: Iterable[tile.Ask]) -> tile.Kernel:
     """The kernel that asks for this. That no copy is to go by TMA is said to each of them."""
     wanted = set(asks)
     if "without-tma" in wanted:
-        kernel = replace(kernel, body=tuple(map(_without_tma, kernel.body)))
+        kernel = replace(kernel, body=rewrite(kernel.body, _without_tma))
     return replace(kernel, asks=tuple(sorted(wanted - {"without-tma"})))
 
 
 def _without_tma(stmt: tile.Stmt) -> tile.Stmt:
-    match stmt:
-        case Copy() | Im2col():
-            return replace(stmt, tma=False)
-        case tile.For(body=body) | tile.While(body=body) | tile.Parallel(body=body):
-            return replace(stmt, body=tuple(map(_without_tma, body)))
-        case tile.If(then=then, orelse=orelse):
-            return replace(stmt, then=tuple(map(_without_tma, then)), orelse=tuple(map(_without_tma, orelse)))
-        case _:
-            return stmt
+    return replace(stmt, tma=False) if isinstance(stmt, Copy | Im2col) else stmt

@@ -11,25 +11,19 @@ from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.dispatch import COMPILE_TIME
 from tilec.frontend.sema.functions import check_assert, kind, run, unpack
 from tilec.frontend.sema.recover import bound_names, poison
-from tilec.frontend.sema.scope import Binding, Bound, Scope
+from tilec.frontend.sema.scope import Binding, Bound, Scope, language
 from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.imports import is_relative, places
 from tilec.frontend.syntax.parse import mistake_of
 from tilec.ir.types import DType
-from tilec.ops.python import NAMES
 from tilec.ops.signature import Argument, as_dtype, nearest
 from tilec.ops.values import Foreign, Function, Member, Namespace, Value, describe
 from tilec.support.diagnostics import CompileError, Label, Mistakes, fail
-from tilec.support.source import NOWHERE, Span
+from tilec.support.source import Span
 
 Define = int | float | bool | str
 
 _NO_FILES: dict[str, ast.Module] = {}
-
-
-def _builtins() -> Scope:
-    names = ["T", "tilelang", "math", *(n for n in NAMES if "." not in n)]
-    return Scope(None, "the language", names={name: Binding(Member(name), NOWHERE) for name in names})
 
 
 @dataclass(slots=True)
@@ -104,7 +98,7 @@ class Constants:
     ) -> None:
         self.defines, self.files, self.path = defines, files, path
         self.ran: dict[str, Scope] = {} if ran is None else ran
-        self.scope = Scope(_builtins(), bound=bound)
+        self.scope = Scope(language(), bound=bound)
         self.context = Context(self.scope, COMPILE_TIME, mistakes=mistakes or Mistakes())
         self.defined: dict[str, Span] = {}
 

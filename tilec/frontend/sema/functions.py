@@ -64,6 +64,16 @@ def _default(context: Context, function: Function, node: ast.Expr) -> Value:
         return context.value(node)
 
 
+def result(context: Context, body: Sequence[ast.Stmt]) -> Value:
+    """What statements return. The first that is wrong ends them."""
+    try:
+        for statement in body:
+            run(context, statement)
+    except _Returned as returned:
+        return returned.value
+    return None
+
+
 class _Left(Exception):
     """A `break` or `continue`, on its way to the loop."""
 

@@ -49,7 +49,7 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
         check_contents(statements, pipelines, mistakes)
         with mistakes.caught():
             _check_order(pipelines.nested)
-    return [_counted(stmt, counts) for stmt in with_arrivals(statements, releases)]
+    return [_counted(stmt, counts) for stmt in with_arrivals(tuple(statements), releases)]
 
 
 def _counted(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:

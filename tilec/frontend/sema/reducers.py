@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from tilec.ir import tile
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ops.fill import Fill
 from tilec.ops.reducer import ATOMICS, FinalizeReducer, Reducer, ReducerInit
 from tilec.passes.analysis.usage import expressions, reads, writes
@@ -45,7 +46,7 @@ class _Parts:
     ended: set[str] = field(default_factory=set)
 
     def body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(self.stmt(s) for s in body)
+        return map_statements(body, self.stmt)
 
     def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
@@ -53,15 +54,9 @@ class _Parts:
                 return self.operation(stmt)
             case tile.Store():
                 return self.store(stmt)
-            case tile.Bind() | tile.Break() | tile.Print():
+            case _:
                 self.finished(stmt)
-                return stmt
-            case tile.Parallel(body=body) | tile.For(body=body) | tile.While(body=body):
-                self.finished(stmt)
-                return replace(stmt, body=self.body(body))
-            case tile.If(then=then, orelse=orelse):
-                self.finished(stmt)
-                return replace(stmt, then=self.body(then), orelse=self.body(orelse))
+                return with_bodies(stmt, self.body)
 
     def operation(self, op: tile.TileOp) -> tile.TileOp:
         self.finished(op)

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilec.frontend.sema.vocabulary import supported_names
+from tilec.ops.python import NAMES
 from tilec.ops.signature import nearest
-from tilec.ops.values import Foreign, Poisoned, Value
+from tilec.ops.values import Foreign, Member, Poisoned, Value
 from tilec.support.diagnostics import CompileError, Label, fail, instead
-from tilec.support.source import Span
+from tilec.support.source import NOWHERE, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +162,9 @@ class Scope:
                 continue
             ended = binding.ended or self.region
             self.parent.names[name] = Binding(None, binding.span, ended)
+
+
+def language() -> Scope:
+    """What every file knows before its first line: the modules of the language, and Python's own functions."""
+    names = ["T", "tilelang", "math", *(n for n in NAMES if "." not in n)]
+    return Scope(None, "the language", names={name: Binding(Member(name), NOWHERE) for name in names})

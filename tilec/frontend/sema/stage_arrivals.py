@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, WARPGROUP_WARPS, groups_of
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ops.barriers import Arrive, barrier_of
 from tilec.ops.tcgen05 import TensorArrive
 from tilec.ops.values import Pipeline
@@ -55,23 +56,17 @@ def _by_warpgroups(
 
 
 def with_arrivals(
-    statements: Sequence[tile.Stmt], releases: Mapping[tuple[str, range], Arriving], warpgroups: range | None = None
+    statements: tuple[tile.Stmt, ...], releases: Mapping[tuple[str, range], Arriving], warpgroups: range | None = None
 ) -> tuple[tile.Stmt, ...]:
     """The statements, in which each release is by those who arrive for its role."""
-    found: list[tile.Stmt] = []
-    for stmt in statements:
-        match stmt:
-            case tile.For() | tile.While():
-                found.append(replace(stmt, body=with_arrivals(stmt.body, releases, warpgroups)))
-            case tile.If():
-                inside = groups_of(stmt) or warpgroups
-                then, orelse = (with_arrivals(b, releases, inside) for b in tile.bodies(stmt))
-                found.append(replace(stmt, then=then, orelse=orelse))
-            case Arrive() if warpgroups is not None and (barrier_of(stmt).name, warpgroups) in releases:
-                found += _arrivals(stmt, warpgroups, releases[barrier_of(stmt).name, warpgroups])
-            case _:
-                found.append(stmt)
-    return tuple(found)
+
+    def arriving(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        if isinstance(stmt, Arrive) and warpgroups is not None:
+            release = releases.get((barrier_of(stmt).name, warpgroups))
+            return stmt if release is None else tuple(_arrivals(stmt, warpgroups, release))
+        return with_bodies(stmt, lambda body: with_arrivals(body, releases, groups_of(stmt) or warpgroups))
+
+    return map_statements(statements, arriving)
 
 
 def _arrivals(release: Arrive, role: range, who: Arriving) -> Iterator[tile.TileOp]:

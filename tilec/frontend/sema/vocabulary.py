@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from tilec.frontend.prelude.read import NAMES as PRELUDE
 from tilec.frontend.sema.hints import HINTS
 from tilec.frontend.sema.pipeline_records import PIPELINES
 from tilec.frontend.syntax import ast
@@ -45,7 +46,7 @@ OTHERS = (
 def supported_names() -> list[str]:
     """Every `T.*` name that means something, for the help of a message."""
     spellings = [f"T.{name}" for name in registry.spelling_names()]
-    functions = [name for name in FUNCTIONS if name.startswith("T.")]
+    functions = [name for name in (*FUNCTIONS, *PRELUDE) if name.startswith("T.")]
     return [
         *spellings,
         *functions,

@@ -6,8 +6,8 @@ Every node knows its `span`. Spans take no part in equality, so that a tree prin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field, fields
-from typing import Literal
+from dataclasses import field, fields, replace
+from typing import Any, Literal, TypeVar
 
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
@@ -395,6 +395,7 @@ class Module:
 
 
 Node = Expr | Slice | Starred | Clause | Formatted | Keyword | Alias | Parameter | Stmt | Module
+N = TypeVar("N", bound=Node)
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -410,6 +411,19 @@ def _walk_value(value: object) -> Iterator[Node]:
             yield from _walk_value(item)
     elif isinstance(value, Node):
         yield from walk(value)
+
+
+def placed(node: N, place: Callable[[Node], Span]) -> N:
+    """The same tree, each node with the span that `place` gives it."""
+    changed = {f.name: _placed_value(getattr(node, f.name), place) for f in fields(node)}
+    changed |= {name: place(node) for name in ("span", "name_span") if name in changed}
+    return replace(node, **changed)
+
+
+def _placed_value(value: Any, place: Callable[[Node], Span]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_placed_value(item, place) for item in value)
+    return placed(value, place) if isinstance(value, Node) else value
 
 
 def respan(node: Node, change: Callable[[Span], Span]) -> None:

@@ -13,7 +13,7 @@ from tilec.ir.warp import CpAsync, CpAsyncCommit, LoadMatrix, Operation, StoreMa
 from tilec.ops.barriers import barrier_of
 from tilec.ops.copy import Copy
 from tilec.ops.copy.by_matrix import loads_by_matrix
-from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of, tma_store
+from tilec.ops.lowering import Context, Demand, demand, loaded, stored, sweep, tensor_map_of, tma_store
 from tilec.ops.registry import facet
 from tilec.support.diagnostics import InternalError
 
@@ -118,9 +118,8 @@ def price(op: Copy, context: Context) -> tuple[Demand, ...]:
             held = context.threads * context.fragments[destination.buffer.name].register_count
             return (demand("ldmatrix", bytes=held * source.buffer.dtype.bytes),)
         case _:
-            accesses = []
-            if source.buffer.scope != "fragment":
-                accesses.append(demand(f"ld.{source.buffer.scope}", bytes=read, threads=context.threads))
-            if destination.buffer.scope != "fragment":
-                accesses.append(demand(f"st.{destination.buffer.scope}", bytes=written, threads=context.threads))
-            return tuple(accesses) or (demand("elementwise", ops=1, elements=elements, threads=context.threads),)
+            through = (
+                *loaded(source.buffer, read, context.threads),
+                *stored(destination.buffer, written, context.threads),
+            )
+            return through or (demand("elementwise", ops=1, elements=elements, threads=context.threads),)

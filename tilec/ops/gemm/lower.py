@@ -8,6 +8,7 @@ from tilec.ops.gemm import Gemm, gemm_shape
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.registry import facet
 from tilec.ops.tcgen05 import arrival
+from tilec.target.kinds import InstructionKind
 
 MAX_COLUMNS = 256  # of one tcgen05.mma (PTX ISA, tcgen05 "Matrix shape")
 
@@ -51,10 +52,10 @@ def price(op: Gemm, context: Context) -> tuple[Demand, ...]:
     if op.via == "tcgen05":
         rows, columns = min(m, TENSOR_LANES), min(n, MAX_COLUMNS)
         count = (m // rows) * (n // columns) * (k * a.dtype.bytes // 32)
-        form = "tcgen05.mma.ss" if a.scope == "shared" else "tcgen05.mma.ts"
+        kind: InstructionKind = "tcgen05.mma.ss" if a.scope == "shared" else "tcgen05.mma.ts"
         if op.is_paired:
-            form, rows = f"{form}.pair", 2 * rows
-        return (demand(form, m=rows, n=columns, count=count),)
+            kind, rows = "tcgen05.mma.ss.pair" if a.scope == "shared" else "tcgen05.mma.ts.pair", 2 * rows
+        return (demand(kind, m=rows, n=columns, count=count),)
     warps = context.threads // 32
     # Every warp loads its rows of A and columns of B: the block's perimeter, once per k. Less what is in registers.
     layout = context.fragments[c.name]

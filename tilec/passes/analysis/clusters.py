@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
 from tilec.ir import tile
 from tilec.ir.affine import add, scale
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.copy import Copy
 from tilec.ops.rendezvous import Rendezvous
@@ -123,18 +124,9 @@ def with_masks(
                 return said_alike(stmt, mask)
             case _:
                 pass
-        return _within(stmt, said)
+        return with_bodies(stmt, lambda body: map_statements(body, said))
 
     return tuple(map(said, statements))
-
-
-def _within(stmt: tile.Stmt, change: Callable[[tile.Stmt], tile.Stmt]) -> tile.Stmt:
-    """The statement, with those inside it changed."""
-    if isinstance(stmt, tile.If):
-        return replace(stmt, then=tuple(map(change, stmt.then)), orelse=tuple(map(change, stmt.orelse)))
-    if isinstance(stmt, tile.For | tile.While):
-        return replace(stmt, body=tuple(map(change, stmt.body)))
-    return stmt
 
 
 def with_counter(
@@ -149,7 +141,7 @@ def with_counter(
     def counted(stmt: tile.Stmt) -> tile.Stmt:
         if _is_grid_sync(stmt):
             return replace(stmt, counter=counter.name)
-        return _within(stmt, counted)
+        return with_bodies(stmt, lambda body: map_statements(body, counted))
 
     return tuple(map(counted, statements))
 

@@ -41,15 +41,17 @@ class Cost:
         return Cost(self.cycles + other.cycles, {s: self.held.get(s, 0) + other.held.get(s, 0) for s in slots})
 
 
-def cost(stmt: tile.Stmt, decided: Mapping[int, tuple[Problem, Schedule]], flat: Callable[[tile.Stmt], Cost]) -> Cost:
-    """`decided` are the pipelined loops in the statement by their id, with their slots numbered alike; `flat` says what
-    a statement without any takes."""
+def cost(
+    stmt: tile.Stmt, decided: Mapping[tile.Var, tuple[Problem, Schedule]], flat: Callable[[tile.Stmt], Cost]
+) -> Cost:
+    """`decided` are the pipelined loops in the statement by their variables, with their slots numbered alike; `flat`
+    says what a statement without any takes."""
     if not is_compound(stmt):
         return flat(stmt)
     parts = [sum((cost(s, decided, flat) for s in body), Cost(0, {})) for body in tile.bodies(stmt)]
     match stmt:
-        case tile.For() if id(stmt) in decided:
-            return _pipelined(*decided[id(stmt)], trip_count_of(stmt))
+        case tile.For() if stmt.var in decided:
+            return _pipelined(*decided[stmt.var], trip_count_of(stmt))
         case tile.For() | tile.While():
             return parts[0] * trip_count_of(stmt)
         case _:

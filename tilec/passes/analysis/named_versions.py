@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ir.rewrite import with_bodies
 from tilec.ops.block_scaled import ScaleCopy
 from tilec.passes.analysis.usage import expressions, reads, writes
 
@@ -111,13 +112,8 @@ def _with_versions(stmt: tile.Stmt, index: Mapping[tile.Buffer, tile.Expr]) -> t
             touched = [b for b in dict.fromkeys((*reads(stmt), *writes(stmt))) if b in index]
             binds = (tile.Bind(_mark(b.name), v, stmt.span) for b in touched for v in (index[b],))
             return replace(stmt, body=(*binds, *stmt.body))
-        case tile.For() | tile.While():
-            return replace(stmt, body=tuple(_with_versions(s, index) for s in stmt.body))
-        case tile.If():
-            then, orelse = (tuple(_with_versions(s, index) for s in b) for b in (stmt.then, stmt.orelse))
-            return replace(stmt, then=then, orelse=orelse)
         case _:
-            return stmt
+            return with_bodies(stmt, lambda body: tuple(_with_versions(s, index) for s in body))
 
 
 def _mark(name: str) -> tile.Var:

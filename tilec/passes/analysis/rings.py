@@ -16,6 +16,7 @@ from tilec.passes.analysis.fills import filled
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch, last_use_of
 from tilec.passes.analysis.scalar_definitions import scheduled
 from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.support.memo import by_identity
 from tilec.support.records import dataclass
 
 
@@ -41,6 +42,7 @@ class Accesses:
         return self.reads | self.writes
 
 
+@by_identity(1 << 14)
 def accesses(stmt: tile.Stmt) -> Accesses:
     """Everything a statement, with all that is nested in it, reads and writes."""
     return Accesses(frozenset(b.name for b in reads(stmt)), frozenset(b.name for b in writes(stmt)))
@@ -89,12 +91,14 @@ class Body:
         return reason
 
 
+@by_identity(1 << 10)
 def body(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) -> Body:
     """`to_be_fed`: as if TMA made all copies from tensors."""
     alone = _alone(loop)
     return replace(alone, outside=touched_outside(kernel, loop) - shared_with(kernel, loop, to_be_fed).keys())
 
 
+@by_identity(1 << 10)
 def _alone(loop: tile.For) -> Body:
     """The loop as if there was nothing else."""
     statements = scheduled(loop)
@@ -109,6 +113,7 @@ def shared_with(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) ->
     }
 
 
+@by_identity(16)
 def all_sharing(kernel: tile.Kernel, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
     """The tiles of which several pipelined loops have versions, with these loops: tiles that each of them overwrites
     before it reads them, and that nothing else touches. What TMA fills in one of them, and counts the bytes of, it
@@ -167,7 +172,7 @@ def rings(kernel: tile.Kernel, loop: tile.For) -> tuple[RingPlan, ...]:
             if producers[:1] != (i,) or inside.why_not_versioned(buffer) is not None:
                 continue
             elsewhere = tuple(
-                (id(other), _group(other, _alone(other), buffer)) for other in shared.get(buffer.name, ())
+                (other.var, _group(other, _alone(other), buffer)) for other in shared.get(buffer.name, ())
             )
             group = _group(loop, inside, buffer), elsewhere
             groups.setdefault(group, []).append((buffer, producers))
@@ -225,7 +230,7 @@ def _by_tma(stmt: tile.Stmt) -> bool:
 
 def why_not_fed(kernel: tile.Kernel, loop: tile.For, copy: tile.TileOp | None = None) -> str | None:
     """Why this copy of the loop, or some copy of it, could not be left to a producer role, or None."""
-    inside = body(kernel, loop, to_be_fed=True)
+    inside = body(kernel, loop, True)
     for stmt in inside.statements:
         if isinstance(stmt, tile.TileOp) and is_load(stmt) and (copy is None or copy is stmt):
             reason = inside.why_not_fed(stmt)
@@ -250,16 +255,16 @@ def touched_outside(kernel: tile.Kernel, *loops: tile.For) -> frozenset[str]:
     """Buffers that are used outside the bodies of these loops: by other statements, and in the bounds and conditions of
     the loops and of those that they are in."""
     names: set[str] = set()
-    ours = {id(loop) for loop in loops}
+    ours = {loop.var for loop in loops}
 
     def visit(stmts: tuple[tile.Stmt, ...]) -> None:
         for stmt in stmts:
-            if not any(id(s) in ours for s in tile.walk((stmt,))):
+            if not any(isinstance(s, tile.For) and s.var in ours for s in tile.walk((stmt,))):
                 names.update(accesses(stmt).all)
                 continue
             loads = (e for x in expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load))
             names.update(e.buffer.name for e in loads)
-            if id(stmt) not in ours:
+            if not isinstance(stmt, tile.For) or stmt.var not in ours:
                 for inner in tile.bodies(stmt):
                     visit(inner)
 

@@ -7,8 +7,12 @@ from typing import Literal, assert_never
 
 from tilec.ir import tile
 from tilec.ops import registry
+from tilec.support.memo import by_identity
 
 Direction = Literal["in", "out", "inout"]
+
+_KEPT = 1 << 14
+"""Statements whose buffers are remembered: every pass asks for them again, and most statements go through unchanged."""
 
 
 def usage(kernel: tile.Kernel) -> dict[str, Direction]:
@@ -23,11 +27,13 @@ def usage(kernel: tile.Kernel) -> dict[str, Direction]:
     }
 
 
+@by_identity(_KEPT)
 def reads(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
     """Every buffer that the statement, or one inside it, may read; each once, in program order."""
     return tuple(dict.fromkeys(_reads(stmt)))
 
 
+@by_identity(_KEPT)
 def writes(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
     """Every buffer that the statement, or one inside it, may write; each once, in program order."""
     return tuple(dict.fromkeys(_writes(stmt)))
@@ -79,7 +85,7 @@ def _reads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
     yield from _loads(stmt)
     for body in tile.bodies(stmt):
         for nested in body:
-            yield from _reads(nested)
+            yield from reads(nested)
 
 
 def _writes(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
@@ -91,7 +97,7 @@ def _writes(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
         yield tile.PRINTED
     for body in tile.bodies(stmt):
         for nested in body:
-            yield from _writes(nested)
+            yield from writes(nested)
 
 
 def _buffers(regions: tuple[tile.Region, ...]) -> Iterator[tile.Buffer]:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
-from tilec.ir.tile import For, Stmt, with_bodies
+from tilec.ir.rewrite import rewrite
+from tilec.ir.tile import For, Stmt
 from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.choices.question import Candidate, Outcome, Question
 from tilec.passes.cost.estimate import Refused, Room, by_stages
@@ -44,7 +45,7 @@ def question(
     cycles = {id(assignment): rooms[taken].predicted.cycles}
 
     def at_most(stages: int) -> LayoutAssignment:
-        body = tuple(_at_most(stmt, stages) for stmt in assignment.kernel.body)
+        body = rewrite(assignment.kernel.body, lambda stmt: _at_most(stmt, stages))
         made = replace(assignment, kernel=replace(assignment.kernel, body=body))
         cycles[id(made)] = rooms[stages].predicted.cycles
         return made
@@ -83,7 +84,6 @@ def _preferred(rooms: Iterable[Room], now: Room) -> Room:
 
 
 def _at_most(stmt: Stmt, stages: int) -> Stmt:
-    made = with_bodies(stmt, lambda inner: _at_most(inner, stages))
-    if not isinstance(made, For) or not is_pipelined(made):
-        return made
-    return replace(made, num_stages=min(made.num_stages or stages, stages))
+    if not isinstance(stmt, For) or not is_pipelined(stmt):
+        return stmt
+    return replace(stmt, num_stages=min(stmt.num_stages or stages, stages))

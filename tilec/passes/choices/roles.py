@@ -30,12 +30,11 @@ def roles(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Que
     loops = pipelined_loops(assignment.kernel.body)
     in_order = ", loops one iteration after the other" if loops and assignment.form == "serial" else ""
     alike = Candidate(f"all warps alike{in_order}", made)
-    if options.pipeline_strategy in ("none", "unspecialize"):
-        return ruled("roles", "the command line", f"--pipeline-strategy {options.pipeline_strategy}", alike)
-    if "unspecialised" in assignment.kernel.asks:
+    if assignment.why_alike is not None:
+        return ruled("roles", "the compiler", assignment.why_alike, alike)
+    if options.pipeline_strategy == "auto":
         return ruled("roles", "the kernel", "its pass configuration", alike)
-    why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
-    return ruled("roles", "the compiler", why if loops else "it has no pipelined loop", alike)
+    return ruled("roles", "the command line", f"--pipeline-strategy {options.pipeline_strategy}", alike)
 
 
 def overlap(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Question[T] | None:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ir.groups import groups_of
+from tilec.ir.rewrite import rewrite
 from tilec.ops.barriers import ExpectTx
 from tilec.support.diagnostics import fail
 from tilec.target.table import Target
@@ -20,14 +22,18 @@ Filled = Mapping[tile.Expr, tuple[tile.Buffer, ...]]
 """By the barrier that is signalled, the tiles that TMA fills."""
 
 
-def with_announced(roles: Sequence[tuple[tile.Stmt, ...]], target: Target) -> list[tuple[tile.Stmt, ...]]:
-    """The statements of the roles, whose copies have their mechanisms. Errors: `unsupported-operand`."""
+def announced(kernel: tile.Kernel, target: Target) -> tile.Kernel:
+    """A kernel whose roles are apart, and whose copies have their mechanisms. Errors: `unsupported-operand`."""
+    blocks = [stmt for stmt in kernel.body if isinstance(stmt, tile.If) and groups_of(stmt) is not None]
+    common = tuple(stmt for stmt in kernel.body if groups_of(stmt) is None)
+    roles = [common, *(block.then for block in blocks)]
     filled = [_filled(body) for body in roles]
-    found = []
-    for number, body in enumerate(roles):
-        others = filled[:number] + filled[number + 1 :]
-        found.append(tuple(_announced(body, filled[number], others, target)))
-    return found
+    made = [
+        tuple(_announced(body, filled[number], filled[:number] + filled[number + 1 :], target))
+        for number, body in enumerate(roles)
+    ]
+    split = (replace(block, then=body) for block, body in zip(blocks, made[1:], strict=True))
+    return replace(kernel, body=(*made[0], *split))
 
 
 def _filled(body: tuple[tile.Stmt, ...]) -> Filled:
@@ -47,18 +53,11 @@ def _element(op: tile.TileOp) -> tile.Load:
 
 def _announced(
     body: tuple[tile.Stmt, ...], mine: Filled, others: Sequence[Filled], target: Target
-) -> Iterator[tile.Stmt]:
-    for stmt in body:
-        match stmt:
-            case ExpectTx():
-                yield from _announcement(stmt, mine, others, target)
-            case tile.For() | tile.While():
-                yield replace(stmt, body=tuple(_announced(stmt.body, mine, others, target)))
-            case tile.If():
-                then, orelse = (tuple(_announced(b, mine, others, target)) for b in (stmt.then, stmt.orelse))
-                yield replace(stmt, then=then, orelse=orelse)
-            case _:
-                yield stmt
+) -> tuple[tile.Stmt, ...]:
+    def announced(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        return tuple(_announcement(stmt, mine, others, target)) if isinstance(stmt, ExpectTx) else stmt
+
+    return rewrite(body, announced)
 
 
 def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[tile.TileOp]:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from tilec.ir import tile
+from tilec.ir.barrier_machine import Barrier, run_together
 from tilec.ir.types import INT32
 from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, counts_of
 from tilec.ops.sync import BlockBarrier
@@ -62,18 +63,11 @@ class Step:
 
 
 @dataclass(slots=True)
-class _Barrier:
-    count: int
-    pending: int
-    bytes: int = 0
-    phase: int = 0
+class _Barrier(Barrier):
+    """With the places where its bytes are announced, and where they are copied."""
+
     announced: list[Span] = field(default_factory=list)
     copied: list[Span] = field(default_factory=list)
-
-    def settle(self) -> None:
-        while self.pending <= 0 and not self.bytes:
-            self.pending += self.count
-            self.phase += 1
 
 
 @dataclass(slots=True)
@@ -94,16 +88,17 @@ class _State:
 class Watch(Protocol):
     """Who looks on while the barriers are run: what a role does between them, and what passes at them."""
 
+    def begins(self, barriers: Mapping[Place, Barrier]) -> None:
+        """These are run."""
+
     def does(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
         """The role is about to do this, which has no other statements in it but those of a nest."""
 
-    def arrives(self, role: Role, place: Place) -> None: ...
+    def arrives(self, role: Role, place: Place, phase: int) -> None:
+        """In a phase that is under way."""
 
-    def completes(self, place: Place) -> None:
-        """A phase of the barrier does."""
-
-    def passes(self, role: Role, place: Place) -> None:
-        """The role has waited for what has completed there."""
+    def passes(self, role: Role, place: Place, phases: int) -> None:
+        """The role has waited for so many to complete."""
 
 
 def check_protocol(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
@@ -146,11 +141,13 @@ def run(
     made = _allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers = {
-        (block, name, i): _Barrier(count, count)
+        (block, name, i): _Barrier(count)
         for block in blocks
         for name, op in made.items()
         for i, count in enumerate(counts_of(op))
     }
+    if watch is not None:
+        watch.begins(barriers)
     for together in (True, False):
         states = [
             _State(role, _steps(role, kernel, {**_indices(kernel, block), **scalars}, watch), block)
@@ -287,13 +284,10 @@ def _arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
 
 
 def _run(barriers: dict[Place, _Barrier], states: list[_State], watch: Watch | None) -> None:
-    while any(not s.is_done for s in states):
-        moved = [_advance(state, barriers, watch) for state in states]
-        if any(s.is_cut for s in states):
-            return
-        if not any(moved):
-            _stuck(barriers, [s for s in states if not s.is_done])
-    for name, barrier in barriers.items():
+    how = run_together(states, lambda s: _advance(s, barriers, watch), lambda s: s.is_done, lambda s: s.is_cut)
+    if how == "stuck":
+        _stuck(barriers, [s for s in states if not s.is_done])
+    for name, barrier in barriers.items() if how == "done" else ():
         if barrier.bytes:
             _unequal(name, barrier)
 
@@ -317,7 +311,7 @@ def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None
                 f"there is no {name}[{index}] in role {state.name}",
             )
         if barrier is None:
-            barrier = barriers.setdefault(own, _Barrier(step.meets, step.meets))
+            barrier = barriers.setdefault(own, _Barrier(step.meets))
         if state.waiting is None:
             state.phase = barrier.phase
             if len(step.blocks) > 1 and state.block:
@@ -325,14 +319,13 @@ def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None
             for block in step.blocks or (state.block,):
                 place = (block, *step.barrier)
                 if watch is not None and step.arrivals:
-                    watch.arrives(state.role, place)
-                if _arrive(step, barriers[place]) and watch is not None:
-                    watch.completes(place)
+                    watch.arrives(state.role, place, barriers[place].phase)
+                _arrive(step, barriers[place])
         if _waits(step, state, barrier):
             state.waiting = step
             return count > 0
         if watch is not None and (step.waits or step.parity is not None):
-            watch.passes(state.role, own)
+            watch.passes(state.role, own, barrier.phase)
         state.waiting = None
         count += 1
     return count > 0
@@ -348,21 +341,16 @@ def _asked_again(step: Step) -> None:
     )
 
 
-def _arrive(step: Step, barrier: _Barrier) -> bool:
-    """Whether a phase completes by it."""
-    barrier.pending -= step.arrivals
-    barrier.bytes += step.bytes
+def _arrive(step: Step, barrier: _Barrier) -> None:
     if step.bytes:
         (barrier.announced if step.bytes > 0 else barrier.copied).append(step.span)
-    before = barrier.phase
-    barrier.settle()
-    return barrier.phase > before
+    barrier.arrive(step.arrivals, step.bytes)
 
 
 def _waits(step: Step, state: _State, barrier: _Barrier) -> bool:
     if step.waits:
         return barrier.phase == state.phase
-    return step.parity is not None and barrier.phase % 2 == step.parity
+    return step.parity is not None and not barrier.lets_pass(step.parity)
 
 
 def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
@@ -370,12 +358,12 @@ def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
     for state in waiting:
         assert state.waiting is not None
         barrier = barriers[state.block, *state.waiting.barrier]
-        if barrier.bytes and barrier.pending <= 0:
+        if barrier.lacks_bytes:
             _unequal((state.block, *state.waiting.barrier), barrier)
     places = [(s, s.waiting, barriers[s.block, *s.waiting.barrier]) for s in waiting if s.waiting is not None]
     notes = tuple(
         f"{s.name} waits for {_spoken(step.barrier)}: {barrier.phase} phases have completed, "
-        f"{barrier.count - barrier.pending} of {barrier.count} arrivals of the next one have come"
+        f"{barrier.arrived} of {barrier.count} arrivals of the next one have come"
         for s, step, barrier in places
     )
     fail(

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from typing import NoReturn
 
 from tilec.ir import tile
+from tilec.ir.barrier_machine import Barrier, HandedOn, join
 from tilec.ir.types import INT32
 from tilec.ops.barriers import AllocBarrier, Arrive
 from tilec.ops.gemm import Gemm
@@ -77,11 +78,14 @@ class _Clocks:
     def __init__(self) -> None:
         self.mine: dict[str, _Mine] = {}
         self.common: Clock = {}
-        self.pending: dict[Place, Clock] = {}
-        self.completed: dict[Place, Clock] = {}
+        self.barriers: Mapping[Place, Barrier] = {}
+        self.handed_on: HandedOn[Place, Actor] = HandedOn()
         self.writes: dict[_Tile, dict[str, dict[_Access, int]]] = {}  # by role
         self.reads: dict[_Tile, dict[str, dict[_Access, int]]] = {}
         self.statements = 0
+
+    def begins(self, barriers: Mapping[Place, Barrier]) -> None:
+        self.barriers = barriers
 
     def of(self, role: Role) -> _Mine:
         """A role begins when all that is done in common has been done."""
@@ -98,7 +102,7 @@ class _Clocks:
         mine = self.of(role)
         actor, tick = _itself(role), mine.clock[_itself(role)]
         if role.is_common:
-            _learn(self.common, mine.clock)
+            join(self.common, mine.clock)
         if isinstance(stmt, tile.TileOp):
             self.waits(role, stmt)
             if (begun := _begun(role, stmt)) is not None:
@@ -115,7 +119,9 @@ class _Clocks:
                 assert element is not None
                 place = (0, barrier_name(stmt), known(element.indices[0], values))
                 signalled = begun or (role.name, "tensor cores")
-                _learn(self.pending.setdefault(place, {}), {**mine.clock, signalled: mine.begun[signalled]})
+                if place in self.barriers:  # else the protocol says so
+                    phase = self.barriers[place].phase
+                    self.handed_on.arrive(place, phase, mine.clock, {signalled: mine.begun[signalled]})
         for footprint in footprints(stmt, values):
             self.reaches(_Access(actor, footprint, stmt.span), tick, mine.clock)
 
@@ -151,18 +157,15 @@ class _Clocks:
 
     # ---- what passes at barriers -------------------------------------------------------------------------------------
 
-    def arrives(self, role: Role, place: Place) -> None:
+    def arrives(self, role: Role, place: Place, phase: int) -> None:
         mine = self.of(role)
-        _learn(self.pending.setdefault(place, {}), mine.clock)
+        self.handed_on.arrive(place, phase, mine.clock)
         mine.clock[_itself(role)] += 1
         if role.is_common:
-            _learn(self.common, mine.clock)
+            join(self.common, mine.clock)
 
-    def completes(self, place: Place) -> None:
-        _learn(self.completed.setdefault(place, {}), self.pending.pop(place, {}))
-
-    def passes(self, role: Role, place: Place) -> None:
-        _learn(self.of(role).clock, self.completed.get(place, {}))
+    def passes(self, role: Role, place: Place, phases: int) -> None:
+        self.handed_on.wait(place, phases, self.of(role).clock)
 
 
 def _itself(role: Role) -> Actor:
@@ -176,12 +179,6 @@ def _begun(role: Role, op: tile.TileOp) -> Actor | None:
     if op.is_in_tensor_memory:
         return (role.name, "tensor cores")
     return (role.name, "products") if op.via == "wgmma" and not isinstance(op, WaitWgmma) else None
-
-
-def _learn(clock: Clock, other: Clock) -> None:
-    for actor, tick in other.items():
-        if clock.get(actor, 0) < tick:
-            clock[actor] = tick
 
 
 def _overlap(one: Footprint, other: Footprint) -> bool:

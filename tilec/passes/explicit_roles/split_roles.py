@@ -1,8 +1,9 @@
-"""A kernel that has explicit roles, as one kernel for each of its roles.
+"""A kernel that has explicit roles, with each of its roles in a block of its own.
 
 A role is the neighbouring warpgroups that no `If` on the warpgroup tells apart. What it runs, loops and conditions
-around included, is a kernel of that many threads, to which layouts and mechanisms are given as to any other; the
-roles' kernels meet in shared memory, in the order that the barriers of the kernel make.
+around included, is one block of the kernel, under one such `If`. Seen by itself it is a kernel of that many threads, to
+which layouts and mechanisms are given as to any other; the roles meet in shared memory, in the order that the barriers
+of the kernel make.
 
 What all warpgroups do together may stand before they divide the work: a role of the whole block, which ends with a
 barrier. Afterwards only what each thread does for itself can be done by all.
@@ -15,13 +16,15 @@ from dataclasses import replace
 from itertools import groupby
 
 from tilec.ir import tile
-from tilec.ir.groups import WARPGROUP_THREADS, groups_of
+from tilec.ir.groups import WARPGROUP_THREADS, condition, groups_of
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.types import INT32
 from tilec.ops.barriers import BARRIER_OPERATIONS, AllocBarrier
 from tilec.ops.refused import is_refused
 from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.substitution import substitute_stmt
+from tilec.passes.analysis.unique_names import with_unique_names
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.diagnostics import Label, fail
 from tilec.support.records import dataclass
@@ -52,37 +55,82 @@ def has_explicit_roles(kernel: tile.Kernel) -> bool:
     )
 
 
-def roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
-    """The roles in the order of their warps, behind what they do in common; none where nothing is shared out by hand.
-    Errors: `cross-role-fragment`, `cross-role-operation`."""
-    if not has_explicit_roles(kernel):
-        return ()
+def split(kernel: tile.Kernel) -> tile.Kernel:
+    """The kernel with its roles apart: behind the barriers that it makes, and what all warpgroups do in common, each
+    role's statements in a block of their own, under the condition that its warpgroups are the ones. The kernel itself
+    where there is one role alone. Errors: `cross-role-fragment`, `cross-role-operation`."""
     first = next((i for i, stmt in enumerate(kernel.body) if any(groups_of(s) for s in tile.walk((stmt,)))), None)
     if first is None:
-        return (_role("all", range(0), kernel, kernel.body),)
+        return kernel
     every = range(kernel.threads // WARPGROUP_THREADS)
     before, after = kernel.body[:first], kernel.body[first:]
     begins = any(_is_collective(s) for stmt in before for s in tile.walk((stmt,)))
     kept = tuple(s for s in before if not begins or _is_private(s))
-    found = [
-        _role(f"warpgroup_{groups.start}", groups, kernel, tuple(_of_role((*kept, *after), groups, every)))
+    blocks = tuple(
+        tile.If(condition(groups), tuple(_of_role(_working((*kept, *after)), groups, every)), (), after[0].span)
         for groups in _roles(kernel, every)
+    )
+    barriers = tuple(s for s in tile.walk(kernel.body) if isinstance(s, AllocBarrier))
+    common = _working(before) if begins else ()
+    made = with_unique_names(replace(kernel, body=(*barriers, *common, *blocks)))
+    _check_fragments(split_roles_of(made))
+    return made
+
+
+def split_roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
+    """The roles of a kernel that has been split, in the order of their warps, behind what they do in common, each as a
+    kernel whose threads are counted from its first one; none where nothing is shared out by hand."""
+    if not has_explicit_roles(kernel):
+        return ()
+    blocks = [(groups, stmt) for stmt in kernel.body if (groups := groups_of(stmt)) is not None]
+    if not blocks:
+        return (_role("all", range(0), kernel, kernel.body),)
+    found = [
+        _role(f"warpgroup_{groups.start}", groups, kernel, _numbered(body, WARPGROUP_THREADS * groups.start))
+        for groups, stmt in blocks
+        for body in tile.bodies(stmt)[:1]
     ]
-    if begins:
-        common = _role(TOGETHER, every, kernel, before)
-        found.insert(0, replace(common, is_common=True))
-    _check_fragments(found)
+    common = _working(tuple(stmt for stmt in kernel.body if groups_of(stmt) is None))
+    if common:
+        every = range(kernel.threads // WARPGROUP_THREADS)
+        found.insert(0, replace(_role(TOGETHER, every, kernel, common), is_common=True))
     return tuple(found)
+
+
+def roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
+    """The roles of a kernel as it is written. Errors: as for `split`."""
+    return split_roles_of(split(kernel))
+
+
+def _working(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+    """Without the barriers that the kernel makes, which are nobody's work."""
+    return tuple(stmt for stmt in body if not isinstance(stmt, AllocBarrier))
 
 
 def _role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> ExplicitRole:
     """The role's kernel: its statements, with what they use."""
-    body = tuple(s for s in body if not isinstance(s, AllocBarrier))
+    body = _working(body)
     used = {b for s in body for b in (*reads(s), *writes(s))}
     pinned = tuple(p for p in kernel.layouts if p.buffer in used)
     threads = WARPGROUP_THREADS * len(groups) or kernel.threads
     buffers = tuple(b for b in kernel.buffers if b in used or b.scope == "global")
     return ExplicitRole(name, groups, replace(kernel, threads=threads, body=body, buffers=buffers, layouts=pinned))
+
+
+def _numbered(body: tuple[tile.Stmt, ...], first: int) -> tuple[tile.Stmt, ...]:
+    """The statements of threads that are counted from `first` on."""
+    if not first:
+        return body
+    shifted = tile.Binary("add", tile.THREAD, tile.integer(first), INT32)
+    made: list[tile.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, tile.If | tile.For | tile.While):
+            made.append(with_bodies(stmt, lambda inner: _numbered(inner, first)))
+            continue
+        if isinstance(stmt, tile.TileOp) and stmt.leader is not None:
+            stmt = stmt.with_leader(stmt.leader - first)
+        made.append(substitute_stmt(stmt, {tile.THREAD: shifted}))
+    return tuple(made)
 
 
 def _roles(kernel: tile.Kernel, every: range) -> Iterator[range]:
@@ -123,16 +171,11 @@ def _own(stmt: tile.Stmt, role: range, runners: range) -> Iterator[tile.Stmt]:
             f"warpgroups {runners.start} to {runners.stop - 1} come here, of which some run other statements alone",
             help="put it under `with T.ws(…):` of one of them, or before the first of these blocks",
         )
-    first = WARPGROUP_THREADS * role.start
-    if isinstance(stmt, tile.TileOp) and stmt.leader is not None:
-        if stmt.leader not in range(first, WARPGROUP_THREADS * role.stop):
-            return
-        stmt = stmt.with_leader(stmt.leader - first)
-    if first:
-        shifted = tile.Binary("add", tile.THREAD, tile.integer(first), INT32)
-        stmt = substitute_stmt(stmt, {tile.THREAD: shifted})
+    mine = range(WARPGROUP_THREADS * role.start, WARPGROUP_THREADS * role.stop)
+    if isinstance(stmt, tile.TileOp) and stmt.leader is not None and stmt.leader not in mine:
+        return
     if isinstance(stmt, tile.Parallel) and stmt.is_per_thread:
-        stmt = replace(stmt, extents=(WARPGROUP_THREADS * len(role), *stmt.extents[1:]))
+        stmt = replace(stmt, extents=(len(mine), *stmt.extents[1:]))
     yield stmt
 
 
@@ -157,7 +200,7 @@ def _is_private(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.Parallel) and all(is_variable(s.buffer) or s.buffer.scope == "local" for s in stores)
 
 
-def _check_fragments(found: list[ExplicitRole]) -> None:
+def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
     """A fragment lies in the registers of one role."""
     owner: dict[tile.Buffer, tuple[ExplicitRole, Span]] = {}
     for part in found:

@@ -19,6 +19,7 @@ from tilec.ir.affine import add, scale
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import BOX_BYTES, SWIZZLE_BYTES
+from tilec.ir.rewrite import rewrite
 from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
@@ -160,14 +161,10 @@ class _Rewriter:
         self.tiles, self.halves, self.place = tiles, halves, place
 
     def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(self.stmt(stmt) for stmt in stmts)
+        return rewrite(stmts, self.stmt)
 
     def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
-            case tile.For() | tile.While():
-                return replace(stmt, body=self.body(stmt.body))
-            case tile.If():
-                return replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse))
             case Gemm() if is_tensor_product(stmt):
                 return replace(stmt, b=self.half(stmt.b, stmt.b.buffer), paired=True)
             case Copy() if _by_tma(stmt) and (buffer := stmt.destination.buffer) in self.tiles:

@@ -70,6 +70,8 @@ class LayoutAssignment:
     conversions: tuple[Conversion, ...] = ()
     roles: tuple[RoleAssignment, ...] = ()
     versions: tuple[tuple[str, int], ...] = ()
+    why_alike: str | None = None
+    """Why no warps have roles (`kernel_form.FormChoice`)."""
 
     @property
     def kernels(self) -> tuple[LayoutAssignment, ...]:
@@ -167,7 +169,9 @@ def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssi
     while True:
         try:
             fragments = _Fragments(kernel, known).solve()
-            return LayoutAssignment(kernel, selected.form, fragments, {}, tuple(conversions))
+            return LayoutAssignment(
+                kernel, selected.form.form, fragments, {}, tuple(conversions), why_alike=selected.form.why_alike
+            )
         except Conflict as conflict:
             if conflict.buffer.scope == "reducer":
                 assert isinstance(conflict.stmt, tile.Parallel)

@@ -19,41 +19,53 @@ from tilec.passes.layout.atoms import is_legal, with_swizzle
 from tilec.passes.layout.tensor_maps import why_not_tma
 from tilec.support.diagnostics import fail
 from tilec.support.options import Strategy
+from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 Form = Literal["serial", "unspecialised", "warp_specialised"]
 
+NO_WARPS = "the strategy leaves no warps for that"
+"""Why nobody feeds a loop where roles have only not been asked for."""
 
-def form_of(kernel: tile.Kernel, target: Target, strategy: Strategy) -> Form:
+
+@dataclass(frozen=True, slots=True)
+class FormChoice:
+    """`why_alike`: why no warps have roles, where that follows from the kernel and the machine; None where some have,
+    or where the strategy that is asked for leaves none."""
+
+    form: Form
+    why_alike: str | None = None
+
+
+def form_of(kernel: tile.Kernel, target: Target, strategy: Strategy) -> FormChoice:
     loops = pipelined_loops(kernel.body)
-    if strategy == "none" or not loops:
-        return "serial"
-    can_specialise = target.has("tma") and target.has("setmaxnreg")
-    if strategy == "warp-specialize":
-        refusal = why_not_specialised(kernel, loops) if can_specialise else f"{target.name} has no TMA"
-        if refusal:
-            fail(
-                "strategy-impossible",
-                f"this kernel cannot be warp-specialised: {refusal}",
-                loops[0].span,
-                "the pipelined loop",
-                help="leave --pipeline-strategy at auto",
-            )
-        return "warp_specialised"
-    if (
-        strategy == "auto"
-        and can_specialise
-        and _fills_a_multiprocessor(loops)
-        and why_not_specialised(kernel, loops) is None
-    ):
-        return "warp_specialised"
-    return "unspecialised"
+    if not loops:
+        return FormChoice("serial", "there is no T.Pipelined loop")
+    if strategy == "none":
+        return FormChoice("serial")
+    if strategy == "unspecialize":
+        return FormChoice("unspecialised")
+    refusal = _why_no_roles(target) or why_not_specialised(kernel, loops)
+    if strategy == "auto":
+        refusal = refusal or _why_shared(loops)
+        return FormChoice("unspecialised", refusal) if refusal else FormChoice("warp_specialised")
+    if refusal:
+        fail(
+            "strategy-impossible",
+            f"this kernel cannot be warp-specialised: {refusal}",
+            loops[0].span,
+            "the pipelined loop",
+            help="leave --pipeline-strategy at auto",
+        )
+    return FormChoice("warp_specialised")
 
 
-def why_unfed(kernel: tile.Kernel) -> str:
-    loops = pipelined_loops(kernel.body)
-    no_loop = None if loops else "there is no T.Pipelined loop"
-    return no_loop or why_not_specialised(kernel, loops) or "the strategy leaves no warps for that"
+def _why_no_roles(target: Target) -> str | None:
+    return None if target.has("tma") and target.has("setmaxnreg") else f"{target.name} has no TMA"
+
+
+def _why_shared(loops: tuple[tile.For, ...]) -> str | None:
+    return None if _fills_a_multiprocessor(loops) else "other blocks hide the latencies of its loops"
 
 
 def _fills_a_multiprocessor(loops: tuple[tile.For, ...]) -> bool:

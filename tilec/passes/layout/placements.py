@@ -12,7 +12,7 @@ from tilec.ir import tile
 from tilec.ir.affine import add, interval, scale
 from tilec.ir.expr import cast
 from tilec.ir.layout import SharedLayout
-from tilec.ir.placement import NotArithmetic, evaluated
+from tilec.ir.placement import NotArithmetic, NoValue, evaluated
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.values import IndexMap, show_shape
 from tilec.passes.analysis.fold_constants import fold_expr
@@ -43,6 +43,8 @@ def _linear(
     elements reach."""
     try:
         found = [evaluated(index, given.shape, given.vars) for index in given.indices]
+    except NoValue:
+        _refuse(buffer, span, "it divides by zero")
     except NotArithmetic:
         _refuse(buffer, span, "it is more than arithmetic on the indices")
     elements = list(itertools.product(*(range(e) for e in given.shape)))

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.layout import Axis, Fragment, local
+from tilec.ir.rewrite import map_statements, rewrite, with_bodies
 from tilec.ops.reducer import ATOMICS, FinalizeReducer, ReducerInit
 
 
@@ -79,35 +80,25 @@ def with_parts_of_its_own(kernel: tile.Kernel, nest: tile.Parallel, parts: tile.
         return replace(like, buffer=buffer)
 
     def body(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(new for stmt in stmts for new in statement(stmt))
+        return map_statements(stmts, statement)
 
-    def statement(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+    def statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         match stmt:
             case tile.Parallel() if stmt is nest:
-                return (renamed(stmt),)
+                return renamed(stmt)
             case ReducerInit(regions=(region,)) if region.buffer == parts:
                 return stmt, replace(stmt, parts=whole(own, region), value=None)
             case FinalizeReducer(regions=(region, into)) if region.buffer == parts:
                 mine = replace(stmt, parts=whole(own, region), destination=whole(result, region))
                 return mine, stmt, together(into.buffer, stmt)
-            case tile.For(body=inner) | tile.While(body=inner):
-                return (replace(stmt, body=body(inner)),)
-            case tile.If(then=then, orelse=orelse):
-                return (replace(stmt, then=body(then), orelse=body(orelse)),)
             case _:
-                return (stmt,)
+                return with_bodies(stmt, body)
 
     def renamed(stmt: tile.Parallel) -> tile.Parallel:
         def inner(s: tile.Stmt) -> tile.Stmt:
-            match s:
-                case tile.Store(buffer=buffer) if buffer == parts:
-                    return replace(s, buffer=own)
-                case tile.If(then=then, orelse=orelse):
-                    return replace(s, then=tuple(map(inner, then)), orelse=tuple(map(inner, orelse)))
-                case _:
-                    return s
+            return replace(s, buffer=own) if isinstance(s, tile.Store) and s.buffer == parts else s
 
-        return replace(stmt, body=tuple(map(inner, stmt.body)))
+        return replace(stmt, body=rewrite(stmt.body, inner))
 
     def together(into: tile.Buffer, at: tile.TileOp) -> tile.Parallel:
         variables = tuple(tile.Var(f"{own.name}.{d}") for d in range(len(into.shape)))

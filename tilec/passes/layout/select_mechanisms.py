@@ -16,6 +16,7 @@ from tilec.ir import tile
 from tilec.ir.affine import affine, row_divisor
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.placement import run
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
 from tilec.ops import im2col
 from tilec.ops.atomic import AtomicTile
@@ -39,7 +40,7 @@ from tilec.passes.analysis.tensor_order import ordered_tensors
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.atoms import CHUNK
 from tilec.passes.layout.gather4 import check_four_rows
-from tilec.passes.layout.kernel_form import Form, form_of, placed_tiles, why_unfed
+from tilec.passes.layout.kernel_form import NO_WARPS, Form, FormChoice, form_of, placed_tiles
 from tilec.passes.layout.legalise import check_arithmetic, check_narrow_sum, check_parts, no_fill, no_roles, no_wgmma
 from tilec.passes.layout.tensor_maps import why_no_tensor_map, why_not_tma, without_tma
 from tilec.passes.layout.tensor_memory import check_sums, check_tensor_copy, with_sums_in_tensor_memory
@@ -68,7 +69,7 @@ class Selected:
     """The kernel with mechanisms chosen, and what its layouts are to be chosen by."""
 
     kernel: tile.Kernel
-    form: Form
+    form: FormChoice
     weights: Weights
     always_swizzle: bool = False
 
@@ -83,12 +84,12 @@ def select(
 ) -> Selected:
     """`tma_loads`: loops of kernels without a producer role may load by TMA too."""
     check_arithmetic(kernel.body, mistakes)
-    form: Form = "unspecialised"
+    form = FormChoice("unspecialised")
     with mistakes.caught():
         check_cluster(kernel, target)
     with mistakes.caught():
         form = form_of(kernel, target, strategy)
-    selector = _Selector(kernel, target, form, switches, mistakes, tma_loads and target.has("tma"))
+    selector = _Selector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
     body = selector.body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
     if selector.has_tensor_memory:
@@ -98,7 +99,7 @@ def select(
                 with mistakes.caught():
                     check_narrow_sum(op)
     with mistakes.caught():
-        check_sums(kernel, target, None if selector.has_tensor_memory else why_unfed(selector.kernel))
+        check_sums(kernel, target, None if selector.has_tensor_memory else form.why_alike or NO_WARPS)
     return Selected(kernel, form, target.weights, switches.always_swizzle)
 
 
@@ -198,10 +199,8 @@ class _Selector:
         match stmt:
             case tile.For():
                 return (self.loop(stmt),)
-            case tile.If():
-                return (replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse)),)
-            case tile.While():
-                return (replace(stmt, body=self.body(stmt.body)),)
+            case tile.If() | tile.While():
+                return (with_bodies(stmt, self.body),)
             case tile.Bind(var=var, value=value):
                 if var.dtype.kind == "int" and not any(isinstance(e, tile.Load) for e in tile.walk_expr(value)):
                     self.values[var] = tile.substitute(value, self.values)
@@ -274,8 +273,8 @@ class _Selector:
     def begun_by_one(self) -> Iterator[tile.TileOp]:
         """The copies that one of the threads that compute begins by TMA: all those of a loop, and of those that fill
         the same tiles, or none."""
-        loads = {id(loop): _loads(loop) for loop in pipelined_loops(self.kernel.body)}
-        supported = {id(loop) for loop in pipelined_loops(self.kernel.body) if self.loads_by_tma(loop)}
+        loads = {loop.var: _loads(loop) for loop in pipelined_loops(self.kernel.body)}
+        supported = {loop.var for loop in pipelined_loops(self.kernel.body) if self.loads_by_tma(loop)}
         while True:
             tiles = {s.regions[1].buffer for loop, copies in loads.items() if loop not in supported for s in copies}
             others = {loop for loop in supported if any(s.regions[1].buffer in tiles for s in loads[loop])}
@@ -319,7 +318,7 @@ class _Selector:
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
         if op.signals_barrier:
-            return (op,)  # `explicit_roles.role_layouts`
+            return (op,)  # `explicit_roles.role_mechanisms`
         if "tmem" in scopes:
             check_tensor_copy(op, self.kernel.threads)
             return (replace(op, via="tcgen05"),)

@@ -23,6 +23,7 @@ from tilec.ir import tile, warp
 from tilec.ir.affine import affine
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import Fragment, tensor_accumulator
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
 from tilec.ops.copy import Copy, refuse_scopes
 from tilec.ops.fill import Fill
@@ -140,12 +141,8 @@ class _Rewriter:
             match stmt:
                 case tile.For() if sums := self.sums(stmt, new):
                     new = self.moved(stmt, sums, new)
-                case tile.For() | tile.While():
-                    new.append(replace(stmt, body=self.body(stmt.body)))
-                case tile.If():
-                    new.append(replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse)))
                 case _:
-                    new.append(stmt)
+                    new.append(with_bodies(stmt, self.body))
         return tuple(new)
 
     # ---- what can be there ----

@@ -14,7 +14,7 @@ from tilec.passes.analysis.fills import filled
 from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, shared_with
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.kernel_form import why_unfed
+from tilec.passes.layout.kernel_form import NO_WARPS
 from tilec.passes.layout.tensor_memory import crowded_out, why_no_tensor_product
 from tilec.support.records import dataclass
 from tilec.target.table import Target
@@ -51,7 +51,8 @@ def _left(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignment, target: T
     if assignment.roles:
         return Left(op, "the kernel says itself which threads multiply", "T.tcgen05_gemm into T.alloc_tmem", False)
     if assignment.form != "warp_specialised":
-        return Left(op, why_unfed(kernel), "load its tiles in a T.Pipelined loop, by TMA", bool(_around(op, kernel)))
+        why = assignment.why_alike or NO_WARPS
+        return Left(op, why, "load its tiles in a T.Pipelined loop, by TMA", bool(_around(op, kernel)))
     why, remedy = _about_loop(op, kernel, target)
     return Left(op, why, remedy, not _is_for_each_iteration(op, kernel))
 

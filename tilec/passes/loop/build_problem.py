@@ -143,16 +143,16 @@ def problems(
     for which it has been decided already how many warpgroups run apart: elsewhere they all run together. Without
     `overlap` a role computes one iteration after the other; loads still run ahead. `store_role` leaves it open who
     begins the copies to global memory."""
-    known = {id(s.loop.loop): s for s in decided}
-    begun = {id(one.loop): one for one in divided}
+    known = {s.loop.loop.var: s for s in decided}
+    begun = {one.loop.var: one for one in divided}
     sharing = tuple(all_sharing(assignment.kernel).values())
     found = []
     for loop in loops_to_schedule(assignment):
         before = tuple(_sharing_before(sharing, loop))
         inside = pipelined_loops(loop.body)
-        if id(loop) in known or not all(id(one) in known for one in (*inside, *before)):
+        if loop.var in known or not all(one.var in known for one in (*inside, *before)):
             continue
-        made = begun.get(id(loop))
+        made = begun.get(loop.var)
         if made is None or before:  # what those before it have decided is part of the problem
             groups = 1 if made is None else made.groups
             own = assignment if groups == 1 else with_private_copies(assignment, ((loop, groups),))
@@ -188,9 +188,9 @@ def divisions(
 ) -> Iterator[tuple[tile.For, int, Callable[[], Division]]]:
     """The loops whose warpgroups could run apart, in program order, how many these are, and what makes the problems."""
     loops = loops_to_schedule(assignment)
-    inner = {id(inside) for loop in loops for inside in pipelined_loops(loop.body)}
+    inner = {inside.var for loop in loops for inside in pipelined_loops(loop.body)}
     for loop in loops:
-        groups = 1 if id(loop) in inner else consumer_groups(assignment, loop, target)
+        groups = 1 if loop.var in inner else consumer_groups(assignment, loop, target)
         if groups > 1:
             yield (
                 loop,
@@ -232,7 +232,7 @@ class _Builder:
         assignment: LayoutAssignment,
         target: Target,
         loop: tile.For,
-        decided: dict[int, Scheduled],
+        decided: dict[tile.Var, Scheduled],
         unlimited_smem: bool,
         overlap: bool,
         groups: int = 1,
@@ -369,13 +369,13 @@ class _Builder:
         versions = versions_of(self.assignment.kernel)
         passed = len(rings) + sum(len(links("", ring, self.roles, self.statements)) for ring in rings)
         barriers = (self.loop.num_stages or MOST_VERSIONS) * max(passed, 1) + sum(versions.values())
-        manual_loops = {id(loop) for loop in self.manual_loops}
+        manual_loops = {loop.var for loop in self.manual_loops}
         for loop in loops_to_schedule(self.assignment):
             made: list[tuple[RingPlan, int]] = []
-            if id(loop) in self.decided:
-                known = self.decided[id(loop)]
+            if loop.var in self.decided:
+                known = self.decided[loop.var]
                 made = list(zip(known.loop.rings, known.schedule.depth, strict=True))
-            elif id(loop) in manual_loops:
+            elif loop.var in manual_loops:
                 made = [(plan, requested_versions(loop, plan)) for plan in ring_plans(self.assignment.kernel, loop)]
             elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
                 around = ring_plans(self.assignment.kernel, loop)

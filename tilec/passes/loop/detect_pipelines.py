@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ops.barriers import AllocBarrier
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
@@ -24,24 +25,17 @@ from tilec.target.table import Target
 
 def with_detected(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """The kernel, with its load-use loops pipelined."""
-    found = {id(loop) for loop in serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
+    found = {loop.var for loop in serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
     return replace(kernel, body=_pipelined(kernel.body, found)) if found else kernel
 
 
-def _pipelined(body: tuple[tile.Stmt, ...], found: set[int]) -> tuple[tile.Stmt, ...]:
-    return tuple(_with_loops(stmt, found) for stmt in body)
-
-
-def _with_loops(stmt: tile.Stmt, found: set[int]) -> tile.Stmt:
-    match stmt:
-        case tile.For() if id(stmt) in found:
+def _pipelined(body: tuple[tile.Stmt, ...], found: set[tile.Var]) -> tuple[tile.Stmt, ...]:
+    def pipelined(stmt: tile.Stmt) -> tile.Stmt:
+        if isinstance(stmt, tile.For) and stmt.var in found:
             return replace(stmt, kind="pipelined")
-        case tile.For() | tile.While():
-            return replace(stmt, body=_pipelined(stmt.body, found))
-        case tile.If():
-            return replace(stmt, then=_pipelined(stmt.then, found), orelse=_pipelined(stmt.orelse, found))
-        case _:
-            return stmt
+        return with_bodies(stmt, lambda inside: _pipelined(inside, found))
+
+    return map_statements(body, pipelined)
 
 
 def serial_loops(kernel: tile.Kernel) -> Iterator[tile.For]:

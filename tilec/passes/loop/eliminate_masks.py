@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.affine import Affine, Interval, interval
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.text import show_expr
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
@@ -95,12 +96,8 @@ class _Pass:
                 within = {**ranges, stmt.var: _trip_count(stmt, ranges)}
                 body = tuple(self.nests(stmt, within)) if is_pipelined(stmt) else self.body(stmt.body, within)
                 return replace(stmt, body=body)
-            case tile.While():
-                return replace(stmt, body=self.body(stmt.body, ranges))
-            case tile.If():
-                return replace(stmt, then=self.body(stmt.then, ranges), orelse=self.body(stmt.orelse, ranges))
             case _:
-                return stmt
+                return with_bodies(stmt, lambda body: self.body(body, ranges))
 
     def nests(self, loop: tile.For, ranges: Ranges) -> Iterator[tile.Stmt]:
         """The statements of a pipelined loop."""

@@ -11,16 +11,13 @@ from collections.abc import Iterator
 
 from tilec.ir import tile
 from tilec.ir.layout import Fragment
-from tilec.ops.lowering import Demand, demand
+from tilec.ops.lowering import Demand, demand, loaded, stored
 from tilec.passes.analysis.usage import expressions
 
 TRANSCENDENTAL = frozenset({
     "exp", "exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt", "sinh", "cosh", "tanh", "sigmoid",
     "sin", "cos", "tan", "atan", "erf", "pow", "fmod",
 })  # fmt: skip
-
-_LOADED = ("global", "shared")
-"""Where an element is loaded from: of a barrier it is the address alone."""
 
 SUBNORMAL_EXP2 = 3
 """What ex2.approx without .ftz takes besides: a comparison, and a product before and behind (as the assembler makes
@@ -37,10 +34,9 @@ def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math:
         for expr in expressions(stmt):
             for e in _each_element(expr, nest, fast_math):
                 match e:
-                    case tile.Load(buffer=buffer) if buffer.scope in _LOADED:
-                        loaded = _distinct(e, nest, layout) * threads if in_registers else elements
-                        size = min(loaded, elements) * buffer.dtype.bytes
-                        found.append(demand(f"ld.{buffer.scope}", bytes=size, threads=threads))
+                    case tile.Load(buffer=buffer):
+                        count = _distinct(e, nest, layout) * threads if in_registers else elements
+                        found += loaded(buffer, min(count, elements) * buffer.dtype.bytes, threads)
                     case tile.Call(fn=fn) if fn in TRANSCENDENTAL:
                         special += 1
                         operations += SUBNORMAL_EXP2 if fn == "exp2" and not fast_math else 0
@@ -48,8 +44,8 @@ def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math:
                         operations += 1
                     case _:
                         pass
-        if isinstance(stmt, tile.Store) and not stmt.buffer.in_registers:
-            found.append(demand(f"st.{stmt.buffer.scope}", bytes=elements * stmt.buffer.dtype.bytes, threads=threads))
+        if isinstance(stmt, tile.Store):
+            found += stored(stmt.buffer, elements * stmt.buffer.dtype.bytes, threads)
     if special:
         found.append(demand("mufu", elements=elements * special))
     found.append(demand("elementwise", ops=max(operations, 1), elements=elements, threads=threads))

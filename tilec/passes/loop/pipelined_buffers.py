@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from tilec.ir.tile import Buffer, For, Parallel, Stmt, TileOp, While, bodies
+from tilec.ir.tile import Buffer, For, Parallel, Stmt, TileOp, Var, While, bodies
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
@@ -49,7 +49,7 @@ def loaded_tiles(
     assignment: LayoutAssignment, schedules: Sequence[Scheduled], target: Target
 ) -> tuple[LoadedTile, ...]:
     """In program order; steps that were written out of one line count once."""
-    decided = {id(one.loop.loop): one for one in schedules}
+    decided = {one.loop.loop.var: one for one in schedules}
     found = (
         found
         for one in assignment.kernels
@@ -72,7 +72,7 @@ def _of_statement(
     assignment: LayoutAssignment,
     op: TileOp | Parallel,
     loops: Loops,
-    decided: dict[int, Scheduled],
+    decided: dict[Var, Scheduled],
     target: Target,
     explicit_roles: bool,
 ) -> Iterator[LoadedTile]:
@@ -122,7 +122,7 @@ def _shared(
     tile: Buffer,
     by: str,
     loops: Loops,
-    decided: dict[int, Scheduled],
+    decided: dict[Var, Scheduled],
     target: Target,
     explicit_roles: bool,
 ) -> tuple[int, str]:
@@ -134,7 +134,8 @@ def _shared(
     loop = loops[-1]
     if isinstance(loop, While):
         return 1, "a `while` has no number of iterations, and runs as it is written"
-    known = next((decided[id(one)] for one in reversed(loops) if id(one) in decided), None)
+    counted = (one for one in reversed(loops) if isinstance(one, For))
+    known = next((decided[one.var] for one in counted if one.var in decided), None)
     if known is None:
         return 1, _why_serial(assignment, loop, by, target)
     if known.loop.loop is not loop:

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.affine import add
+from tilec.ir.rewrite import rewrite
 from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm, gemm_shape
@@ -158,7 +159,7 @@ def with_register_level(kernel: tile.Kernel, chosen: Sequence[Candidate]) -> til
     """The kernel, which has no layouts yet, with these products from fragments with two stages."""
     wanted = {one.number: one.steps for one in chosen if one.inner is None}
     writer = _Writer(wanted, {b.name for b in kernel.buffers})
-    body = tuple(writer.stmt(stmt) for stmt in kernel.body)
+    body = rewrite(kernel.body, writer.stmt)
     looped = replace(kernel, body=body, buffers=(*kernel.buffers, *(one.tile for one in writer.asked)))
     tiles = {buffer.name: buffer for buffer in kernel.buffers}
     written = [
@@ -178,7 +179,7 @@ class _Writer:
 
     def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
         if not isinstance(stmt, Gemm):
-            return tile.with_bodies(stmt, self.stmt)
+            return stmt
         steps = self.wanted.get(self.products)
         self.products += 1
         return stmt if steps is None else self.loop(stmt, steps)

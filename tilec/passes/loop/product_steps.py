@@ -16,11 +16,13 @@ from tilec.ops.lowering import Demand
 from tilec.passes.analysis.fragment_prefetch import is_between, use_of
 from tilec.sched.problem import Op, Use
 from tilec.support.records import dataclass
+from tilec.target.kinds import InstructionKind
 from tilec.target.table import Target
 
 STEP_BITS = 256
 """Of K, that one instruction multiplies."""
-_READ, _MULTIPLY = "ldmatrix", "mma.sync"
+_READ: InstructionKind = "ldmatrix"
+_MULTIPLY: InstructionKind = "mma.sync"
 _SCHEDULERS = "issue"  # the slot
 
 

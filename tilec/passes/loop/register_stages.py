@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.affine import add
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
@@ -47,17 +48,17 @@ def with_register_stages(kernel: tile.Kernel, asked: Sequence[Asked], mistakes: 
     """The kernel in which those fragments asked for have their versions. A loop that loads fragments with one stage
     says so, by its own. Errors: `pipeline-impossible`."""
     asked = [one for one in asked if one.tile.in_registers]
-    inner: dict[int, dict[str, Asked]] = {}
-    loops: dict[int, tile.For] = {}
-    single: set[int] = set()
+    inner: dict[tile.Var, dict[str, Asked]] = {}
+    loops: dict[tile.Var, tile.For] = {}
+    single: set[tile.Var] = set()
     for one in asked:
         with mistakes.caught():
             loop = _checked(kernel, one)
             if one.stages == 1:
-                single.add(id(loop))
+                single.add(loop.var)
             else:
-                inner.setdefault(id(loop), {})[one.tile.name] = one
-                loops[id(loop)] = loop
+                inner.setdefault(loop.var, {})[one.tile.name] = one
+                loops[loop.var] = loop
     for key, loop in loops.items():
         inner[key] |= _made_of_them(rings.body(kernel, loop), inner[key])
     if not inner and not single:
@@ -96,25 +97,21 @@ def _version(buffer: tile.Buffer, number: int) -> tile.Buffer:
 
 
 def _written_out(
-    stmt: tile.Stmt, inner: Mapping[int, Mapping[str, Asked]], single: Collection[int]
+    stmt: tile.Stmt, inner: Mapping[tile.Var, Mapping[str, Asked]], single: Collection[tile.Var]
 ) -> tuple[tile.Stmt, ...]:
     def those_of(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(s for each in body for s in _written_out(each, inner, single))
+        return map_statements(body, lambda each: _written_out(each, inner, single))
 
     match stmt:
-        case tile.For() if id(stmt) in inner:
-            return tuple(_steps(stmt, inner[id(stmt)]))
+        case tile.For() if stmt.var in inner:
+            return tuple(_steps(stmt, inner[stmt.var]))
         case tile.For():
             made = replace(stmt, body=those_of(stmt.body))
-            is_around = any(id(s) in inner for s in stmt.body)
+            is_around = any(isinstance(s, tile.For) and s.var in inner for s in stmt.body)
             made = replace(made, kind="pipelined") if is_around else made
-            return (replace(made, num_stages=1) if id(stmt) in single else made,)
-        case tile.While():
-            return (replace(stmt, body=those_of(stmt.body)),)
-        case tile.If():
-            return (replace(stmt, then=those_of(stmt.then), orelse=those_of(stmt.orelse)),)
+            return (replace(made, num_stages=1) if stmt.var in single else made,)
         case _:
-            return (stmt,)
+            return (with_bodies(stmt, those_of),)
 
 
 def _peeled(loop: tile.For, one: Asked) -> int:

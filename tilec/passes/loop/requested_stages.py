@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, walk, with_bodies
+from tilec.ir.rewrite import map_statements, with_bodies
+from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, Var, walk
 from tilec.ops.barriers import AllocBarrier
 from tilec.passes.analysis import rings
 from tilec.passes.analysis.rings import is_load, pipelined_loops
@@ -39,18 +40,20 @@ def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> K
     asked = [one for one in asked if not one.tile.in_registers]
     if not asked:
         return kernel
-    found = {id(loop): loop for loop in walk(kernel.body) if isinstance(loop, For)}
-    wanted: dict[int, int] = {}
+    found = [loop for loop in walk(kernel.body) if isinstance(loop, For)]
+    wanted: dict[Var, int] = {}
     for one in asked:
         with mistakes.caught():
-            _check_tile(kernel, one, list(found.values()))
-    for key, loop in found.items():
+            _check_tile(kernel, one, found)
+    for loop in found:
         tiles = {load.regions[1].buffer for load in loads(loop)}
         here = [one for one in asked if one.tile in tiles]
         if here:
             with mistakes.caught():
-                wanted[key] = _stages(kernel, loop, here)
-    made = replace(kernel, body=tuple(_asked_for(stmt, wanted) for stmt in kernel.body)) if wanted else kernel
+                wanted[loop.var] = _stages(kernel, loop, here)
+    made = (
+        replace(kernel, body=map_statements(kernel.body, lambda stmt: _asked_for(stmt, wanted))) if wanted else kernel
+    )
     for loop in pipelined_loops(made.body):
         tiles = {load.regions[1].buffer for load in loads(loop)}
         for one in asked:
@@ -70,12 +73,11 @@ def _check_versions(kernel: Kernel, loop: For, one: Asked) -> None:
         )
 
 
-def _asked_for(stmt: Stmt, wanted: Mapping[int, int]) -> Stmt:
-    made = with_bodies(stmt, lambda inner: _asked_for(inner, wanted))
-    stages = wanted.get(id(stmt))
-    if stages is None:
+def _asked_for(stmt: Stmt, wanted: Mapping[Var, int]) -> Stmt:
+    made = with_bodies(stmt, lambda body: map_statements(body, lambda inner: _asked_for(inner, wanted)))
+    if not isinstance(made, For) or made.var not in wanted:
         return made
-    assert isinstance(made, For)
+    stages = wanted[made.var]
     return replace(made, kind="pipelined", num_stages=stages if stages > 1 else 0)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ops.barriers import AllocBarrier, barrier_of
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.rings import accesses
@@ -241,31 +242,26 @@ def _releases(unit: Unit) -> bool:
 # ---- and what comes of it --------------------------------------------------------------------------------------------
 
 
-def in_order(assignment: LayoutAssignment, schedules: Mapping[int, Schedule]) -> LayoutAssignment:
-    """The roles with their statements in order, those of loops by the schedules of these (by their identity)."""
+def in_order(assignment: LayoutAssignment, schedules: Mapping[tuple[str, tile.Var], Schedule]) -> LayoutAssignment:
+    """The roles with their statements in order, those of loops by the schedules of these: by role and variable, as
+    roles may have a loop of the kernel in common."""
     held = _held(assignment.kernel)
 
-    def ordered(one: LayoutAssignment) -> LayoutAssignment:
-        return replace(one, kernel=replace(one.kernel, body=_in_order(one.kernel.body, schedules, held)))
+    def ordered(part: RoleAssignment) -> RoleAssignment:
+        own = {var: schedule for (role, var), schedule in schedules.items() if role == part.name}
+        kernel = part.assignment.kernel
+        kernel = replace(kernel, body=_in_order(kernel.body, own, held))
+        return replace(part, assignment=replace(part.assignment, kernel=kernel))
 
-    return replace(
-        assignment, roles=tuple(replace(part, assignment=ordered(part.assignment)) for part in assignment.roles)
-    )
+    return replace(assignment, roles=tuple(map(ordered, assignment.roles)))
 
 
-def _in_order(body: Statements, schedules: Mapping[int, Schedule], held: Mapping[str, str]) -> Statements:
-    found: list[tile.Stmt] = []
-    for stmt in body:
-        match stmt:
-            case tile.For() if id(stmt) in schedules:
-                parts = early(units(stmt.body), held)
-                again = (s for place in schedules[id(stmt)].order for s in parts[place].statements)
-                found.append(replace(stmt, body=tuple(again)))
-            case tile.For() | tile.While():
-                found.append(replace(stmt, body=_in_order(stmt.body, schedules, held)))
-            case tile.If():
-                then, orelse = (_in_order(b, schedules, held) for b in (stmt.then, stmt.orelse))
-                found.append(replace(stmt, then=then, orelse=orelse))
-            case _:
-                found.append(stmt)
-    return tuple(found)
+def _in_order(body: Statements, schedules: Mapping[tile.Var, Schedule], held: Mapping[str, str]) -> Statements:
+    def ordered(stmt: tile.Stmt) -> tile.Stmt:
+        if not isinstance(stmt, tile.For) or stmt.var not in schedules:
+            return with_bodies(stmt, lambda inside: _in_order(inside, schedules, held))
+        parts = early(units(stmt.body), held)
+        again = (s for place in schedules[stmt.var].order for s in parts[place].statements)
+        return replace(stmt, body=tuple(again))
+
+    return map_statements(body, ordered)

@@ -9,13 +9,13 @@ another statement, which issues as much later as the dependence between the two 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
 from tilec.ir import tile
 from tilec.ops import registry
-from tilec.ops.lowering import Context, Demand, demand
+from tilec.ops.lowering import Context, Demand, demand, loaded, stored
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.analysis.trip_count import static_trip_count
 from tilec.passes.analysis.usage import expressions
@@ -185,7 +185,9 @@ def _replayed(stmt: tile.Stmt, assignment: LayoutAssignment, replays: Sequence[t
     used = [value for var, value in values.items() if var in named]
     loads = dict.fromkeys(load for value in used for load in _loads(value))
     if loads:
-        yield _Part(tuple(_access("ld", load.buffer, assignment) for load in loads), 1, max(map(_chain, used)))
+        yield _Part(
+            tuple(d for load in loads for d in _access(loaded, load.buffer, assignment)), 1, max(map(_chain, used))
+        )
 
 
 def _before(stmt: tile.Stmt, assignment: LayoutAssignment, times: int, is_nested: bool) -> _Part | None:
@@ -196,19 +198,21 @@ def _before(stmt: tile.Stmt, assignment: LayoutAssignment, times: int, is_nested
     elif not isinstance(stmt, tile.If | tile.For | tile.While | tile.Bind | tile.Store):
         return None
     loads = dict.fromkeys(load for e in exprs for load in _loads(e))
-    asked = [_access("ld", load.buffer, assignment) for load in loads]
+    asked = [d for load in loads for d in _access(loaded, load.buffer, assignment)]
     if not asked:
         return None
-    if isinstance(stmt, tile.Store) and stmt.buffer.scope in _IN_MEMORY:
-        asked.append(_access("st", stmt.buffer, assignment))
+    if isinstance(stmt, tile.Store):
+        asked += _access(stored, stmt.buffer, assignment)
     is_left = _only_fills(stmt) and not is_nested
     return _Part(tuple(asked), times, 0 if is_left else max(map(_chain, exprs)))
 
 
-def _access(kind: str, buffer: tile.Buffer, assignment: LayoutAssignment) -> Demand:
-    """Each thread loads or stores one element."""
+def _access(
+    asks: Callable[[tile.Buffer, int, int], tuple[Demand, ...]], buffer: tile.Buffer, assignment: LayoutAssignment
+) -> tuple[Demand, ...]:
+    """Each thread loads or stores one element, as `asks` says."""
     threads = assignment.kernel.threads
-    return demand(f"{kind}.{buffer.scope}", bytes=threads * buffer.dtype.bytes, threads=threads)
+    return asks(buffer, threads * buffer.dtype.bytes, threads)
 
 
 def _nothing(assignment: LayoutAssignment) -> tuple[Demand, ...]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.types import INT32
 from tilec.passes.analysis.fold_constants import fold
 from tilec.passes.analysis.unique_names import UniqueNames
@@ -116,10 +117,10 @@ class _Division:
         match stmt:
             case tile.For(stage=stage) if stage is not None:
                 raise Indivisible("the loop's schedule is given by hand, statement by statement")
-            case tile.For(body=body) | tile.While(body=body):
-                return (replace(stmt, body=self.body(body)),)
-            case tile.If(then=then, orelse=orelse) if not self.is_about_one_part(stmt):
-                return (replace(stmt, then=self.body(then), orelse=self.body(orelse)),)
+            case tile.For() | tile.While():
+                return (with_bodies(stmt, self.body),)
+            case tile.If() if not self.is_about_one_part(stmt):
+                return (with_bodies(stmt, self.body),)
             case tile.If() | tile.TileOp() | tile.Parallel():
                 return tuple(_Part(self, stmt, part).stmt(stmt) for part in range(self.parts))
             case _:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir import warp
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.tile import Const, Store
 from tilec.passes.lower.touches import touches
 
@@ -17,7 +18,7 @@ def set_by_products(program: warp.Program) -> warp.Program:
 
 
 def _set(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
-    found = [_inside(op) for op in body]
+    found = [with_bodies(op, _set) for op in body]
     for at in reversed(range(len(found))):
         cleared = _cleared(found[at])
         first = _first_to_touch(cleared, found[at + 1 :]) if cleared else None
@@ -27,16 +28,6 @@ def _set(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
             found[at + 1 + first] = replace(product, clear=True)
             del found[at]
     return tuple(found)
-
-
-def _inside(op: warp.Operation) -> warp.Operation:
-    match op:
-        case warp.Loop() | warp.Forever() | warp.Pipeline():
-            return replace(op, body=_set(op.body))
-        case warp.Branch():
-            return replace(op, then=_set(op.then), orelse=_set(op.orelse))
-        case _:
-            return op
 
 
 def _cleared(op: warp.Operation) -> str:

@@ -85,8 +85,8 @@ class Expander:
     ) -> None:
         assignment = with_private_copies(assignment, [(s.loop.loop, s.loop.groups) for s in scheduled])
         self.assignment, self.kernel, self.target, self.arriving = assignment, assignment.kernel, target, arriving
-        self.loops = {id(s.loop.loop): s for s in scheduled}
-        self.trip_count = {id(n): static_trip_count(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}
+        self.loops = {s.loop.loop.var: s for s in scheduled}
+        self.trip_count = {n.var: static_trip_count(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}
         self.specialised = assignment.form == "warp_specialised"
         self.maps: dict[tuple[str, tuple[int, ...], int, warp.Corners | None], warp.TensorMap] = {}
         self.scratch_tiles: dict[tuple[Span, int], tile.Buffer] = {}
@@ -95,7 +95,7 @@ class Expander:
         self.passes: dict[str, Passing] = {}
         self.renamed = 0
         self.tensor = tensor_tiles(assignment.kernel, target, dict(assignment.versions))
-        self.links: dict[int, dict[str, Link]] = {}  # of each loop, by their names
+        self.links: dict[tile.Var, dict[str, Link]] = {}  # of each loop, by their names
         self.changed: set[str] = set()  # the rings whose versions roles change in turns
         for held in self.tensor if self.specialised else ():  # else the kernel itself hands them over
             self.add_tensor_ring(held)
@@ -145,7 +145,7 @@ class Expander:
             name += "_again"
         arrivals, fills = self.arrivals(link.hearer, by), self.arrivals(link.teller, by)
         self.rings[name] = warp.Ring(name, depth, (), 0, arrivals, fills, by=by)
-        self.links.setdefault(id(loop), {})[name] = link
+        self.links.setdefault(loop.var, {})[name] = link
         self.changed.add(link.ring)
 
     def add_tensor_ring(self, tile_name: warp.TensorTile) -> None:
@@ -274,11 +274,15 @@ class Expander:
     def stmt(self, stmt: tile.Stmt, role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
         """The role's part of a statement, on the versions that `cursors` point at."""
         match stmt:
-            case tile.For() if id(stmt) in self.loops:
+            case tile.For() if stmt.var in self.loops:
                 sums = tuple(self.sum_cursor(tile_name.name, role) for tile_name in summed(stmt)) if role == MMA else ()
                 acquired = tuple(warp.RingAcquire(c, span=stmt.span) for c in sums)
                 done = tuple(op for c in sums for op in self.handed_on(warp.RingFill(c, True, span=stmt.span)))
-                return *acquired, *RolePipeline(self, self.loops[id(stmt)], role, (*cursors, *sums)).operations(), *done
+                return (
+                    *acquired,
+                    *RolePipeline(self, self.schedule_of(stmt), role, (*cursors, *sums)).operations(),
+                    *done,
+                )
             case tile.For(kind="unroll"):
                 return tuple(self.unrolled(stmt, role, cursors))
             case tile.For(dynamically_scheduled=True):
@@ -371,21 +375,16 @@ class Expander:
         for stmt in tile.walk(loop.body):
             if isinstance(stmt, tile.Bind):  # each copy has its own
                 values[stmt.var] = self.fresh(stmt.var)
-        return tuple(self.copy(s, values) for s in loop.body)
+        return tuple(substitute_stmt(s, values) for s in loop.body)
 
-    def copy(self, stmt: tile.Stmt, values: Mapping[tile.Var, tile.Expr]) -> tile.Stmt:
-        """The statement with variables replaced. The pipelined loops in it keep their schedules, and whether their
-        iterations are counted at run time, for which the copies in all roles must have one answer."""
-        copied = substitute_stmt(stmt, values)
-        for old, new in zip(tile.walk((stmt,)), tile.walk((copied,)), strict=True):
-            if id(old) in self.loops and isinstance(new, tile.For):
-                again = self.loops[id(old)]
-                self.loops[id(new)] = replace(again, loop=replace(again.loop, loop=new, statements=scheduled(new)))
-                if id(old) in self.links:
-                    self.links[id(new)] = self.links[id(old)]
-                if id(old) in self.trip_count:
-                    self.trip_count[id(new)] = self.trip_count[id(old)]
-        return copied
+    def schedule_of(self, loop: tile.For) -> Scheduled:
+        """The loop as it stands here with the schedule that was made for it. In loops that are written out there are
+        several of it, with the same variable: they have one schedule, and one answer whether their iterations are
+        counted at run time."""
+        known = self.loops[loop.var]
+        if known.loop.loop is loop:
+            return known
+        return replace(known, loop=replace(known.loop, loop=loop, statements=scheduled(loop)))
 
     def lower(self, stmt: tile.Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]:
         """One statement as operations of the role that runs it."""

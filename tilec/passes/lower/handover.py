@@ -8,11 +8,12 @@ asynchronous proxy reads in some role, it fences; and where some threads arrive 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from tilec.ir import warp
+from tilec.ir.rewrite import rewrite
 from tilec.ir.tile import Expr
 from tilec.passes.lower.numbered import Node, flat
 from tilec.passes.lower.scoreboard import BY_TMA, Key, Record, State
@@ -93,7 +94,7 @@ def _by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
             return (op,)
         return (warp.Arrive(op.barrier, op.condition, cursors=op.cursors, moment=op.moment, span=op.span),)
 
-    return mapped(body, arrive)
+    return rewrite(body, arrive)
 
 
 def _fenced(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[warp.Operation, ...]:
@@ -101,24 +102,7 @@ def _fenced(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[w
         waits = isinstance(op, warp.BarrierWait) and op.barrier.name in copied
         return (op, warp.ProxyFence(span=op.span)) if waits else (op,)
 
-    return mapped(body, fence)
-
-
-def mapped(
-    body: tuple[warp.Operation, ...], made: Callable[[warp.Operation], tuple[warp.Operation, ...]]
-) -> tuple[warp.Operation, ...]:
-    """The operations that `made` gives for each, inside structures too."""
-    found: list[warp.Operation] = []
-    for op in body:
-        match op:
-            case warp.Loop() | warp.Forever() | warp.Pipeline():
-                op = replace(op, body=mapped(op.body, made))
-            case warp.Branch():
-                op = replace(op, then=mapped(op.then, made), orelse=mapped(op.orelse, made))
-            case _:
-                pass
-        found += made(op)
-    return tuple(found)
+    return rewrite(body, fence)
 
 
 def _versions_read(product: warp.Wgmma) -> frozenset[Expr]:

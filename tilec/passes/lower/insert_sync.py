@@ -28,11 +28,11 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
-from tilec.ir.tile import Expr, Var
+from tilec.ir.tile import Buffer, Expr, Var
 from tilec.passes.lower.areas import ANYWHERE
 from tilec.passes.lower.handover import forget_copies, handover_of, prepared
 from tilec.passes.lower.loop_borders import begins_with_product, can_be_emptied, says_what_to_wait_for
-from tilec.passes.lower.numbered import Node, flat, numbered
+from tilec.passes.lower.numbered import Node, accumulators, flat, numbered
 from tilec.passes.lower.placed_waits import END, Counter, Needs, Part, inserted, is_drained, without
 from tilec.passes.lower.scoreboard import QUEUES, Key, Record, RingUse, State, Touch
 from tilec.passes.lower.tensor_fences import with_tensor_fences
@@ -56,15 +56,42 @@ def synchronise(program: warp.Program) -> warp.Program:
     answers = frozenset(reached_by_requests(program))
     over = lying_over(program)
     fixed = frozenset({*program.block_vars, *(p for p in program.params if isinstance(p, Var))})
+    tensors = frozenset(p.name for p in program.params if isinstance(p, Buffer))
     roles = []
     for number, role in enumerate(program.roles):
         barrier = warp.BarSync(program.named_barrier(number), role.threads)
         per_warpgroup = reached_per_warpgroup(role, program)
-        roles.append(_synchronised(role, rings, fragments, by_async, answers, over, per_warpgroup, fixed, barrier))
+        roles.append(
+            _synchronised(
+                role,
+                rings,
+                fragments,
+                by_async,
+                answers,
+                over,
+                per_warpgroup,
+                fixed,
+                tensors,
+                barrier,
+                program.explicit_roles,
+            )
+        )
     common = program.common
     if common is not None:
         barrier, per_warpgroup = warp.BarSync(0, common.threads), reached_per_warpgroup(common, program)
-        common = _synchronised(common, rings, fragments, by_async, answers, over, per_warpgroup, fixed, barrier)
+        common = _synchronised(
+            common,
+            rings,
+            fragments,
+            by_async,
+            answers,
+            over,
+            per_warpgroup,
+            fixed,
+            tensors,
+            barrier,
+            program.explicit_roles,
+        )
     return with_tensor_fences(replace(program, roles=tuple(roles), common=common))
 
 
@@ -77,9 +104,13 @@ def _synchronised(
     over: Mapping[str, tuple[Over, ...]],
     per_warpgroup: frozenset[str],
     fixed: frozenset[Var],
+    tensors: frozenset[str],
     barrier: warp.BarSync,
+    has_explicit_roles: bool,
 ) -> warp.Role:
-    execution = _Role(role, rings, fragments, by_async, answers, over, per_warpgroup, fixed)
+    execution = _Role(
+        role, rings, fragments, by_async, answers, over, per_warpgroup, fixed, tensors, has_explicit_roles
+    )
     placed = execution.place()
     return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
 
@@ -108,25 +139,39 @@ class _Role:
         over: Mapping[str, tuple[Over, ...]],
         per_warpgroup: frozenset[str],
         fixed: frozenset[Var],
+        tensors: frozenset[str],
+        has_explicit_roles: bool,
     ) -> None:
         self.rings, self.fragments, self.warps = rings, fragments, role.warps
         self.nodes = numbered(role.body, Counter(), per_warpgroup, over, fixed)
         self.spans = {node.place: node.op.span for node in flat(self.nodes)}
-        self.registers = _registers(self.nodes, fragments)
+        # Of these tensors nobody hands anything on: where the role only reads one, nothing has to be known of it.
+        written = {t.buffer for node in flat(self.nodes) for t in node.touches if t.write}
+        self.only_read: frozenset[str] = frozenset() if has_explicit_roles else tensors - written
+        self.registers = accumulators(self.nodes, fragments)
         self.mixed: frozenset[str] = (
             frozenset()
         )  # registers of wgmma in flight between iterations, which others use too
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
         self.uses = tuple(_uses(role, rings))
+        self.fenced = None if has_explicit_roles else self.in_need_of_fences(role) | answers
         self.handover = handover_of(self.nodes, by_async, answers, fragments)
         self.needs: dict[int, Needs] = {}
         self.emptied: set[int] = set()  # the loops that wait for all wgmma at the end of each iteration
         self.changed = False
         self.is_final = False  # whether what is missing is an error
-        self.state = State(self.uses)
+        self.state = State(self.uses, self.fenced)
         self.trip_count = 0
         self.steady: tuple[Node, ...] = ()  # the operations of an iteration of the pipeline that is being executed
         self.outcomes: dict[object, State] = {}  # how loops end, with what is placed now, by how they are entered
+
+    def in_need_of_fences(self, role: warp.Role) -> frozenset[str]:
+        """The tiles that the asynchronous proxy reaches in this role, or may reach in another one to which it passes
+        them on."""
+        mine = {t.buffer for node in flat(self.nodes) for t in node.touches if t.proxy == "async"}
+        hand_overs = [op for op in warp.walk(role.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
+        passed = {cursor.ring for op in hand_overs for cursor in (op.cursor, *op.cursors)}
+        return frozenset(mine | {name for name, ring in self.rings.items() if ring.name in passed})
 
     def place(self) -> dict[int, Needs]:
         while self.sweep():
@@ -137,7 +182,7 @@ class _Role:
     def sweep(self) -> bool:
         """Execute the role, and say whether something was missing; the needs hold it now."""
         self.changed = False
-        self.state = State(self.uses)
+        self.state = State(self.uses, self.fenced)
         self.run(self.nodes)
         self.finish()
         return self.changed
@@ -147,12 +192,13 @@ class _Role:
         the text first, so that each trial starts where the text before it has led."""
         self.is_final = True
         self.outcomes = {}
-        self.state = State(self.uses)
+        self.state = State(self.uses, self.fenced)
         reached = []
         for node in self.nodes:
             reached.append(self.state.copy())
             self.run((node,))
         reached.append(self.state)
+        standing = [state.standing() for state in reached]
         firsts = [node.place for node in self.nodes]
         parts: tuple[Part, ...] = ("all", "barrier", "fence", *QUEUES)
         last_first = sorted(self.needs, key=lambda place: (place == END, place), reverse=True)
@@ -164,18 +210,28 @@ class _Role:
                 at = len(self.nodes) if place == END else bisect.bisect_right(firsts, place) - 1
                 self.state = reached[at].copy()
                 try:
-                    self.run(self.nodes[at:])
-                    self.finish()
+                    self.run_on(at, standing)
                 except _Missing:
                     self.needs[place], self.outcomes = whole, {}
 
+    def run_on(self, first: int, standing: list[object]) -> None:
+        """To the end, or to where the state is the same as with all that was placed: what follows misses nothing then,
+        as it has been tried from there."""
+        for at in range(first, len(self.nodes)):
+            if at > first and self.state.standing() == standing[at]:
+                return
+            self.run((self.nodes[at],), self.nodes[at + 1 :])
+        self.finish()
+
     # ---- abstract execution ------------------------------------------------------------------------------------------
 
-    def run(self, nodes: tuple[Node, ...]) -> None:
+    def run(self, nodes: tuple[Node, ...], behind: tuple[Node, ...] = ()) -> None:
+        """What is `behind` these operations is executed by others."""
         for i, node in enumerate(nodes):
             self.here = range(nodes[0].place, node.place)
+            following = nodes[i + 1 :] + behind
             if not isinstance(node.op, _CONTROL):
-                self.execute(node, nodes[i + 1 :])
+                self.execute(node, following)
                 continue
             match node.op:
                 case warp.Advance(cursor=cursor):
@@ -187,11 +243,11 @@ class _Role:
                     for passed in node.op.cursors or (cursor,):
                         self.pass_on(node, passed, keeps)
                 case warp.PingPongWait():
-                    self.before_ping_pong(node, nodes[i + 1 :])
+                    self.before_ping_pong(node, following)
                 case warp.CpAsyncCommit():
                     self.state.commit()
                 case warp.Await():
-                    self.wait_here(node, node.op, nodes[i + 1 :])
+                    self.wait_here(node, node.op, following)
                 case warp.BarSync() | warp.ClusterWait(meets=True) | warp.GridSync():
                     self.state.after_barrier("role")
                 case warp.ProxyFence():
@@ -223,7 +279,7 @@ class _Role:
                             self.state.wait("wgmma", 0)
                 case warp.Branch():
                     self.execute(node, ())
-                    self.before_branch(node, (*nodes[i + 1 :], *self.steady))
+                    self.before_branch(node, (*following, *self.steady))
                     other = self.state.copy()
                     self.run(node.bodies[0])
                     self.state, other = other, self.state
@@ -407,7 +463,7 @@ class _Role:
         if not node.touches:
             return
         state = self.state
-        touched = [(t, self.key(node, t)) for t in node.touches]
+        touched = [(t, self.key(node, t)) for t in node.touches if t.buffer not in self.only_read]
         records = state.records
         while conflicts := [(r, t) for t, key in touched if key in records for r in self.conflicting(node, t, key)]:
             self.demand(node, conflicts, following)
@@ -590,9 +646,3 @@ def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:
         cursors = tuple(c.name for c in moved if c.ring == ring.name)
         if ring.depth > 1 and cursors:
             yield RingUse(ring.depth, ring.buffers, cursors)
-
-
-def _registers(nodes: tuple[Node, ...], fragments: set[str]) -> dict[int, frozenset[str]]:
-    """The accumulator of each wgmma, and its operand in registers, by the place of the wgmma."""
-    found = ((n.place, n.op) for n in flat(nodes))
-    return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tilec.ir import tile, warp
 from tilec.ir.affine import add, scale
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.types import BOOL
 from tilec.passes.analysis.fragment_prefetch import first_product, last_use
 from tilec.passes.analysis.rings import accesses
 from tilec.passes.analysis.scalar_definitions import replayed
+from tilec.passes.analysis.substitution import substitute_stmt
 from tilec.passes.analysis.trip_count import static_trip_count, trip_count
 from tilec.passes.loop.assign_roles import EVERY, LOADS, MMA, STORE, is_bulk_load, runners
 from tilec.passes.loop.build_problem import Scheduled
@@ -32,12 +34,39 @@ from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.passes.analysis.rings import RingPlan
-    from tilec.passes.lower.expand import Expander
+    from tilec.passes.layout.assign_layouts import LayoutAssignment
+    from tilec.passes.loop.assign_roles import Passing
+    from tilec.passes.loop.ring_links import Link
 
 BY_TMA = ("producer", LOADS)
 """Who fills rings with copies that complete by themselves."""
 
 Cursors = tuple[warp.Cursor, ...]
+
+
+class Expansion(Protocol):
+    """What the pipeline of a role asks of the program that it is a part of, and has done there: an `Expander` of
+    `lower.expand`. Loops are known by their variable, rings by name."""
+
+    assignment: LayoutAssignment
+    trip_count: dict[tile.Var, int | None]
+    rings: dict[str, warp.Ring]
+    ring_of: dict[str, warp.Ring]
+    """By the name of a tile."""
+    passes: dict[str, Passing]
+    links: dict[tile.Var, dict[str, Link]]
+    shared: frozenset[str]
+    """The rings that several loops use."""
+    changed: set[str]
+    """The rings whose versions roles change in turns."""
+    most_cursors: dict[tuple[str, str], int]
+    """Of the shared rings, by ring and side: in how many stages any loop uses it."""
+
+    def fresh(self, var: tile.Var) -> tile.Var: ...
+
+    def lower(self, stmt: tile.Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]: ...
+
+    def stmt(self, stmt: tile.Stmt, role: str, cursors: Cursors) -> tuple[warp.Operation, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +95,10 @@ class _Step:
 class RolePipeline:
     """One role's part of one pipelined loop. `around` are the cursors of the loops that it is in."""
 
-    def __init__(self, expander: Expander, scheduled: Scheduled, role: str, around: Cursors) -> None:
-        self.expander, self.role, self.around = expander, role, around
+    def __init__(self, expansion: Expansion, scheduled: Scheduled, role: str, around: Cursors) -> None:
+        self.expansion, self.role, self.around = expansion, role, around
         loop = scheduled.loop.loop
-        self.trip_count = expander.trip_count.get(id(loop), static_trip_count(loop))
+        self.trip_count = expansion.trip_count.get(loop.var, static_trip_count(loop))
         self.loop, self.bounds = _fixed_bounds(loop, around)
         self.scheduled = scheduled
         self.binds = replayed(self.loop)
@@ -84,7 +113,7 @@ class RolePipeline:
         found: dict[tuple[str, str], set[int]] = {}
         for step in self.steps_in_order:
             for name in step.rings:
-                if name in self.expander.shared:
+                if name in self.expansion.shared:
                     found.setdefault((name, step.side), set()).add(step.stage)
         return {side: tuple(sorted(stages)) for side, stages in found.items()}
 
@@ -99,11 +128,11 @@ class RolePipeline:
         mine = [i for i in self.scheduled.loop.own if runs[i]]
         groups = (self.loop.scheduling_hints and self.loop.scheduling_hints.groups) or (-1,) * len(roles)
         # The rings that one role fills for others: there is something to wait for, and something to give back.
-        fed = {name: ring for name, ring in rings.items() if self.expander.rings[name].has_barriers}
+        fed = {name: ring for name, ring in rings.items() if self.expansion.rings[name].has_barriers}
         begins = LOADS if self.role == "all" else self.role
-        filled = {name: ring for name, ring in fed.items() if self.expander.passes[name].filler == begins}
-        read = {name: ring for name, ring in fed.items() if self.role in self.expander.passes[name].readers}
-        linked = self.expander.links.get(id(self.scheduled.loop.loop), {})
+        filled = {name: ring for name, ring in fed.items() if self.expansion.passes[name].filler == begins}
+        read = {name: ring for name, ring in fed.items() if self.role in self.expansion.passes[name].readers}
+        linked = self.expansion.links.get(self.scheduled.loop.loop.var, {})
         mine_to_say = {name: link for name, link in linked.items() if link.teller == self.role}
         heard = {name: link for name, link in linked.items() if link.hearer == self.role}
         tensor_core_runs = self.scheduled.tensor_core_runs if self.role == "consumer" else ()
@@ -140,7 +169,7 @@ class RolePipeline:
                 place=i,
                 says=says,
                 gives_back=gives_back,
-                keeps=any(n in self.expander.changed for n in hands_on),
+                keeps=any(n in self.expansion.changed for n in hands_on),
             )
         # Nothing that the filling role waits for may stand behind a statement that waits for that role.
         is_shared = EVERY in roles
@@ -148,7 +177,7 @@ class RolePipeline:
         computes = any(i not in freely for i in mine)
         for name, ring in read.items():
             readers = [c for c in ring.consumers if c in mine]
-            depth = self.expander.rings[name].depth
+            depth = self.expansion.rings[name].depth
             if self.role == MMA:  # The tensor cores give back themselves what they have read: they are asked at once.
                 done = max(schedule.start[reader] for reader in readers)
             else:
@@ -161,7 +190,7 @@ class RolePipeline:
     def handed_on(self, name: str, ring: RingPlan, runs: Sequence[bool]) -> list[int]:
         """The statements of this role that a version of a ring which it fills goes through before others have it: all
         of them, unless these change it in turns."""
-        if name in self.expander.changed:
+        if name in self.expansion.changed:
             return list(begun(ring, self.scheduled.roles, self.scheduled.loop.statements))
         return [u for u in (*ring.producers, *ring.consumers) if runs[u]]
 
@@ -169,7 +198,7 @@ class RolePipeline:
         """Whether a statement, which is given to `role`, has a part for this one."""
         if role != EVERY:
             return role == self.role
-        return self.role in runners(self.scheduled.loop.statements[statement], self.expander.assignment)
+        return self.role in runners(self.scheduled.loop.statements[statement], self.expansion.assignment)
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
         """The steps in the order of an iteration that no turn, and if possible no product, goes on beyond. Products
@@ -179,7 +208,7 @@ class RolePipeline:
         if not steps:
             return steps
         statements = [s.statement for s in steps]
-        versioned, interval = frozenset(self.expander.ring_of), self.scheduled.schedule.ii
+        versioned, interval = frozenset(self.expansion.ring_of), self.scheduled.schedule.ii
         cycles = [self.latency(s) for s in statements]
         in_flight = tuple(flights(statements, versioned, [s.phase for s in steps], cycles, interval))
         tensor_core_runs = [s.tensor_core_run for s in steps]
@@ -300,12 +329,12 @@ class RolePipeline:
             if step.statement is not None:
                 stmt = self.shifted(step.statement, {self.loop.var: values[step.stage], **bound})
                 if isinstance(stmt, tile.Bind) and isinstance(step.statement, tile.Bind):
-                    stmt = replace(stmt, var=self.expander.fresh(stmt.var))
+                    stmt = replace(stmt, var=self.expansion.fresh(stmt.var))
                     bound[step.statement.var] = stmt.var
                 here = (*mine, *self.reached(stmt))
                 # What it is given by choice, it would not run by rule.
                 is_chosen = self.role == STORE
-                run = self.expander.lower(stmt, here) if is_chosen else self.expander.stmt(stmt, self.role, here)
+                run = self.expansion.lower(stmt, here) if is_chosen else self.expansion.stmt(stmt, self.role, here)
                 for operation in run:
                     yield step, operation
             if step in ends:
@@ -332,7 +361,7 @@ class RolePipeline:
 
     def cursor(self, ring: str, side: str, stage: int) -> warp.Cursor | None:
         """A ring of one version without barriers needs no position."""
-        made = self.expander.rings[ring]
+        made = self.expansion.rings[ring]
         if made.depth == 1 and not made.has_barriers:
             return None
         number = self.stages_of[ring, side].index(stage) if (ring, side) in self.stages_of else stage
@@ -344,19 +373,19 @@ class RolePipeline:
         mine = self.stages_of.get((ring, side), ())
         if not mine or stage != mine[-1]:
             return ()
-        most = self.expander.most_cursors[ring, side]
+        most = self.expansion.most_cursors[ring, side]
         return tuple(warp.Cursor(f"{ring}.{side}.{n}", ring) for n in range(len(mine), most))
 
     def reached(self, stmt: tile.Stmt) -> Cursors:
         """The cursors of the loops around through which the statement, binds replayed, reaches its tiles."""
         used = accesses(stmt).all if self.around else frozenset()
-        return tuple(c for c in self.around if used & set(self.expander.rings[c.ring].buffers))
+        return tuple(c for c in self.around if used & set(self.expansion.rings[c.ring].buffers))
 
     def shifted(self, stmt: tile.Stmt, values: dict[tile.Var, tile.Expr]) -> tile.Stmt:
         """The statement in the iteration in which the loop variable has its value there, binds replayed."""
         for bind in self.binds:
             values[bind.var] = tile.substitute(bind.value, values)
-        return self.expander.copy(stmt, values)
+        return substitute_stmt(stmt, values)
 
 
 def _committed_together(
@@ -385,14 +414,7 @@ def _ends_of_runs(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
 
 def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
     """The operation, with all that is inside it, at this moment; what has one in a loop inside is at both."""
-    match op:
-        case warp.Loop() | warp.Forever() | warp.Pipeline():
-            op = replace(op, body=tuple(_stamped(inner, moment) for inner in op.body))
-        case warp.Branch():
-            then = tuple(_stamped(inner, moment) for inner in op.then)
-            op = replace(op, then=then, orelse=tuple(_stamped(inner, moment) for inner in op.orelse))
-        case _:
-            pass
+    op = with_bodies(op, lambda body: tuple(_stamped(inner, moment) for inner in body))
     return replace(op, moment=moment if op.moment is None else op.moment.within(moment))
 
 

@@ -100,10 +100,12 @@ def _unlike(kept: Iterable[Record]) -> list[Record]:
 
 
 class State:
-    """See the module. `uses` are the rings of more than one version, `positions` how far each cursor has moved."""
+    """See the module. `uses` are the rings of more than one version, `positions` how far each cursor has moved.
+    `fenced` are the tiles for which proxy fences matter: of all others, and of these once they are fenced, accesses
+    that are settled are forgotten; None where everything is kept."""
 
-    def __init__(self, uses: tuple[RingUse, ...]) -> None:
-        self.uses = uses
+    def __init__(self, uses: tuple[RingUse, ...], fenced: frozenset[str] | None = None) -> None:
+        self.uses, self.fenced = uses, fenced
         self.use_of = {b: use for use in uses for b in use.buffers}
         self.records: dict[Key, list[Record]] = {}
         self.issued: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
@@ -112,7 +114,7 @@ class State:
 
     def copy(self) -> State:
         new = State.__new__(State)
-        new.uses, new.use_of = self.uses, self.use_of
+        new.uses, new.use_of, new.fenced = self.uses, self.use_of, self.fenced
         new.records = {key: [r.copy() for r in kept] for key, kept in self.records.items()}
         new.issued, new.positions, new.frame = dict(self.issued), dict(self.positions), self.frame
         return new
@@ -153,11 +155,22 @@ class State:
         for record in self.all():
             if not record.group:
                 record.fenced = True
+        self.forget()
 
     def after_barrier(self, who: BarrierScope) -> None:
         for record in self.all():
             if record.met != "role":
                 record.met = who
+        self.forget()
+
+    def forget(self) -> None:
+        """The accesses that no later one can conflict with."""
+        if self.fenced is None:
+            return
+        for key, kept in self.records.items():
+            if any(r.is_settled for r in kept):
+                never = key[0] not in self.fenced
+                self.records[key] = [r for r in kept if not (r.is_settled and (never or r.fenced))]
 
     def enter(self, frame: Frame) -> None:
         self.frame = frame

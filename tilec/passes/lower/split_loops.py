@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tilec.ir import tile, warp
 from tilec.ir.affine import Affine, affine
+from tilec.ir.rewrite import rewrite
 from tilec.ir.types import BOOL
 from tilec.passes.analysis.thresholds import limit
 
@@ -29,19 +30,7 @@ def split(program: warp.Program) -> warp.Program:
 
 
 def _body(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
-    return tuple(made for op in body for made in _inside(op))
-
-
-def _inside(op: warp.Operation) -> Iterator[warp.Operation]:
-    match op:
-        case warp.Loop(part="steady"):
-            yield from _pieces(replace(op, body=_body(op.body)))
-        case warp.Loop() | warp.Forever() | warp.Pipeline():
-            yield replace(op, body=_body(op.body))
-        case warp.Branch():
-            yield replace(op, then=_body(op.then), orelse=_body(op.orelse))
-        case _:
-            yield op
+    return rewrite(body, lambda op: tuple(_pieces(op)) if isinstance(op, warp.Loop) and op.part == "steady" else op)
 
 
 def _pieces(loop: warp.Loop) -> Iterator[warp.Operation]:

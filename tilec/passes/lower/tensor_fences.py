@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir import warp
-from tilec.passes.lower.handover import mapped
+from tilec.ir.rewrite import rewrite
 
 _RENDEZVOUS = (warp.BarSync, warp.WarpgroupSync)
 _ARRIVALS = (warp.Arrive, warp.NamedBarrier, *_RENDEZVOUS)
@@ -41,7 +41,7 @@ def with_tensor_fences(program: warp.Program) -> warp.Program:
         return tuple(one if one is op else replace(one, moment=op.moment, span=op.span) for one in made)
 
     def fenced(role: warp.Role) -> warp.Role:
-        return replace(role, body=mapped(role.body, around))
+        return replace(role, body=rewrite(role.body, around))
 
     common = None if program.common is None else fenced(program.common)
     return replace(program, roles=tuple(map(fenced, program.roles)), common=common)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilec.ir.rewrite import rewrite, with_bodies
 from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr
 from tilec.ops.copy import Copy
 from tilec.ops.im2col import Im2col
@@ -31,7 +32,7 @@ def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment
     """The kernel, with these copies by TMA. Where nothing is scheduled, all copies by TMA are such."""
     if assignment.form == "serial":
         return replace(
-            assignment, kernel=replace(assignment.kernel, body=tuple(map(_one_at_a_time, assignment.kernel.body)))
+            assignment, kernel=replace(assignment.kernel, body=rewrite(assignment.kernel.body, _one_at_a_time))
         )
     if assignment.form != "warp_specialised":
         return assignment
@@ -56,12 +57,12 @@ def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment
 
     def inside(stmt: Stmt, versions: int) -> Stmt:
         match stmt:
-            case For() if not is_pipelined(stmt):
-                return replace(stmt, body=body(stmt.body, 2))
-            case While():
-                return replace(stmt, body=body(stmt.body, 2))
+            case For() if is_pipelined(stmt):
+                return stmt
+            case For() | While():
+                return with_bodies(stmt, lambda stmts: body(stmts, 2))
             case If():
-                return replace(stmt, then=body(stmt.then, versions), orelse=body(stmt.orelse, versions))
+                return with_bodies(stmt, lambda stmts: body(stmts, versions))
             case _:
                 return stmt
 
@@ -156,11 +157,6 @@ def _one_at_a_time(stmt: Stmt) -> Stmt:
     match stmt:
         case Copy() | Im2col() if is_load(stmt) and stmt.via == "tma":
             return replace(stmt, prefetched=1)
-        case For() | While():
-            return replace(stmt, body=tuple(map(_one_at_a_time, stmt.body)))
-        case If():
-            then, orelse = tuple(map(_one_at_a_time, stmt.then)), tuple(map(_one_at_a_time, stmt.orelse))
-            return replace(stmt, then=then, orelse=orelse)
         case _:
             return stmt
 

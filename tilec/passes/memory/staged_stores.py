@@ -19,6 +19,7 @@ from tilec.ir.affine import add
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.multicast import SWIZZLE_BYTES
+from tilec.ir.rewrite import with_bodies
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
 from tilec.ops.atomic import AtomicTile
@@ -84,7 +85,7 @@ def chunked(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
 def stagings(assignment: LayoutAssignment) -> Iterator[Staging]:
     """The staged stores of a kernel, for those who tell of them."""
     found: dict[tuple[str, str], list[Stored]] = {}
-    for into, out in _pairs(tuple(tile.walk(assignment.kernel.body))):
+    for into, out in _pairs(tuple(tile.walk(assignment.kernel.body))).values():
         found.setdefault((into.regions[0].buffer.name, out.regions[1].buffer.name), []).append(out)
     for (source, destination), outs in found.items():
         tiles = {out.regions[0].buffer.name for out in outs}
@@ -111,7 +112,7 @@ def _chunkings(assignment: LayoutAssignment) -> dict[tile.Buffer, Chunking]:
     sources: dict[tile.Buffer, list[tile.Buffer]] = {}
     for into in _stores(assignment.kernel.body):
         sources.setdefault(into.regions[1].buffer, []).append(into.regions[0].buffer)
-    everywhere = [into.regions[1].buffer for into, _ in _pairs(statements)]
+    everywhere = [into.regions[1].buffer for into, _ in _pairs(statements).values()]
     found = {}
     for staged, fragments in sources.items():
         if staged in used_otherwise:
@@ -224,32 +225,29 @@ def _aligned(size: int) -> int:
 Pair = tuple[Copy, Stored]
 
 
-def _pairs(stmts: tuple[tile.Stmt, ...]) -> Iterator[Pair]:
-    for into, out in pairwise(stmts):
-        if not isinstance(into, Copy) or into.staged is None or not is_staged(out):
-            continue
-        if into.destination == out.source:
-            yield into, out
+def _pairs(stmts: tuple[tile.Stmt, ...]) -> dict[int, Pair]:
+    """By the place of the first of the two."""
+    found: dict[int, Pair] = {}
+    for at, (into, out) in enumerate(pairwise(stmts)):
+        if isinstance(into, Copy) and into.staged is not None and is_staged(out) and into.destination == out.source:
+            found[at] = into, out
+    return found
 
 
 def _rewritten(
     body: tuple[tile.Stmt, ...], chunks: Callable[[Copy, Stored], tuple[tile.Stmt, ...]]
 ) -> tuple[tile.Stmt, ...]:
     new: list[tile.Stmt] = []
-    firsts = {id(into): out for into, out in _pairs(body)}
-    seconds = {id(out) for out in firsts.values()}
-    for stmt in body:
+    pairs = _pairs(body)
+    for at, stmt in enumerate(body):
         match stmt:
-            case tile.For() if not is_pipelined(stmt):
-                new.append(replace(stmt, body=_rewritten(stmt.body, chunks)))
-            case tile.While():
-                new.append(replace(stmt, body=_rewritten(stmt.body, chunks)))
-            case tile.If():
-                then, orelse = _rewritten(stmt.then, chunks), _rewritten(stmt.orelse, chunks)
-                new.append(replace(stmt, then=then, orelse=orelse))
-            case Copy() if id(stmt) in firsts:
-                new += chunks(stmt, firsts[id(stmt)])
-            case _ if id(stmt) not in seconds:
+            case tile.For() if is_pipelined(stmt):
+                new.append(stmt)
+            case tile.For() | tile.While() | tile.If():
+                new.append(with_bodies(stmt, lambda inside: _rewritten(inside, chunks)))
+            case _ if at in pairs:
+                new += chunks(*pairs[at])
+            case _ if at - 1 not in pairs:
                 new.append(stmt)
     return tuple(new)
 

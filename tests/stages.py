@@ -1,0 +1,74 @@
+"""Kernels part of the way through the pipeline: the engine's own passes up to where a test looks, and a value of the
+test's own in place of what a pass would have made there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from tilec.driver import engine
+from tilec.driver.front import begun
+from tilec.driver.observer import Observer
+from tilec.driver.work import File, Planned, Work
+from tilec.ir.tile import Kernel
+from tilec.ir.warp import Program
+from tilec.passes.loop.build_problem import LoopProblem, Scheduled
+from tilec.ptx.module import Module
+from tilec.sched.schedule import Schedule
+from tilec.sched.solve import given
+from tilec.support.options import CompileOptions, Strategy
+from tilec.support.source import SourceFile
+
+AS_WRITTEN: dict[str, Any] = {"opt_level": 2, "persistent": False, "multicast": False, "cta_pairs": False}
+"""Options with which choices leave a kernel as its text has it."""
+
+
+def work_on(kernel: Kernel, target: str = "sm_90a", strategy: Strategy = "auto", **options: Any) -> Work:
+    """A kernel as if it had just been read, of which nothing is decided but what a person says."""
+    asked = CompileOptions(**{"target": target, "pipeline_strategy": strategy, **AS_WRITTEN, **options})
+    return begun(kernel, File(SourceFile(f"{kernel.name}.tl", ""), asked))
+
+
+def advanced(work: Work, last: str, behind: str = "fold-constants") -> Work:
+    """The work behind the pass `last`, from the one behind `behind`."""
+    return engine.advance(work, Observer(), behind=behind, last=last)
+
+
+def assignment(kernel: Kernel, target: str = "sm_90a", strategy: Strategy = "auto", **options: Any) -> Work:
+    """A kernel with its layouts."""
+    return advanced(work_on(kernel, target, strategy, **options), "assign-layouts")
+
+
+def problems(kernel: Kernel, target: str = "sm_90a", strategy: Strategy = "auto", **options: Any) -> Work:
+    """A kernel with the scheduling problems of its loops, those solved that stand in others."""
+    return advanced(work_on(kernel, target, strategy, **options), "build-problems")
+
+
+def planned(loop: LoopProblem, schedule: Schedule) -> Planned:
+    """A loop with the schedule that a test has for it."""
+    return Planned(loop, given(loop.problem, schedule))
+
+
+def scheduled(work: Work) -> list[Scheduled]:
+    """The loops of a kernel with their schedules."""
+    return [Scheduled(one.loop, one.solution.schedule) for one in work.loops]
+
+
+def with_schedules(work: Work, loops: Sequence[Planned], last: str) -> Work:
+    """A kernel with layouts whose loops have these schedules, in program order, and the passes behind that. Whether
+    the schedules hold is not looked at: those that do not are planted to be noticed later."""
+    return advanced(replace(work, loops=tuple(loops)), last, behind="lint-schedule")
+
+
+def emitted(kernel: Kernel, program: Program, target: str) -> Module:
+    """The PTX of a warp program that a test has for a kernel. Nor is the program looked at."""
+    known = "warp", False, program
+    work = replace(_assignment(kernel, target), warp_program=program, verified=known)
+    return advanced(work, "emit", behind="lint-warp").module
+
+
+@cache
+def _assignment(kernel: Kernel, target: str) -> Work:
+    return assignment(kernel, target)

@@ -1,0 +1,117 @@
+"""Which tests run without `--full`.
+
+Most tests are run over products of parameters, and most of a product is repetition. Of each test function the default
+tier keeps as few forms as show every value of every parameter, where
+
+* a parameter of `FREE` need not be shown in every value: it says on what machine, in which of the compiler's ways or
+  from which random numbers a case is made, and other cases and other tests are made in the others. What is kept takes
+  turns among them, and each test function begins with another one;
+* a parameter of `FEW` is a number that something is drawn from: so many of its values are shown;
+* what builds and runs whole kernels (`ONCE`) runs in one form of each test function, since others build and run the
+  same passes, but for the `WITNESSES`, in which every value is shown as elsewhere;
+* what starts other programs and takes seconds (`AROUND`) is left to the full tier: the compiler is not in question.
+
+Which forms these are depends on the function's name and on its parameters, and on nothing else: the same tests in each
+run, on each machine, whatever else is run. The others are deselected. Hypothesis draws fewer examples (`conftest.py`).
+All forms are run with `--full`, with `--bless`, and when tests are named one by one (`file.py::test`).
+
+`tests/planted/campaign.py` plants faults in the compiler and reports which tier finds them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+FREE = frozenset({"adversary", "arch", "level", "machine", "opt_level", "seed", "strategy", "target", "template"})
+
+FEW = {"part": 4}
+
+# Beginnings of node ids.
+ONCE = ("tests/kernels/",)
+WITNESSES = (
+    "tests/kernels/test_kernels.py",
+    "tests/kernels/test_pipeline_property.py",
+    "tests/kernels/test_synchronisation.py",
+    "tests/kernels/test_synchronisation_property.py",
+)
+AROUND = (
+    "tests/cli/test_bad_days.py::test_what_ends_a_build_leaves_nothing_half_written",
+    "tests/cli/test_cli_tune_dask.py",
+    "tests/cli/test_cli_tune_ray.py",
+    "tests/cli/test_cmake.py",
+    "tests/docs/test_site.py",
+    "tests/docs/test_walked_",
+    "tests/lsp/test_language_server.py::test_killed_helpers_are_replaced_and_end_with_the_editor",
+)
+
+Parameters = Mapping[str, object]
+
+
+def chosen(test: str, forms: Mapping[str, Parameters]) -> set[str]:
+    """Of the forms of the test function `test`, given by their ids, those that the default tier runs."""
+    if test.startswith(AROUND):
+        return set()
+    rest = sorted(forms, key=lambda form: zlib.crc32(form.encode()))
+    if len(forms) == 1 or (test.startswith(ONCE) and not test.startswith(WITNESSES)):
+        return {rest[0]}
+    values = {form: _values(parameters) for form, parameters in forms.items()}
+    shown_by = Counter(value for asked, _ in values.values() for value in asked)
+    missing = _missing(shown_by)
+    kept: set[str] = set()
+    turns: Counter[tuple[str, object]] = Counter()  # how often the values of free parameters are among those kept
+
+    def keep(form: str) -> None:
+        asked, free = values[form]
+        kept.add(form)
+        missing.difference_update(asked)
+        turns.update(free)
+
+    for form in rest:
+        if any(shown_by[value] == 1 for value in values[form][0] & missing):
+            keep(form)
+    while missing or not kept:
+        best = max(
+            (form for form in rest if form not in kept),
+            key=lambda form: (len(values[form][0] & missing), -sum(turns[value] for value in values[form][1])),
+        )
+        keep(best)
+    return kept
+
+
+Value = tuple[str, object]
+
+
+def _values(parameters: Parameters) -> tuple[frozenset[Value], frozenset[Value]]:
+    """Those that are to be shown, and the free ones."""
+    pairs = {(name, _comparable(value)) for name, value in parameters.items()}
+    free = frozenset(pair for pair in pairs if pair[0] in FREE)
+    return frozenset(pairs) - free, free
+
+
+def _missing(shown_by: Counter[Value]) -> set[Value]:
+    few: Counter[str] = Counter()
+    missing = set()
+    for name, value in shown_by:
+        few[name] += 1
+        if few[name] <= FEW.get(name, len(shown_by)):
+            missing.add((name, value))
+    return missing
+
+
+def _comparable(value: object) -> object:
+    """True, 1 and 1.0 are different parameters. Without a hash, as a dictionary is, a text."""
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return type(value), value
+
+
+def selected(tests: Sequence[tuple[str, Parameters]]) -> set[str]:
+    """Of tests, given by node id and parameters, those that the default tier runs."""
+    functions: dict[str, dict[str, Parameters]] = {}
+    for test, parameters in tests:
+        functions.setdefault(test.partition("[")[0], {})[test] = parameters
+    return {kept for function, forms in functions.items() for kept in chosen(function, forms)}

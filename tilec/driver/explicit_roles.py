@@ -1,0 +1,102 @@
+"""The passes over kernels that share their work out themselves, among roles with barriers: what is checked of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilec.driver.work import Work
+
+if TYPE_CHECKING:
+    from tilec.driver.observer import Observer
+    from tilec.ir.tile import Kernel
+    from tilec.passes.explicit_roles.protocol import Role
+
+_OF_BARRIERS = ("bad-cta-pair", "unbalanced-acquires", "missing-arrival", "barrier-deadlock", "transaction-bytes")
+"""Mistakes of which one may follow from another: the first is said."""
+
+
+def split_roles(work: Work, observer: Observer) -> Work:
+    """What each role runs is a block of its own."""
+    from tilec.passes.explicit_roles.split_roles import split
+
+    return replace(work, kernel=split(work.kernel))
+
+
+def check_role_pairs(work: Work, observer: Observer) -> Work:
+    """Products that two blocks do together are ones that they can do, on tiles that TMA fills."""
+    from tilec.passes.explicit_roles.role_pairs import check_pairs
+
+    if not work.mistakes.met:  # where something is wrong already, a product may be missing for that
+        with work.mistakes.caught():
+            check_pairs(work.kernel)
+    return work
+
+
+def check_tensor_memory(work: Work, observer: Observer) -> Work:
+    """The machine has the tensor memory that the roles ask for."""
+    from tilec.passes.layout.tensor_memory import check_columns
+
+    if work.target.has("tcgen05"):
+        with work.mistakes.caught():
+            check_columns(work.kernel, work.target)
+    return work
+
+
+def role_mechanisms(work: Work, observer: Observer) -> Work:
+    """What only roles do has its mechanism, on the versions of tiles that it names."""
+    from tilec.passes.explicit_roles.role_mechanisms import with_means
+
+    kernel, versions = with_means(work.kernel, work.target)
+    return replace(work, kernel=kernel, versions=versions)
+
+
+def expected_bytes(work: Work, observer: Observer) -> Work:
+    """The bytes that are announced to stages of pipelines are those that TMA brings."""
+    from tilec.passes.explicit_roles.expected_bytes import announced
+
+    return replace(work, kernel=announced(work.kernel, work.target))
+
+
+def check_role_registers(work: Work, observer: Observer) -> Work:
+    """The machine has the registers that the roles ask for."""
+    from tilec.passes.explicit_roles.role_registers import check_registers
+
+    with work.mistakes.caught():
+        check_registers(work.kernel, work.assignment.roles, work.target)
+    return work
+
+
+def check_stage_counts(work: Work, observer: Observer) -> Work:
+    """The roles acquire equally many stages of each pipeline."""
+    from tilec.passes.explicit_roles.pipeline_counts import check_counts
+
+    return _checked(work, check_counts)
+
+
+def check_barriers(work: Work, observer: Observer) -> Work:
+    """No role waits for ever at a barrier, and the bytes that are announced are those that come."""
+    from tilec.passes.explicit_roles.protocol import check_protocol
+
+    return _checked(work, check_protocol)
+
+
+def check_role_races(work: Work, observer: Observer) -> Work:
+    """No two roles reach the same elements without a barrier that orders them."""
+    from tilec.passes.explicit_roles.role_races import check_races
+
+    return _checked(work, check_races)
+
+
+def _checked(work: Work, check: Callable[[Kernel, Sequence[Role]], None]) -> Work:
+    from tilec.ir.tile import walk
+    from tilec.ops.refused import is_refused
+    from tilec.passes.explicit_roles.protocol import Role
+
+    # Of what is missing something may have been an arrival.
+    if work.mistakes.has(*_OF_BARRIERS) or any(map(is_refused, walk(work.kernel.body))):
+        return work
+    with work.mistakes.caught():
+        check(work.kernel, [Role(part.name, part.assignment.kernel, part.is_common) for part in work.assignment.roles])
+    return work

@@ -1,0 +1,59 @@
+"""The definitions of the prelude. A file of it is read when something first asks for one of its names."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from tilec.frontend.syntax import ast
+from tilec.frontend.syntax.parse import parse
+from tilec.ops.signature import Parameter, Signature
+from tilec.support.diagnostics import InternalError
+from tilec.support.records import dataclass
+from tilec.support.source import SourceFile
+
+FILES: dict[str, tuple[str, ...]] = {
+    "integers": (
+        "T.floordiv", "T.floormod", "T.truncdiv", "T.truncmod", "T.align_up", "T.bitwise_and",
+        "T.bitwise_or", "T.bitwise_xor", "T.bitwise_not", "T.shift_left", "T.shift_right",
+    ),
+    "numbers": ("T.clamp",),
+    "indices": ("T.index_to_coordinates", "T.linear_index"),
+}  # fmt: skip
+"""The names by the file that defines them, there without the `T.`."""
+NAMES: dict[str, str] = {name: file for file, names in FILES.items() for name in names}
+"""The files by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """`parameters` are the names that `body` knows the arguments by; with a variadic signature it is one, of all."""
+
+    signature: Signature
+    doc: str
+    parameters: tuple[str, ...]
+    body: tuple[ast.Stmt, ...]
+
+
+def definition(name: str) -> Definition:
+    """That of one of `NAMES`."""
+    return _definitions(NAMES[name])[name]
+
+
+@cache
+def _definitions(file: str) -> dict[str, Definition]:
+    path = Path(__file__).with_name(f"{file}.tl")
+    module = parse(SourceFile(path.name, path.read_text(encoding="utf-8")))
+    functions = {node.name: node for node in module.body if isinstance(node, ast.Function)}
+    return {name: _of_function(name, functions[name.removeprefix("T.")]) for name in FILES[file]}
+
+
+def _of_function(name: str, function: ast.Function) -> Definition:
+    parameters = tuple(p.name for p in function.params)
+    is_variadic = [p.kind for p in function.params] == ["*"]
+    signature = Signature(name, () if is_variadic else tuple(Parameter(p) for p in parameters), is_variadic)
+    match function.body:
+        case (ast.Evaluate(value=ast.String(value=doc)), *body):
+            return Definition(signature, doc, parameters, tuple(body))
+        case _:
+            raise InternalError(f"{name} has no doc in the prelude")

@@ -1,0 +1,59 @@
+"""Calls of what the prelude defines, as if their arguments stood in its text.
+
+Whatever is wrong in there is wrong with the call: an argument is blamed where the kernel wrote it, and all else is the
+call itself.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tilec.frontend.prelude import read
+from tilec.frontend.sema import evaluate, functions
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.scope import Binding, Scope, language
+from tilec.frontend.syntax import ast
+from tilec.ops.signature import Argument, bind
+from tilec.ops.values import Member, Value, describe
+from tilec.support.diagnostics import fail
+from tilec.support.source import NOWHERE, Span
+
+REFUSE = "prelude.refuse"
+"""`refuse(parameter, "a tuple")` in the prelude: the argument is wrong, and what it must be. A kernel cannot say it."""
+
+
+def called(context: Context, path: str, node: ast.Call) -> Value:
+    """The value of a call of one of the prelude's names."""
+    definition = read.definition(path)
+    call = bind(definition.signature, *evaluate.operands(context, node), node.span)
+    given = call.arguments
+    if definition.signature.variadic:
+        (name,) = definition.parameters
+        given = {name: Argument(tuple(a.value for a in call.variadic), node.span)}
+    scope = Scope(_names(), path, is_function=True)
+    for name, argument in given.items():
+        scope.bind(name, argument.value, argument.span)
+
+    def place(part: ast.Node) -> Span:
+        argument = given.get(part.id) if isinstance(part, ast.Name) else None
+        return node.span if argument is None else argument.span
+
+    with context.reading_in(scope):
+        return functions.result(context, tuple(ast.placed(statement, place) for statement in definition.body))
+
+
+@cache
+def _names() -> Scope:
+    return Scope(language(), "the prelude", names={"refuse": Binding(Member(REFUSE), NOWHERE)})
+
+
+def refuse(context: Context, path: str, node: ast.Call) -> Value:
+    """The statement `refuse(parameter, wanted)`."""
+    parameter, wanted = evaluate.listed(context, node.args)
+    name = node.args[0].id if isinstance(node.args[0], ast.Name) else "an argument"
+    fail(
+        "wrong-argument",
+        f"{context.scope.region}: `{name}` must be {wanted.value}",
+        parameter.span,
+        f"this is {describe(parameter.value)}",
+    )

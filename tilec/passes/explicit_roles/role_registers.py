@@ -1,0 +1,41 @@
+"""Registers that the roles of a kernel ask for (T.set_max_nreg), all together."""
+
+from __future__ import annotations
+
+from tilec.ir import tile
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ops.warpgroups import SetRegisters
+from tilec.passes.layout.assign_layouts import RoleAssignment
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+from tilec.target.table import Target
+
+
+def check_registers(kernel: tile.Kernel, made: tuple[RoleAssignment, ...], target: Target) -> None:
+    """Who asks for more registers waits until others have given up as many: for ever, if all together are too many.
+    Errors: `too-many-registers`."""
+    at_first = target.limit("registers_per_sm") // kernel.threads // 8 * 8
+    asked: dict[str, tuple[int, Span]] = {}
+    total = 0
+    for part in made:
+        counts = [s for s in tile.walk(part.assignment.kernel.body) if isinstance(s, SetRegisters)]
+        most = max(counts, key=lambda op: op.count, default=None)
+        if not part.is_common:
+            total += part.assignment.kernel.threads * (at_first if most is None else most.count)
+        if most is not None:
+            asked[part.name] = most.count, most.span
+    limit = target.limit("registers_per_sm")
+    if asked and total > limit:
+        name, (count, span) = max(asked.items(), key=lambda item: item[1][0])
+        others = tuple(Label(where, f"{n} for {other}") for other, (n, where) in asked.items() if other != name)
+        fail(
+            "too-many-registers",
+            f"the roles ask for {total:,} registers, {target.name} has {limit:,}",
+            span,
+            f"{count} for each thread of {name}",
+            secondary=others,
+            notes=(
+                f"without T.set_max_nreg a thread of this block has {at_first}; a warpgroup has {WARPGROUP_THREADS}",
+            ),
+            help="ask for fewer here, or let other roles give up more",
+        )
