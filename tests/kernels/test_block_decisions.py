@@ -175,8 +175,12 @@ def test_plans_do_not_change() -> None:
 @pytest.fixture
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that runs eight blocks at once, and whose cache is too small for anything."""
-    monkeypatch.setattr("tilec.passes.grid.blocks.blocks_at_once", lambda _, cluster: AT_ONCE // cluster * cluster)
-    monkeypatch.setattr("tilec.passes.grid.blocks.fits_cache", lambda kernel, target: False)
+
+    def at_once(_: object, cluster: int) -> int:
+        return AT_ONCE // cluster * cluster
+
+    monkeypatch.setattr("tilec.passes.choices.launch_grid.blocks_at_once", at_once)
+    monkeypatch.setattr("tilec.passes.choices.launch_grid.fits_cache", lambda kernel, target: False)
 
 
 def is_right(made: Build, seed: int | None) -> bool:

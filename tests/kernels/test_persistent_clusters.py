@@ -22,7 +22,11 @@ AT_ONCE = 8
 @pytest.fixture(autouse=True)
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that runs eight blocks at once."""
-    monkeypatch.setattr("tilec.passes.grid.blocks.blocks_at_once", lambda _, cluster: AT_ONCE // cluster * cluster)
+
+    def at_once(_: object, cluster: int) -> int:
+        return AT_ONCE // cluster * cluster
+
+    monkeypatch.setattr("tilec.passes.choices.launch_grid.blocks_at_once", at_once)
 
 
 def made(path: Path, cluster: tuple[int, int, int] | None, **defines: int | str) -> Build:

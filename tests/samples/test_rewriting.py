@@ -13,7 +13,7 @@ from tilec.driver import engine
 from tilec.driver.observer import Observer
 from tilec.ir.tile import Kernel
 from tilec.passes.loop import eliminate_masks
-from tilec.passes.loop.choose_subtile import candidates
+from tilec.passes.choices.subtile import candidates
 from tilec.passes.loop.subtile import Indivisible, divided
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CompileOptions

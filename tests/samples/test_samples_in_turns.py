@@ -24,7 +24,10 @@ def test_the_names_are_of_samples() -> None:
 
 @pytest.mark.parametrize("known", [k for k in SAMPLES if k.path in TURNS], ids=lambda known: known.path)
 def test_turns(known: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilec.passes.grid.blocks.blocks_at_once", lambda _, cluster: AT_ONCE // cluster * cluster)
-    monkeypatch.setattr("tilec.passes.grid.blocks.fits_cache", lambda kernel, target: False)
+    def at_once(_: object, cluster: int) -> int:
+        return AT_ONCE // cluster * cluster
+
+    monkeypatch.setattr("tilec.passes.choices.launch_grid.blocks_at_once", at_once)
+    monkeypatch.setattr("tilec.passes.choices.launch_grid.fits_cache", lambda kernel, target: False)
     constants: dict[str, Any] = dict(known.constants)
     equals_numpy(known, constants, "sm_90a")

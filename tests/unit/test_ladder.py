@@ -12,8 +12,8 @@ from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 ADDS = {
-    "pipelined, one role": {"roles"},
-    "a producer warp": {"roles", "consumer warpgroups", "loads"},
+    "pipelined, one role": {"roles", "stages"},  # weighed where no role takes the multiprocessor whole
+    "a producer warp": {"roles", "overlap", "stages", "consumer warpgroups", "loads"},
     "tile 128×256, two consumers": {"consumer warpgroups"},
     "persistent": {"persistent grid"},
     "one arrival a warp": {"arrivals"},

@@ -53,3 +53,12 @@ def test_prices_of_alternatives_are_in_the_decision() -> None:
     assert weighed["2 warpgroups"] < weighed["no"]
     (whole,) = (each for each in found["subtile"].alternatives if each.answer == "none")
     assert whole.price == causal.loops[0].solution.schedule.ii
+
+
+def test_the_cost_of_exploring_is_that_of_exploring() -> None:
+    observer = Observer()
+    made = plan(read_source(str(SAMPLES / "attention/causal.tl")), CompileOptions(), observer)
+    seconds = dict(observer.seconds)
+    explored = {name for name in seconds if name.startswith("exploring: ")}
+    assert explored == {"exploring: subtile"} and made.loops
+    assert seconds["exploring: subtile"] > seconds["subtile"]

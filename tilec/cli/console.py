@@ -161,7 +161,7 @@ def _notes(error: BaseException) -> list[str]:
 def show_times(seconds: Sequence[tuple[str, float]], total: float) -> None:
     """Time per pass, verification and dumps included, and the whole process's from its first line to here."""
     for name, spent in (*seconds, ("total", total)):
-        print(f"{name:20} {spent * 1000:9.1f} ms", file=sys.stderr)
+        print(f"{name:24} {spent * 1000:9.1f} ms", file=sys.stderr)
 
 
 def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest], names_target: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from tilec import __version__
 from tilec.cli.console import reported, show, show_tables, usage
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.support import files
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import CompileError, fail
 from tilec.support.options import SCHEDULERS
 from tilec.support.records import dataclass
 
@@ -41,7 +42,8 @@ ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
     default="auto",
     show_default=True,
     metavar="FILE.toml",
-    help="What to try. auto: tiles, stages and threads, by what the kernel does with its constants.",
+    help="What to try. auto: tiles, stages and threads, by what the kernel does with its constants, and what the "
+    "compiler could have decided otherwise.",
 )
 @click.option(
     "--trials", type=click.IntRange(1), default=32, show_default=True, help="Compile at most so many variants."
@@ -171,7 +173,7 @@ def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[S
     module = parse(source, folder)
     read_imports(module, source, folder)
     if space_file == "auto":
-        found = auto.auto(module, source.path)
+        found = auto.auto(module)
     else:
         observer = Observer()
         written = files.read_text(space_file)
@@ -184,13 +186,32 @@ def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[S
             help=f"take values out until at most {MOST_POINTS:,} are left",
         )
     stages = tuple(name for name, role in auto.roles(module).items() if role == "stages")
-    return found, stages, knobs.as_written(found, auto.constants(module), base)
+    baseline = knobs.as_written(found, auto.constants(module), base)
+    if space_file == "auto":
+        found = replace(found, others=_otherwise(source, base, baseline))
+        if not found.size:
+            fail(
+                "bad-space",
+                f"{source.path} has no constants for tiles, stages or threads, and leaves nothing to decide",
+                help="name what to try in a file, with --space space.toml",
+            )
+    return found, stages, baseline
+
+
+def _otherwise(source: SourceFile, base: CompileOptions, written: Point) -> tuple[Point, ...]:
+    """The file as written, with one answer of the compiler changed."""
+    from tilec.driver import build as driver
+    from tilec.tune.alternatives import variants
+
+    try:
+        plan = driver.plan(source, base, driver.Observer())
+    except CompileError:  # the first trial says why
+        return ()
+    return variants(plan.decisions, written, base)
 
 
 def _about(asked: Asked) -> dict[str, str]:
     """What the outcomes of trials depend on, beside the point."""
-    from dataclasses import replace
-
     from tilec.sched.cache import ORTOOLS, SOLVER
 
     rest = replace(asked.base, cache_dir=None, solve_afresh=False, silenced=(), errors=(), target="", calibration="")
@@ -263,7 +284,7 @@ def _far(engine: str, address: str) -> Dask | Ray:
 
 def _variants(asked: Asked, found: Found) -> int:
     """Those of the space, and the file as written where it is none of them."""
-    return asked.space.size + (not found.baseline)
+    return asked.space.size + (found.baseline not in {tuple(sorted(point)) for point in asked.space.points()})
 
 
 def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -10,8 +11,8 @@ from tilec.driver.front import observer_of_each
 from tilec.driver.observer import Observer
 from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
 from tilec.driver.stages import SUFFIX, text_of, value_of, violations
-from tilec.driver.work import File, Work
-from tilec.support.diagnostics import CompileError, InternalError, Mistakes, fail
+from tilec.driver.work import File, Withdrawn, Work
+from tilec.support.diagnostics import CompileError, Mistakes, fail
 from tilec.support.options import LAST_STAGE, CompileOptions, Stage, verification
 from tilec.support.source import SourceFile
 
@@ -19,6 +20,7 @@ KernelPass = Pass | Choice
 
 _PLACE = {row.name: number for number, row in enumerate(PIPELINE, 1)}
 _LAYOUTS = _PLACE["assign-layouts"]
+_PROBLEMS = _PLACE["ping-pong"]
 
 
 def read(source: SourceFile, options: CompileOptions, observer: Observer, *, is_single: bool = False) -> File:
@@ -45,14 +47,24 @@ def advance(work: Work, observer: Observer, *, behind: str | None = None, last: 
     """One kernel through its passes, from the one behind `behind` to `last`: all of them, if neither is given."""
     first = 0 if behind is None else _PLACE[behind]
     end = len(PIPELINE) if last is None else _PLACE[last]
-    for number, row, form in _kernel_passes():
-        if first < number <= end:
+    rows = [each for each in _kernel_passes() if first < each[0] <= end]
+    before: dict[str, tuple[int, Work]] = {}
+    at = 0
+    while at < len(rows):
+        number, row, form = rows[at]
+        before[row.name] = at, work
+        at += 1
+        try:
             work = _stepped(work, observer, number, row, form)
-            if row.gives is not None and row.gives == LAST_STAGE.get(work.options.opt_level):
-                if work.is_checked_only:
-                    return work
-                if number < end:
-                    _no_code(work.options.opt_level)
+        except Withdrawn as found:
+            at, work = before[found.row]
+            work = replace(work, withdrawn=(*work.withdrawn, (found.row, found.why)))
+            continue
+        if row.gives is not None and row.gives == LAST_STAGE.get(work.options.opt_level):
+            if work.is_checked_only:
+                return work
+            if number < end:
+                _no_code(work.options.opt_level)
     return work
 
 
@@ -69,10 +81,10 @@ def each(file: File, observer: Observer, *, behind: str | None = None, last: str
 
 
 def explored(work: Work, last: str) -> Work:
-    """A kernel without layouts, through the passes from there to `last`; nobody sees it."""
-    if work.layouts is not None:
-        raise InternalError("what is explored has no layouts yet")
-    return advance(work, Observer(), behind=PIPELINE[_LAYOUTS - 2].name, last=last)
+    """A kernel without layouts through the passes from there to `last`, one that has them through those from its
+    problems on; nobody sees it."""
+    first = _LAYOUTS if work.layouts is None else _PROBLEMS
+    return advance(work, Observer(), behind=PIPELINE[first - 2].name, last=last)
 
 
 def names() -> tuple[str, ...]:
@@ -103,13 +115,28 @@ def _stepped(work: Work, observer: Observer, number: int, row: KernelPass, form:
     is_on = not is_unwanted and _why_off(row, work) is None
     if is_on:
         observer.begins(row.name)
-        work = row.run(work, explored) if isinstance(row, Choice) else row.run(work, observer)
+        work = _chosen(row, work, observer) if isinstance(row, Choice) else row.run(work, observer)
     is_given = row.gives is not None and not is_unwanted and not work.is_checked_only
     if is_on or is_given:
         stage = row.gives or form
         work, broken = _verified(work, stage, row.gives is not None)
         observer.saw(number, row.name, row.gives, SUFFIX[stage], partial(text_of, stage, work), broken)
     return work
+
+
+def _chosen(row: Choice, work: Work, observer: Observer) -> Work:
+    """The kernel with what the choice makes of it, and the record."""
+    from tilec.passes.choices.question import answered
+
+    def explore(considered: Work, last: str) -> Work:
+        began = time.perf_counter()
+        try:
+            return explored(considered, last)
+        finally:
+            observer.explored(time.perf_counter() - began)
+
+    work, decisions = answered(row.asks(work, explore))
+    return replace(work, decisions=(*work.decisions, *decisions)) if decisions else work
 
 
 def _verified(work: Work, stage: Stage, is_complete: bool) -> tuple[Work, Iterable[str]]:

@@ -16,15 +16,10 @@ if TYPE_CHECKING:
 
 def explain_loops(work: Work, observer: Observer) -> Work:
     """What was decided about the loops of the kernel while they were scheduled."""
-    from tilec.passes.loop.build_problem import Scheduled
-    from tilec.passes.loop.decisions import about_operand_transposes, about_stores, about_warpgroups
+    from tilec.passes.loop.decisions import about_operand_transposes
 
-    loops = [p.loop for p in work.loops]
-    made = [(p.loop, Scheduled(p.loop, p.solution.schedule).roles, p.solution) for p in work.loops]
     decided = (
-        *about_warpgroups(loops, work.options),
-        *(d for loop, roles, s in made for d in about_stores(loop, roles, s.ii_by_rule, s.schedule.ii)),
-        *about_operand_transposes(work.assignment, loops, work.options),
+        *about_operand_transposes(work.assignment, [p.loop for p in work.loops], work.options, work.decisions),
         *about_budget(work.budget, work.options),
     )
     return replace(work, decisions=(*work.decisions, *decided))

@@ -39,6 +39,7 @@ class Observer:
     bound: Callable[[Span, Value], None] | None = None
     of: str = ""
     _dumped: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    _exploring: float = 0.0
     _since: float = dataclasses.field(default_factory=time.perf_counter)
 
     def warn(self, warning: Diagnostic, options: CompileOptions) -> None:
@@ -68,6 +69,10 @@ class Observer:
         if self.of:
             progress.say(f"pass {name} of {self.of}")
 
+    def explored(self, seconds: float) -> None:
+        """The choice under way has spent so long on passes over what it considers: that is no time of its own."""
+        self._exploring += seconds
+
     def saw(
         self,
         number: int,
@@ -93,7 +98,9 @@ class Observer:
         if broken := list(violations):
             raise InternalError("\n  ".join([f"what {name} makes does not verify:", *broken]))
         now = time.perf_counter()
-        self.seconds.append((name, now - self._since))
-        self._since = now
+        if self._exploring:
+            self.seconds.append((f"exploring: {name}", self._exploring))
+        self.seconds.append((name, now - self._since - self._exploring))
+        self._since, self._exploring = now, 0.0
         if self.stop_after is not None and self.stop_after in (name, gives):
             raise Stopped

@@ -1,8 +1,8 @@
 """The pipeline: every pass from kernel text to cubin, in order. Whatever builds, checks, tunes or shows a kernel runs a
 part of this table, and nothing else calls a pass (`driver.engine` runs it).
 
-A pass takes what is known of a file, or of one of its kernels, and gives it rewritten. A choice is a pass that decides:
-it says so in decisions, which the schedule trace keeps, and may run a part of the table on what it considers.
+A pass takes what is known of a file, or of one of its kernels, and gives it rewritten. A choice is a row that decides:
+the answers are decisions, which the schedule trace keeps, and what is considered may run through a part of the table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilec.driver import explaining, explicit_roles, front, lints, lowering, planning, scheduling
+from tilec.driver import choices, explaining, explicit_roles, front, lints, lowering, planning, scheduling
 from tilec.driver.conditions import (
     Condition,
     KernelCondition,
@@ -21,11 +21,12 @@ from tilec.driver.conditions import (
     with_roles,
 )
 from tilec.driver.work import File, Work
-from tilec.support.options import Stage
+from tilec.support.options import MAY_DECIDE, Stage
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
+    from tilec.passes.choices.question import Asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +58,23 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the compiler decides by itself: `decides` are the decisions that it may record, and `switches` the options
-    that leave it nothing to decide."""
+    """What the compiler decides by itself. It `asks` questions about a kernel, each with its candidates
+    (`passes.choices.question`); the engine prices these and takes the cheapest. `decides` are the decisions that it may
+    record, and `switches` the options that leave it nothing to decide."""
 
     name: str
-    run: Callable[[Work, planning.Explore], Work]
+    asks: Callable[[Work, choices.Explore], Asking[Work]]
     decides: tuple[str, ...]
     switches: tuple[str, ...]
     when: Condition = always
     gives: Stage | None = None
 
 
-EXPLAINED = ("roles", "consumer warpgroups", "loads", "arrivals", "product", "programmatic dependent launch")
+EXPLAINED = ("consumer warpgroups", "loads", "arrivals", "product")
 
 _CONSUMERS = only_with("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = only_with("--cluster none", lambda options: options.cluster == (1, 1, 1))
+_MAY_DECIDE = at_level(MAY_DECIDE, "")
 _FAST_MATH = only_with("--fast-math", lambda options: options.fast_math)
 
 PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
@@ -86,7 +89,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("fold-constants", front.fold_constants, gives="tile", checks=True),
     Pass("fast-math", front.fast_math, when=_FAST_MATH),
     Pass("alias-analysis", front.analyse_aliases, gives="alias", is_only_shown=True),
-    Choice("eliminate-masks", planning.eliminate_masks, ("mask",), ("--no-split-loops",)),
+    Choice("eliminate-masks", choices.eliminate_masks, ("mask",), ("--no-split-loops",), when=_MAY_DECIDE),
     Pass("sums-in-fragments", planning.sums_in_fragments, checks=True),
     Pass("subtile-as-asked", planning.subtile_as_asked, decides=("subtile",), checks=True),
     Pass("legalise-types", planning.legalise_types, checks=True),
@@ -100,30 +103,35 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("check-stage-counts", explicit_roles.check_stage_counts, of=with_roles, checks=True),
     Pass("check-barriers", explicit_roles.check_barriers, of=with_roles, checks=True),
     Pass("check-role-races", explicit_roles.check_role_races, of=with_roles, checks=True),
-    Choice("detect-pipelines", planning.detect_pipelines, ("loop",), ("--no-auto-pipeline",)),
-    Choice(
-        "launch-grid",
-        planning.launch_grid,
-        ("cluster", "persistent grid", "tile scheduler", "rasterisation"),
-        ("--cluster", "--no-persistent", "--tile-scheduler", "--rasterisation"),
-    ),
-    Choice("register-stages", planning.register_stages, ("register stages",), ("--register-stages",)),
-    Choice("cta-pairs", planning.cta_pairs, ("CTA pairs", "multicast"), ("--no-cta-pairs", "--no-multicast")),
+    Choice("detect-pipelines", choices.detect_pipelines, ("loop",), ("--no-auto-pipeline",)),
+    Choice("persistent-grid", choices.persistent_grid, ("persistent grid",), ("--no-persistent",)),
+    Choice("cluster", choices.cluster, ("cluster",), ("--cluster",)),
+    Choice("rasterisation", choices.rasterisation, ("rasterisation",), ("--rasterisation",)),
+    Choice("tile-scheduler", choices.tile_scheduler, ("tile scheduler",), ("--tile-scheduler",)),
+    Pass("launch-grid", planning.launch_grid),
+    Choice("register-stages", choices.register_stages, ("register stages",), ("--register-stages",)),
+    Choice("cta-pairs", choices.cta_pairs, ("CTA pairs",), ("--no-cta-pairs",)),
+    Choice("multicast", choices.multicast, ("multicast",), ("--no-multicast",)),
+    Choice("roles", choices.roles, ("roles",), ("--pipeline-strategy",)),
     Pass("explain-warps", planning.explain_warps, decides=EXPLAINED),
+    Choice("overlap", choices.overlap, ("overlap",), ("--no-overlap",)),
+    Choice("dependent-launch", choices.dependent_launch, ("programmatic dependent launch",), ("--no-pdl",)),
     Pass("check-registers", planning.check_registers, checks=True),
-    Choice("subtile", planning.subtile, ("subtile",), ("--subtile",)),
+    Choice("subtile", choices.subtile, ("subtile",), ("--subtile",)),
     Choice(
         "occupancy",
-        planning.occupancy,
+        choices.occupancy,
         ("stages",),
         ("--no-stages-by-occupancy",),
         when=at_level(3, "--no-stages-by-occupancy", stages_by_occupancy=True, schedule=None),
         gives="layout",
     ),
+    Choice("ping-pong", choices.ping_pong, ("ping-pong",), ("--no-ping-pong",)),
     Pass("build-problems", scheduling.build_problems, gives="problem", checks=True),
+    Choice("epilogue-warp", choices.epilogue_warp, ("epilogue warp",), ("--no-epilogue-warp",)),
     Pass("solve", scheduling.solve),
     Pass("order-roles", scheduling.order_roles, of=with_roles),
-    Pass("explain-loops", explaining.explain_loops, decides=("ping-pong", "epilogue warp", "copies", "search")),
+    Pass("explain-loops", explaining.explain_loops, decides=("copies", "search")),
     Pass("lint-tile", lints.lint_tile, checks=True),
     Pass("lint-layout", lints.lint_layout),
     Pass("lint-schedule", lints.lint_schedule, gives="schedule"),

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def describe(row: FilePass | Pass | Choice) -> str:
-    """What a pass does: the first sentence of its function."""
-    return " ".join((row.run.__doc__ or "").split())
+    """What a row does: the documentation of its function."""
+    made = row.asks if isinstance(row, Choice) else row.run
+    return " ".join((made.__doc__ or "").split())
 
 
 def show_pipeline(options: CompileOptions, target: Target, kernels: Sequence[Kernel]) -> str:

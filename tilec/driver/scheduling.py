@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,19 +24,12 @@ if TYPE_CHECKING:
     from tilec.target.table import Target
 
 
-def schedule_loops(
-    assignment: LayoutAssignment, target: Target, options: CompileOptions, budget: Budget
-) -> tuple[Planned, ...]:
-    """A schedule for each loop, in program order."""
-    problems, decided = problems_of(assignment, target, options, budget)
-    return solved(assignment, problems, decided, options, budget)
-
-
 def problems_of(
     assignment: LayoutAssignment,
     target: Target,
     options: CompileOptions,
     budget: Budget,
+    divided: tuple[LoopProblem, ...] = (),
     known: tuple[Planned, ...] = (),
 ) -> tuple[tuple[LoopProblem, ...], tuple[Planned, ...]]:
     """The scheduling problem of each loop, in program order. A loop's problem is known when those in it are scheduled:
@@ -56,10 +50,9 @@ def problems_of(
             target,
             [Scheduled(p.loop, p.solution.schedule) for p in decided],
             unlimited_smem=options.switches.unlimited_smem,
-            ping_pong=options.ping_pong,
             overlap=options.overlap,
             store_role=options.epilogue_warp,
-            most=options.max_scheduled_ii,
+            divided=divided,
         )
         for loop in ready if target.ceilings else ():
             check_ceilings(loop, target)
@@ -79,25 +72,23 @@ def _of_roles(assignment: LayoutAssignment, target: Target, options: CompileOpti
     return problems(assignment, target)
 
 
-def solved(
-    assignment: LayoutAssignment,
-    problems: tuple[LoopProblem, ...],
-    decided: tuple[Planned, ...],
-    options: CompileOptions,
-    budget: Budget,
-) -> tuple[Planned, ...]:
-    """A schedule for each of the problems, of which some are `decided`."""
+def has_open_roles(loop: LoopProblem) -> bool:
+    """Whether the schedule of the loop says who runs some of its statements."""
+    return any(len(op.roles) > 1 for op in loop.problem.ops)
+
+
+def solved(work: Work, where: Callable[[LoopProblem], bool]) -> tuple[Planned, ...]:
+    """A schedule for each of the problems that has one already, and for those of which this holds."""
+    problems, options = work.problems, work.options
     if not problems:
         return ()
-    known = {p.loop.loop.var: p for p in decided}
+    known = {p.loop.loop.var: p for p in work.loops}
     read = (None,) * len(problems) if options.schedule is None else _read_schedules(options.schedule, len(problems))
-    planned = [
-        known.get(loop.loop.var) or _decided(loop, given, options, budget)
+    return tuple(
+        known.get(loop.loop.var) or _decided(loop, given, options, work.budget)
         for loop, given in zip(problems, read, strict=True)
-    ]
-    if options.schedule is None and len(planned) == 1 and assignment.form == "warp_specialised":
-        planned = [_deepened(planned[0])]
-    return tuple(planned)
+        if loop.loop.var in known or where(loop)
+    )
 
 
 def _deepened(planned: Planned) -> Planned:
@@ -203,7 +194,7 @@ def build_problems(work: Work, observer: Observer) -> Work:
         return work
     if work.explored is not None:
         return replace(work, problems=tuple(p.loop for p in work.explored), loops=work.explored)
-    problems, decided = problems_of(work.assignment, work.target, work.options, work.budget, work.loops)
+    problems, decided = problems_of(work.assignment, work.target, work.options, work.budget, work.divided, work.loops)
     return replace(work, problems=problems, loops=decided)
 
 
@@ -211,7 +202,10 @@ def solve(work: Work, observer: Observer) -> Work:
     """The schedule of each pipelined loop."""
     if work.explored is not None:
         return work
-    return replace(work, loops=solved(work.assignment, work.problems, work.loops, work.options, work.budget))
+    planned = solved(work, where=lambda loop: True)
+    if work.options.schedule is None and len(planned) == 1 and work.assignment.form == "warp_specialised":
+        planned = (_deepened(planned[0]),)
+    return replace(work, loops=planned)
 
 
 def order_roles(work: Work, observer: Observer) -> Work:

@@ -35,14 +35,26 @@ class Planned:
     solution: Solution
 
 
+class Withdrawn(Exception):
+    """Raised by a pass that finds that what was chosen in the row `row` further up cannot be had, and `why`. The kernel
+    goes on from that row, which takes another candidate."""
+
+    def __init__(self, row: str, why: str) -> None:
+        super().__init__(f"{row}: {why}")
+        self.row, self.why = row, why
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """One kernel. `source_kernel` is what its text says, with constants folded, and `kernel` the same as passes have
     rewritten it. `assignment` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and
     after they are scheduled. `versions` says how many there are of the tiles of which the kernel itself names versions;
-    `kernel` is then on one. `explored` are the loops of `assignment` that a choice has scheduled already. `mistakes`
-    collects what is wrong, where all of it is wanted; `is_checked_only` says that nothing else is. `verified` is what
-    has been verified last: the form, whether it was complete, and the value."""
+    `kernel` is then on one. `walks` says that its grid is persistent; `ungrouped` is the kernel before anything was
+    decided about its grid. `withdrawn` are the choices whose answer could not be had after all, and why. `explored` are
+    the loops of `assignment` that a choice has scheduled already, and `divided` the problems of those of which it is
+    decided how many warpgroups run apart. `mistakes` collects what is wrong, where all of it is wanted;
+    `is_checked_only` says that nothing else is. `verified` is what has been verified last: the form, whether it was
+    complete, and the value."""
 
     source: SourceFile
     options: CompileOptions
@@ -56,7 +68,11 @@ class Work:
     versions: tuple[tuple[str, int], ...] = ()
     layouts: LayoutAssignment | None = None
     unassigned: Work | None = None
+    walks: bool = False
+    ungrouped: Kernel | None = None
+    withdrawn: tuple[tuple[str, str], ...] = ()
     explored: tuple[Planned, ...] | None = None
+    divided: tuple[LoopProblem, ...] = ()
     problems: tuple[LoopProblem, ...] = ()
     loops: tuple[Planned, ...] = ()
     warp_program: Program | None = None

@@ -44,8 +44,9 @@ def decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType
     """What was decided for the kernel beside the schedules of its loops, by whom and why."""
     table = plain_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
     for decision in decisions:
-        weighed = "; ".join(f"{each.answer}: {each.price:,} {each.unit}" for each in decision.alternatives)
-        why = f"{decision.why}\n({weighed})" if len(decision.alternatives) > 1 else decision.why
+        priced = [each for each in decision.alternatives if each.price is not None]
+        weighed = "; ".join(f"{each.answer}: {each.price:,} {each.unit}" for each in priced)
+        why = f"{decision.why}\n({weighed})" if len(priced) > 1 else decision.why
         table.add_row(decision.what, decision.chosen, decision.by, why)
     return table
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from tilec.frontend.syntax import ast
-from tilec.support.diagnostics import fail
 from tilec.tune.space import Space, Value, space
 
 Role = Literal["tile", "stages", "threads"]
@@ -51,17 +50,10 @@ def roles(module: ast.Module) -> dict[str, Role]:
     return {name: used[name] for name in whole if name in used and name not in problem}
 
 
-def auto(module: ast.Module, path: str) -> Space:
+def auto(module: ast.Module) -> Space:
     """Half and twice every edge of a tile, a few numbers of stages and of threads."""
     written = constants(module)
-    axes = [(name, _values(role, written[name])) for name, role in roles(module).items()]
-    if not axes:
-        fail(
-            "bad-space",
-            f"{path} has no constants for tiles, stages or threads",
-            help="name what to try in a file, with --space space.toml",
-        )
-    return space(axes)
+    return space([(name, _values(role, written[name])) for name, role in roles(module).items()])
 
 
 def _values(role: Role, written: Value | None) -> Sequence[int]:

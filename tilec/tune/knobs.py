@@ -7,6 +7,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
+from tilec.driver.pipeline import PIPELINE, Choice
 from tilec.support import option_fields
 from tilec.support.diagnostics import CompileError, fail
 from tilec.support.options import FORMER_NAMES, OPTIONS, CompileOptions
@@ -18,8 +19,15 @@ DASHES = "--"
 _DEFAULTS = CompileOptions()
 
 
-KNOBS: dict[str, str] = {stated.name: field for field, stated in OPTIONS.items() if stated.tuned}
-"""The field of `CompileOptions` that each turns."""
+_OF_CHOICES = {switch for row in PIPELINE if isinstance(row, Choice) for switch in row.switches}
+
+KNOBS: dict[str, str] = {
+    stated.name: field
+    for field, stated in OPTIONS.items()
+    if stated.tuned or not _OF_CHOICES.isdisjoint((stated.switch, stated.off))
+}
+"""The field of `CompileOptions` that each turns: those that choices of the pipeline name, and others that are said to
+be tuned."""
 
 
 def current(name: str) -> str:

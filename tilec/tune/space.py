@@ -24,19 +24,22 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Every combination of the axes' values."""
+    """Every combination of the axes' values, and `others` besides."""
 
     axes: tuple[Axis, ...]
+    others: tuple[Point, ...] = ()
 
     @property
     def size(self) -> int:
-        return prod(len(axis.values) for axis in self.axes)
+        combinations = prod(len(axis.values) for axis in self.axes) if self.axes else 0
+        return combinations + len(self.others)
 
     def points(self) -> Iterator[Point]:
-        """In the order of the axes, the last one fastest."""
+        """In the order of the axes, the last one fastest; then the others."""
         names = [axis.name for axis in self.axes]
-        for values in product(*(axis.values for axis in self.axes)):
+        for values in product(*(axis.values for axis in self.axes)) if self.axes else ():
             yield tuple(zip(names, values, strict=True))
+        yield from self.others
 
 
 MOST_POINTS = 100_000

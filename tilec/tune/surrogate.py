@@ -15,6 +15,8 @@ from tilec.tune.space import Point, Value
 
 LEAST = 6
 """With fewer costs known, the model alone proposes."""
+UNTOUCHED = -1.0
+"""The feature of an option that a point leaves as it is."""
 TREES, DEPTH, RATE = 60, 3, 0.1
 
 
@@ -29,6 +31,7 @@ class Surrogate:
         self.cycles = {candidate.point: max(candidate.cycles, 1) for candidate in ranking}
         words = {(name, str(value)) for point in self.cycles for name, value in point if not _is_number(value)}
         self.codes = {word: float(code) for code, word in enumerate(sorted(words))}
+        self.names = sorted({name for point in self.cycles for name, _ in point})
 
     def propose(self, left: Sequence[Candidate], known: Mapping[Point, float]) -> list[Point]:
         """The candidates that are left, the most promising first; equally promising ones as the model has them."""
@@ -48,8 +51,13 @@ class Surrogate:
 
     def features(self, point: Point) -> list[float]:
         """Numbers by their logarithm, words by their place among the words, and what the model says."""
-        numbers = [_number(value) if _is_number(value) else self.codes[name, str(value)] for name, value in point]
-        return [*numbers, math.log(self.cycles[point])]
+        given = dict(point)
+        return [*(self._feature(name, given.get(name)) for name in self.names), math.log(self.cycles[point])]
+
+    def _feature(self, name: str, value: Value | None) -> float:
+        if value is None:
+            return UNTOUCHED
+        return _number(value) if _is_number(value) else self.codes[name, str(value)]
 
 
 def _is_number(value: Value) -> bool:

@@ -9,27 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from functools import partial
 
 from tilec.ir.rewrite import rewrite
 from tilec.ir.tile import For, Stmt
 from tilec.passes.analysis.rings import is_pipelined
+from tilec.passes.choices.question import Candidate, Outcome, Question
 from tilec.passes.cost.estimate import Refused, Room, by_stages
 from tilec.passes.cost.report import versions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled
-from tilec.sched.decision import Alternative, Decision
 from tilec.target.table import Target
 
-LEAST_GAIN = 0.1
+LEAST_GAIN = Fraction(1, 10)
 """Of the predicted cycles: the model's numbers are not measured, and a smaller difference says little."""
 LEAST_STAGES = 2
 
 
-def fewer_stages(
+def question(
     assignment: LayoutAssignment, planned: Sequence[Scheduled], target: Target
-) -> tuple[LayoutAssignment, Decision] | None:
-    """The kernel with loops that may have fewer versions than these schedules take, and why; None where that does not
-    pay, or somebody said which iteration's tiles are loaded when."""
+) -> Question[LayoutAssignment] | None:
+    """Whether the kernel has fewer versions than these schedules take; None where somebody said which iteration's tiles
+    are loaded when, or where the model has no price for it."""
     if assignment.form != "unspecialised" or not planned or any(one.loop.loop.stage is not None for one in planned):
         return None
     try:
@@ -37,19 +39,35 @@ def fewer_stages(
     except Refused:
         return None
     taken = max(map(versions, planned))
-    if taken not in rooms:
+    fewer = [stages for stages in sorted(rooms) if LEAST_STAGES <= stages < taken]
+    if taken not in rooms or not fewer:
         return None
-    now = rooms[taken]
-    best = _preferred(rooms.values(), now)
-    if best is now:
-        return None
-    weighed = tuple(
-        Alternative(str(room.stages), room.predicted.cycles, "cycles")
-        for room in rooms.values()
-        if LEAST_STAGES <= room.stages <= now.stages
+    cycles = {id(assignment): rooms[taken].predicted.cycles}
+
+    def at_most(stages: int) -> LayoutAssignment:
+        body = rewrite(assignment.kernel.body, lambda stmt: _at_most(stmt, stages))
+        made = replace(assignment, kernel=replace(assignment.kernel, body=body))
+        cycles[id(made)] = rooms[stages].predicted.cycles
+        return made
+
+    def explain(outcome: Outcome) -> str:
+        best, now = rooms[int(outcome.chosen)], rooms[taken]
+        if best is now:
+            return "by the model no fewer would save a tenth of the time"
+        gain = 1 - best.predicted.cycles / now.predicted.cycles
+        blocks = f"{best.together} blocks share a multiprocessor, where {taken} stages leave room for {now.together}"
+        return f"{blocks}: {gain:.0%} less time by the model"
+
+    return Question(
+        "stages",
+        (
+            Candidate(str(taken), lambda: assignment, "--no-stages-by-occupancy"),
+            *(Candidate(str(stages), partial(at_most, stages)) for stages in fewer),
+        ),
+        price=lambda made: cycles[id(made)],
+        explain=explain,
+        least_gain=LEAST_GAIN,
     )
-    body = rewrite(assignment.kernel.body, lambda stmt: _at_most(stmt, best.stages))
-    return replace(assignment, kernel=replace(assignment.kernel, body=body)), _decision(best, now, weighed)
 
 
 def expected(rooms: Sequence[Room]) -> Room:
@@ -63,13 +81,6 @@ def _preferred(rooms: Iterable[Room], now: Room) -> Room:
     fewer = (room for room in rooms if LEAST_STAGES <= room.stages < now.stages)
     best = min(fewer, key=lambda room: room.predicted.cycles, default=now)
     return best if best.predicted.cycles <= (1 - LEAST_GAIN) * now.predicted.cycles else now
-
-
-def _decision(best: Room, now: Room, weighed: tuple[Alternative, ...]) -> Decision:
-    gain = 1 - best.predicted.cycles / now.predicted.cycles
-    blocks = f"{best.together} blocks share a multiprocessor, where {now.stages} stages leave room for {now.together}"
-    why = f"{blocks}: {gain:.0%} less time by the model"
-    return Decision("stages", str(best.stages), "the compiler", why, weighed)
 
 
 def _at_most(stmt: Stmt, stages: int) -> Stmt:

@@ -8,60 +8,123 @@ solved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 from tilec.ir.tile import Kernel, walk
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.choices.occupancy import expected
+from tilec.passes.choices.question import Answer, Asking, Candidate, Outcome, Question, ask, ruled
 from tilec.passes.cost.estimate import Refused, Room, by_stages, registers_of
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.product_loops import STAGES, Candidate, candidates, with_register_level
+from tilec.passes.loop.product_loops import STAGES, Candidate as ProductLoop, candidates, with_register_level
 from tilec.passes.loop.product_steps import product_steps
 from tilec.passes.loop.statement_price import demands
-from tilec.sched.decision import Alternative, Decider, Decision
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import MAY_DECIDE, CompileOptions
 from tilec.target.table import Target
 
-LEAST_GAIN = 0.05
+LEAST_GAIN = Fraction(1, 20)
 """Of the predicted cycles. Nothing but registers that nobody else needs is given for it."""
-Said = tuple[Decider, str]
 
 
-def as_pays(
+def asking(
     kernel: Kernel,
     assignment: LayoutAssignment,
     layouts: Callable[[Kernel], LayoutAssignment],
     target: Target,
     options: CompileOptions,
-) -> tuple[LayoutAssignment, tuple[Decision, ...]]:
-    """`assignment`, the kernel with its layouts, or the same with fragments prefetched; and what is to be said of each
-    product that could be meant."""
+) -> Asking[LayoutAssignment]:
+    """Gives `assignment`, the kernel with its layouts, or the same with fragments prefetched. Of each product that
+    could be meant it is asked, since of each there may be another reason; those that could load ahead all do, or none
+    does."""
     asked = options.register_stages
     found = candidates(kernel, assignment, is_asked=asked is not None)
     eligible = tuple(one for one in found if one.steps)
-    if not found:
-        return assignment, ()
-    forbidden: Said | None = None
+    answer: Answer[LayoutAssignment] | None = None
+    for one in found:
+        what = "register stages" if len(found) == 1 else f"register stages at line {one.product.span.line}"
+        if not one.steps and asked != 1:
+            yield from ask(ruled(what, "the compiler", one.why, Candidate("1", lambda: assignment)))
+        elif answer is None:
+            answer = yield from ask(
+                replace(_question(kernel, assignment, eligible, layouts, target, options), what=what)
+            )
+        else:
+            decision, value = answer.decision, answer.value
+            yield from ask(ruled(what, decision.by, decision.why, Candidate(decision.chosen, partial(_same, value))))
+    return assignment if answer is None else answer.value
+
+
+def _same(assignment: LayoutAssignment) -> LayoutAssignment:
+    return assignment
+
+
+def _question(
+    kernel: Kernel,
+    assignment: LayoutAssignment,
+    eligible: tuple[ProductLoop, ...],
+    layouts: Callable[[Kernel], LayoutAssignment],
+    target: Target,
+    options: CompileOptions,
+) -> Question[LayoutAssignment]:
+    asked = options.register_stages
+    plain = Candidate("1", lambda: assignment, "--register-stages 1")
     if asked == 1:
-        forbidden = "the command line", "--register-stages 1"
-    elif asked is None and options.opt_level < MAY_DECIDE:
-        forbidden = "the compiler", f"not at -O{options.opt_level}"
-    if forbidden is not None or not eligible:
-        return assignment, tuple(_decisions(found, 1, forbidden or ("the compiler", "")))
+        return ruled("", "the command line", "--register-stages 1", plain)
+    if asked is None and options.opt_level < MAY_DECIDE:
+        return ruled("", "the compiler", f"not at -O{options.opt_level}", plain)
     prefetching = _by_ldmatrix(kernel, eligible, layouts, target)
     if isinstance(prefetching, str):
-        return assignment, tuple(_decisions(found, 1, ("the compiler", prefetching)))
+        return ruled("", "the compiler", prefetching, plain)
+    loaded = Candidate(str(STAGES), lambda: prefetching, f"--register-stages {STAGES}")
     if asked is not None:
-        return prefetching, tuple(_decisions(found, STAGES, ("the command line", f"--register-stages {asked}")))
-    pays, why, weighed = _weighed(assignment, prefetching, eligible, target)
-    decisions = _decisions(found, STAGES if pays else 1, ("the compiler", why), weighed)
-    return prefetching if pays else assignment, tuple(decisions)
+        return ruled("", "the command line", f"--register-stages {asked}", loaded, plain)
+    try:
+        rooms, others = by_stages(assignment, target), by_stages(prefetching, target)
+    except Refused as refused:
+        return ruled("", "the compiler", f"with fragments prefetched it {refused}", plain, loaded)
+    before, now = _built(rooms, assignment), _built(others, prefetching)
+    more = f"for about {registers_of(prefetching, target) - registers_of(assignment, target)} registers more"
+    share = next((room.together for room in others if room.stages == before.stages), 0)
+    gain = 1 - now.predicted.cycles / before.predicted.cycles
+    if gain < LEAST_GAIN and share < before.together:
+        why = f"{more} only {share} of the {before.together} blocks of a multiprocessor would fit"
+        return ruled("", "the compiler", why, plain, loaded)
+
+    def explain(outcome: Outcome) -> str:
+        if outcome.chosen == "1":
+            return _too_little(gain, before, more)
+        steps = [
+            product_steps(one.product, demands(one.product, assignment), target)
+            for one in eligible
+            if one.inner is None
+        ]
+        exposed = [s.exposed for s in steps if s is not None]
+        waits = f"{max(exposed)} cycles in which each iteration" if exposed else "each step of the loop in it"
+        first = "its first fragments" if exposed else "its fragments"
+        return f"{waits} would wait for {first} by ldmatrix: {gain:.0%} less time by the model, {more}"
+
+    return Question(
+        "",
+        (plain, loaded),
+        price=lambda made: (now if made is prefetching else before).predicted.cycles,
+        explain=explain,
+        least_gain=LEAST_GAIN,
+    )
+
+
+def _too_little(gain: float, before: Room, more: str) -> str:
+    # What the model assumes before anything is solved: what is built may have other stages, and take more registers.
+    stages = f"{before.stages} stages" if before.stages > 1 else "1 stage"
+    shared = f", with {stages} and {before.together} blocks a multiprocessor, which compute while one waits"
+    return f"{max(gain, 0):.0%} less time by the model{shared if before.together > 1 else ''}, {more}"
 
 
 def _by_ldmatrix(
-    kernel: Kernel, eligible: tuple[Candidate, ...], layouts: Callable[[Kernel], LayoutAssignment], target: Target
+    kernel: Kernel, eligible: tuple[ProductLoop, ...], layouts: Callable[[Kernel], LayoutAssignment], target: Target
 ) -> LayoutAssignment | str:
     """The kernel with fragments prefetched and its layouts, or why ldmatrix does not load them."""
     try:
@@ -77,54 +140,6 @@ def _by_ldmatrix(
     return f"ldmatrix cannot load its fragments as {plain[0].span.place} needs them" if plain else prefetching
 
 
-def _weighed(
-    assignment: LayoutAssignment, prefetching: LayoutAssignment, eligible: tuple[Candidate, ...], target: Target
-) -> tuple[bool, str, tuple[Alternative, ...]]:
-    """Whether it pays by the model, what that says, and what both ways cost."""
-    try:
-        rooms, others = by_stages(assignment, target), by_stages(prefetching, target)
-    except Refused as refused:
-        return False, f"with fragments prefetched it {refused}", ()
-    before, now = _built(rooms, assignment), _built(others, prefetching)
-    weighed = tuple(
-        Alternative(str(stages), room.predicted.cycles, "cycles") for stages, room in ((1, before), (STAGES, now))
-    )
-    gain = 1 - now.predicted.cycles / before.predicted.cycles
-    more = f"for about {registers_of(prefetching, target) - registers_of(assignment, target)} registers more"
-    if gain >= LEAST_GAIN:
-        steps = [
-            product_steps(one.product, demands(one.product, assignment), target)
-            for one in eligible
-            if one.inner is None
-        ]
-        exposed = [s.exposed for s in steps if s is not None]
-        waits = f"{max(exposed)} cycles in which each iteration" if exposed else "each step of the loop in it"
-        first = "its first fragments" if exposed else "its fragments"
-        return True, f"{waits} would wait for {first} by ldmatrix: {gain:.0%} less time by the model, {more}", weighed
-    share = next((room.together for room in others if room.stages == before.stages), 0)
-    if share < before.together:
-        return False, f"{more} only {share} of the {before.together} blocks of a multiprocessor would fit", weighed
-    # What the model assumes before anything is solved: what is built may have other stages, and take more registers.
-    stages = f"{before.stages} stages" if before.stages > 1 else "1 stage"
-    shared = f", with {stages} and {before.together} blocks a multiprocessor, which compute while one waits"
-    said = f"{max(gain, 0):.0%} less time by the model{shared if before.together > 1 else ''}, {more}"
-    return False, said, weighed
-
-
 def _built(rooms: Sequence[Room], assignment: LayoutAssignment) -> Room:
     """What the kernel is expected to be built with: fewer stages are taken only where all warps are alike."""
     return expected(rooms) if assignment.form == "unspecialised" else max(rooms, key=lambda room: room.stages)
-
-
-def _decisions(
-    found: tuple[Candidate, ...], stages: int, said: Said, weighed: tuple[Alternative, ...] = ()
-) -> Iterator[Decision]:
-    for one in found:
-        place = "" if len(found) == 1 else f" at line {one.product.span.line}"
-        named = partial(Decision, f"register stages{place}")
-        if said[0] == "the command line" and stages == 1:
-            yield named("1", *said)
-        elif one.steps:
-            yield named(str(stages), *said, weighed)
-        else:
-            yield named("1", "the compiler", one.why)

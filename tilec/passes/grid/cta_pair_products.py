@@ -28,8 +28,6 @@ from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import is_tensor_product
 from tilec.passes.memory.multicast import shared_axes, with_multicast
-from tilec.sched.decision import Decision
-from tilec.support.options import CompileOptions
 from tilec.target.table import Target
 
 MAX_COLUMNS = 256  # of one instruction, which gives them all in one order (PTX ISA, tcgen05 "Matrix shape")
@@ -40,24 +38,23 @@ def is_paired(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.TileOp) and stmt.is_paired
 
 
-def with_pairs(
-    assignment: LayoutAssignment, target: Target, options: CompileOptions
-) -> tuple[LayoutAssignment | None, tuple[Decision, ...]]:
-    """The kernel with its products by pairs of blocks, or None where they cannot be; and why or why not, if it runs in
-    clusters."""
-    if not target.has("tcgen05") or assignment.form != "warp_specialised" or assignment.kernel.cluster.blocks == 1:
-        return None, ()
-    if not options.cta_pairs:
-        return None, (Decision("CTA pairs", "none", "the command line", "--no-cta-pairs"),)
+def may_pair(assignment: LayoutAssignment, target: Target) -> bool:
+    """Whether the kernel runs in clusters, on a machine whose tensor cores can multiply for two blocks."""
+    return target.has("tcgen05") and assignment.form == "warp_specialised" and assignment.kernel.cluster.blocks > 1
+
+
+def with_pairs(assignment: LayoutAssignment, target: Target) -> tuple[LayoutAssignment | None, str]:
+    """The kernel with its products by pairs of blocks, or None where they cannot be; and how, or why not."""
+    if not may_pair(assignment, target):
+        return None, "no warp only loads"
     shared = with_multicast(assignment)
     axis = "xyz"[max(range(3), key=lambda at: assignment.kernel.cluster.extents[at])]
     reason = _why_not(shared, axis)
     if reason is not None:
-        return None, (Decision("CTA pairs", "none", "the compiler", reason),)
+        return None, reason
     tiles = _halved(shared.kernel)
-    chosen = f"blocks along {axis}, each with half of {', '.join(buffer.name for buffer in tiles)}"
-    why = "they need the same columns, which their tensor cores can read from each other"
-    return _rewritten(shared, tiles, axis), (Decision("CTA pairs", chosen, "the compiler", why),)
+    chosen = f"blocks along {axis}, each with half of {', '.join(tile.name for tile in tiles)}"
+    return _rewritten(shared, tiles, axis), chosen
 
 
 # ---- what can be done by pairs ---------------------------------------------------------------------------------------

@@ -29,8 +29,6 @@ UNKNOWN_EXTENT = 64
 """Blocks along an axis of which only the launch knows how many there are: 8192 rows, in tiles of 128."""
 MOST_WAVES = 16
 """That candidates are compared on; the best of them is compared with the plain order on all."""
-LEAST_GAIN = 100
-"""A hundredth of the bytes is what an order has to save."""
 
 Rectangle = tuple[int, int, int, int]
 """Of tiles: the first column and the one past the last, and so for rows."""
@@ -121,8 +119,7 @@ def best_raster(walk: Walk) -> tile.Raster:
     ]
     cost = {raster: walk.bytes_of_waves(raster, MOST_WAVES) for raster in candidates}
     best = min(candidates, key=lambda raster: (_with_division(walk, raster, cost[raster]), not raster.by_rows))
-    plain, better = walk.bytes_of_waves(AS_NUMBERED), walk.bytes_of_waves(best)
-    return best if plain - better >= max(plain // LEAST_GAIN, 1) else AS_NUMBERED
+    return best if walk.bytes_of_waves(best) < walk.bytes_of_waves(AS_NUMBERED) else AS_NUMBERED
 
 
 def _with_division(walk: Walk, raster: tile.Raster, cost: int) -> int:

@@ -4,8 +4,9 @@ their lifetimes. Of nested loops the inner ones are solved first: to the outer o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import NoReturn
 
@@ -62,7 +63,6 @@ from tilec.passes.memory.prefetch import versions_of
 from tilec.passes.memory.privatise import with_private_copies
 from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions
 from tilec.passes.memory.shared_reuse import over_rings
-from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
 from tilec.sched.schedule import Schedule
 from tilec.support.diagnostics import AT_ONCE, Mistakes
@@ -78,9 +78,8 @@ class LoopProblem:
     """`statements` are the scheduled ones, in source order (see `analysis.scalar_definitions`), and those of the
     consumers again for each further warpgroup that runs its part on its own; `roles` run them by rule, which a schedule
     may say otherwise. `rings` parallel the problem's. `kept` are those that only the rule's role can run, where another
-    one usually could, and why. `together`: why warpgroups that could run apart do not, and `weighed` the least interval
-    for each number of them that was looked at. `single` are the shared tiles that it fills and has one version of, each
-    with why, and a statement outside of the loop that is to blame."""
+    one usually could, and why. `single` are the shared tiles that it fills and has one version of, each with why, and a
+    statement outside of the loop that is to blame."""
 
     loop: tile.For
     statements: tuple[tile.Stmt, ...]
@@ -88,8 +87,6 @@ class LoopProblem:
     rings: tuple[RingPlan, ...]
     problem: Problem
     kept: tuple[tuple[int, str], ...] = ()
-    together: str | None = None
-    weighed: tuple[tuple[int, int], ...] = ()
     single: tuple[tuple[str, str, tile.Stmt | None], ...] = ()
 
     @property
@@ -136,26 +133,88 @@ def problems(
     decided: Sequence[Scheduled] = (),
     *,
     unlimited_smem: bool = False,
-    ping_pong: bool = True,
     overlap: bool = True,
     store_role: bool = True,
-    most: int | None = None,
+    divided: Sequence[LoopProblem] = (),
     mistakes: Mistakes = AT_ONCE,
 ) -> tuple[LoopProblem, ...]:
     """The problems that can be solved now, in program order: those of the loops that are not decided yet, if all loops
-    in them are. An outer loop gets the shared memory that those in it have left. `ping_pong` lets warpgroups run apart
-    where that allows a smaller interval; but a loop whose interval must be larger than `most` gets roles by rule.
-    Without `overlap` a role computes one iteration after the other; loads still run ahead. `store_role` leaves it open
-    who begins the copies to global memory."""
+    in them are. An outer loop gets the shared memory that those in it have left. `divided` are the problems of loops
+    for which it has been decided already how many warpgroups run apart: elsewhere they all run together. Without
+    `overlap` a role computes one iteration after the other; loads still run ahead. `store_role` leaves it open who
+    begins the copies to global memory."""
     known = {s.loop.loop.var: s for s in decided}
+    begun = {one.loop.var: one for one in divided}
     sharing = tuple(all_sharing(assignment.kernel).values())
-    return tuple(
-        _problem(assignment, target, loop, known, unlimited_smem, ping_pong, overlap, store_role, most, mistakes)
-        for loop in loops_to_schedule(assignment)
-        if loop.var not in known
-        and all(inner.var in known for inner in pipelined_loops(loop.body))
-        and all(before.var in known for before in _sharing_before(sharing, loop))
-    )
+    found = []
+    for loop in loops_to_schedule(assignment):
+        before = tuple(_sharing_before(sharing, loop))
+        inside = pipelined_loops(loop.body)
+        if loop.var in known or not all(one.var in known for one in (*inside, *before)):
+            continue
+        made = begun.get(loop.var)
+        if made is None or before:  # what those before it have decided is part of the problem
+            groups = 1 if made is None else made.groups
+            own = assignment if groups == 1 else with_private_copies(assignment, ((loop, groups),))
+            builder = _Builder(own, target, loop, known, unlimited_smem, overlap, groups, mistakes)
+            made = builder.build()
+        found.append(made if store_role else _by_rule(made))
+    return tuple(found)
+
+
+def _by_rule(loop: LoopProblem) -> LoopProblem:
+    """The problem with the roles by rule."""
+    ops = tuple(replace(op, roles=op.roles[:1]) for op in loop.problem.ops)
+    return replace(loop, problem=replace(loop.problem, ops=ops))
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A loop whose parts `groups` warpgroups could each run on their own: its problem if they run `together`, and that
+    if they run `ping_ponging`, None where there is no room for the tiles that each then has for itself."""
+
+    together: LoopProblem
+    groups: int
+    ping_ponging: LoopProblem | None
+
+
+def divisions(
+    assignment: LayoutAssignment,
+    target: Target,
+    *,
+    unlimited_smem: bool = False,
+    overlap: bool = True,
+    store_role: bool = True,
+) -> Iterator[tuple[tile.For, int, Callable[[], Division]]]:
+    """The loops whose warpgroups could run apart, in program order, how many these are, and what makes the problems."""
+    loops = loops_to_schedule(assignment)
+    inner = {inside.var for loop in loops for inside in pipelined_loops(loop.body)}
+    for loop in loops:
+        groups = 1 if loop.var in inner else consumer_groups(assignment, loop, target)
+        if groups > 1:
+            yield (
+                loop,
+                groups,
+                partial(_division, assignment, target, loop, groups, unlimited_smem, overlap, store_role),
+            )
+
+
+def _division(
+    assignment: LayoutAssignment,
+    target: Target,
+    loop: tile.For,
+    groups: int,
+    unlimited_smem: bool,
+    overlap: bool,
+    store_role: bool,
+) -> Division:
+    together = _Builder(assignment, target, loop, {}, unlimited_smem, overlap).build()
+    own = with_private_copies(assignment, ((loop, groups),))
+    builder = _Builder(own, target, loop, {}, unlimited_smem, overlap, groups)
+    ping_ponging = builder.build() if own is assignment or builder.least <= builder.smem_bytes else None
+    if store_role:
+        return Division(together, groups, ping_ponging)
+    return Division(_by_rule(together), groups, None if ping_ponging is None else _by_rule(ping_ponging))
 
 
 def _sharing_before(sharing: Sequence[tuple[tile.For, ...]], loop: tile.For) -> Iterator[tile.For]:
@@ -163,44 +222,6 @@ def _sharing_before(sharing: Sequence[tuple[tile.For, ...]], loop: tile.For) -> 
     for loops in sharing:
         place = next((at for at, one in enumerate(loops) if one is loop), 0)
         yield from loops[:place]
-
-
-def _problem(
-    assignment: LayoutAssignment,
-    target: Target,
-    loop: tile.For,
-    decided: dict[tile.Var, Scheduled],
-    unlimited_smem: bool,
-    ping_pong: bool,
-    overlap: bool,
-    store_role: bool,
-    most: int | None,
-    mistakes: Mistakes,
-) -> LoopProblem:
-    together = _Builder(assignment, target, loop, decided, unlimited_smem, overlap, mistakes=mistakes).build()
-    if not store_role:
-        ruled = tuple(replace(op, roles=op.roles[:1]) for op in together.problem.ops)
-        together = replace(together, problem=replace(together.problem, ops=ruled))
-    is_inner = any(inner is loop for outer in loops_to_schedule(assignment) for inner in pipelined_loops(outer.body))
-    groups = consumer_groups(assignment, loop, target) if ping_pong and not is_inner else 1
-    if groups == 1:
-        return together
-    own = with_private_copies(assignment, ((loop, groups),))
-    builder = _Builder(own, target, loop, decided, unlimited_smem, overlap, groups, mistakes)
-    if own is not assignment and builder.least > builder.smem_bytes:
-        return replace(together, together="there is no room for more of them in shared memory")
-    ping_ponging = builder.build()
-    try:
-        least, possible = bounds(together.problem).mii, bounds(ping_ponging.problem).mii
-    except Unschedulable:
-        return together  # whoever solves it says why it cannot be
-    is_light = most is not None and least > most
-    weighed = ((1, least), (groups, possible))
-    if possible < least and not is_light:
-        return replace(ping_ponging, weighed=weighed)
-    return replace(
-        together, weighed=weighed, together=f"no interval below {possible} cycles with more, nor below {least} with one"
-    )
 
 
 class _Builder:

@@ -3,56 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
+from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import Kernel, TileOp, walk
-from tilec.ops.barriers import AllocBarrier
+from tilec.ir.tile import walk
 from tilec.ops.gemm import Gemm
-from tilec.ops.rendezvous import Rendezvous
-from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.tensor_products import left_to_threads
 from tilec.passes.layout.warp_partition import wgmma_groups
 from tilec.passes.loop.assign_roles import is_bulk_load
 from tilec.passes.loop.build_problem import LoopProblem
-from tilec.passes.loop.detect_pipelines import detected
 from tilec.passes.loop.pools import product_pieces
-from tilec.passes.memory.load_footprints import footprints
 from tilec.passes.memory.privatise import own_tiles
-from tilec.sched.decision import Alternative, Decider, Decision
-from tilec.support.options import CompileOptions, Strategy
+from tilec.sched.decision import Decision
+from tilec.support.options import CompileOptions
 from tilec.target.table import Target
 
 
-def about_roles(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
-    """Which warps do what."""
-    if assignment.roles:
-        names = ", ".join(part.name for part in assignment.roles)
-        yield Decision("roles", names, "the kernel", "it says which threads run which statements")
-        return
-    if assignment.form == "warp_specialised":
+def about_consumers(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
+    """How many warpgroups compute, where a warp of its own loads."""
+    if assignment.form == "warp_specialised" and not assignment.roles:
         groups = max(assignment.kernel.threads // WARPGROUP_THREADS, 1)
-        yield Decision("roles", "producer, consumer", "the compiler", "a warp of its own loads ahead by TMA")
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
         given = Decision(
             "consumer warpgroups", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
         )
         said = Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
         yield said if options.consumer_warpgroups is None else given
-        return
-    loops = pipelined_loops(assignment.kernel.body)
-    chosen = (
-        "all warps alike, loops one iteration after the other"
-        if loops and assignment.form == "serial"
-        else "all warps alike"
-    )
-    if assignment.why_alike is not None:
-        yield Decision("roles", chosen, "the compiler", assignment.why_alike)
-    elif options.pipeline_strategy == "auto":
-        yield Decision("roles", chosen, "the kernel", "its pass configuration")
-    else:
-        yield Decision("roles", chosen, "the command line", f"--pipeline-strategy {options.pipeline_strategy}")
 
 
 def about_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
@@ -93,40 +70,12 @@ def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Dec
         )
 
 
-def about_warpgroups(loops: Sequence[LoopProblem], options: CompileOptions) -> Iterator[Decision]:
-    """Whether the consumers' warpgroups of a loop run apart and take turns at the tensor cores (ping-pong)."""
-    for loop in loops:
-        place = "" if len(loops) == 1 else f" at line {loop.loop.span.line}"
-        weighed = tuple(
-            Alternative("no" if groups == 1 else f"{groups} warpgroups", least, "cycles an iteration")
-            for groups, least in loop.weighed
-        )
-        named = partial(Decision, f"ping-pong{place}", alternatives=weighed)
-        if loop.groups > 1:
-            yield named(f"{loop.groups} warpgroups", "the compiler", "one computes while another one multiplies")
-        elif loop.together is not None:
-            yield named("no", "the compiler", loop.together)
-
-
-def about_stores(loop: LoopProblem, chosen: tuple[str, ...], by_rule: int | None, ii: int) -> Iterator[Decision]:
-    """Whether a role of its own begins the copies to global memory, where that was left to the schedule."""
-    if by_rule is None:
-        return
-    moved = sorted({role for role, rule in zip(chosen, loop.roles, strict=True) if role != rule})
-    weighed: tuple[Alternative, ...] = (Alternative("by rule", by_rule, "cycles an iteration"),)
-    if moved:
-        weighed = (*weighed, Alternative(", ".join(moved), ii, "cycles an iteration"))
-        why = f"an interval of {ii} cycles, and {by_rule} with the roles by rule"
-        yield Decision("epilogue warp", ", ".join(moved), "the compiler", why, weighed)
-    else:
-        why = f"no other roles have an interval below {by_rule} cycles"
-        yield Decision("epilogue warp", "no", "the compiler", why, weighed)
-
-
 def about_operand_transposes(
-    assignment: LayoutAssignment, loops: Sequence[LoopProblem], options: CompileOptions
+    assignment: LayoutAssignment, loops: Sequence[LoopProblem], options: CompileOptions, decided: Sequence[Decision]
 ) -> Iterator[Decision]:
-    """Whether each warpgroup has a copy of the tiles that are turned for products."""
+    """Whether each warpgroup has a copy of the tiles that are turned for products; `decided` says what was decided
+    about the warpgroups."""
+    reasons = {decision.what: decision.why for decision in decided}
     for loop in (
         loops if assignment.form == "warp_specialised" and assignment.kernel.threads > WARPGROUP_THREADS else ()
     ):
@@ -139,65 +88,13 @@ def about_operand_transposes(
         elif not options.ping_pong:
             yield Decision(f"copies of {names}", "one for all warpgroups", "the command line", "--no-ping-pong")
         else:
-            why = loop.together or "other statements of the loop keep the warpgroups together"
+            why = (
+                reasons.get(ping_pong(loop.loop, [each.loop for each in loops]))
+                or "other statements of the loop keep the warpgroups together"
+            )
             yield Decision(f"copies of {names}", "one for all warpgroups", "the compiler", why)
 
 
-def about_detection(
-    written: Kernel, found: Kernel, taken: Kernel, strategy: Strategy, options: CompileOptions
-) -> Iterator[Decision]:
-    """Which loops are pipelined without being said to be: those in `found`, if it was `taken`."""
-    for loop in detected(written, found):
-        decided = partial(Decision, f"loop at line {loop.span.line}")
-        if taken is found:
-            yield decided("pipelined", "the compiler", "it loads tiles for a product, and nothing speaks against it")
-        else:
-            said = why_not_detected(strategy, options)
-            by, why = said or ("the compiler", "no asynchronous copy can load its tiles")
-            yield decided("as it is written", by, why)
-
-
-def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decider, str] | None:
-    """Who says that loops are pipelined only where the text says so, and how; None if nobody does."""
-    if not options.auto_pipeline:
-        return "the command line", "--no-auto-pipeline"
-    if options.opt_level < 3:
-        return "the compiler", f"not at -O{options.opt_level}"
-    return ("the command line", "--pipeline-strategy none") if strategy == "none" else None
-
-
-def about_multicast(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
-    """What the blocks of a cluster load together."""
-    if assignment.kernel.cluster.blocks == 1:
-        return
-    found = dict.fromkeys((strip.tile, strip.shared) for strip in footprints(assignment.kernel) if strip.shared)
-    if not options.multicast:
-        yield Decision("multicast", "none", "the command line", "--no-multicast")
-    elif found:
-        chosen = ", ".join(f"{tile} along {' and '.join(axes)}" for tile, axes in found)
-        yield Decision("multicast", chosen, "the compiler", "each block loads a slice, for all that need the tile")
-    else:
-        yield Decision(
-            "multicast", "none", "the compiler", "no blocks of a cluster load the same tile at the same time"
-        )
-
-
-def about_programmatic_launch(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> Decision:
-    """Whether the kernel may begin while the one before it still runs (`lower.programmatic_launch`)."""
-    operations = [s for one in assignment.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
-    rendezvous = {s.what for s in operations if isinstance(s, Rendezvous)}
-    has_barriers = any(isinstance(s, AllocBarrier) or is_bulk_load(s) for s in operations)
-    decided = partial(Decision, "programmatic dependent launch")
-    if rendezvous & {"pdl_sync", "pdl_trigger"}:
-        return decided("yes", "the kernel", "T.pdl_sync, T.pdl_trigger")
-    if not options.pdl:
-        return decided("no", "the command line", "--no-pdl")
-    if not target.has("cluster"):
-        return decided("no", "the compiler", f"{target.name} has no dependent launch")
-    if "sync_grid" in rendezvous:
-        return decided("no", "the compiler", "all blocks of its grid must run at the same time")
-    if not has_barriers:
-        return decided("no", "the compiler", "it begins with its loads, and has nothing to do before them")
-    if options.opt_level < 3:
-        return decided("no", "the compiler", f"not at -O{options.opt_level}")
-    return decided("yes", "the compiler", "its barriers and tensor maps are made ready while the kernel before it ends")
+def ping_pong(loop: tile.For, loops: Sequence[tile.For]) -> str:
+    """What is asked about the warpgroups of a loop, of so many."""
+    return "ping-pong" if len(loops) == 1 else f"ping-pong at line {loop.span.line}"

@@ -18,6 +18,8 @@ from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops
 from tilec.passes.analysis.trip_count import static_trip_count
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.sched.decision import Decider
+from tilec.support.options import MAY_DECIDE, CompileOptions, Strategy
 from tilec.target.table import Target
 
 
@@ -59,6 +61,15 @@ def prefetches_tiles(assignment: LayoutAssignment, loops: tuple[tile.For, ...]) 
     spans = {loop.span for loop in loops}
     made = [loop for loop in pipelined_loops(assignment.kernel.body) if loop.span in spans]
     return all(any(op.via in ("tma", "cp_async") for op in loads(loop)) for loop in made)
+
+
+def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decider, str] | None:
+    """Who says that loops are pipelined only where the text says so, and how; None if nobody does."""
+    if not options.auto_pipeline:
+        return "the command line", "--no-auto-pipeline"
+    if options.opt_level < MAY_DECIDE:
+        return "the compiler", f"not at -O{options.opt_level}"
+    return ("the command line", "--pipeline-strategy none") if strategy == "none" else None
 
 
 def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> str | None:

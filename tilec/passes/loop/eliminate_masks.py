@@ -23,8 +23,6 @@ from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.analysis.thresholds import REFUTES, below_zero, threshold
 from tilec.passes.analysis.unique_names import with_unique_names
 from tilec.passes.analysis.usage import reads, writes
-from tilec.sched.decision import Decision
-from tilec.support.options import MAY_DECIDE, CompileOptions
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -43,32 +41,20 @@ class Mask:
     holds: tile.Expr | None
 
 
-def without_masks(
-    kernel: tile.Kernel, target: Target, options: CompileOptions
-) -> tuple[tile.Kernel, tuple[Decision, ...]]:
-    """The kernel, with the conditions of its nests tested only in the iterations in which they matter; and what was
-    decided about each. A nest becomes two only where loads take no registers, by TMA: else kernels that just fit
-    spill."""
-    if options.opt_level < MAY_DECIDE:
-        return kernel, ()
+def without_masks(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[Mask, ...]]:
+    """The kernel, with the conditions of its nests tested only in the iterations in which they matter; and which these
+    are. A nest becomes two only where loads take no registers, by TMA: else kernels that just fit spill."""
     pass_ = _Pass(kernel, target.has("tma"))
     body = pass_.body(kernel.body, pass_.ranges_of_blocks())
     if not pass_.found:
         return kernel, ()
-    if not options.split_loops:
-        made = tuple(_decision(mask, by_command_line=True) for mask in pass_.found)
-        return kernel, made
     # Where a nest has become two, each has variables of its own.
-    return with_unique_names(replace(kernel, body=body)), tuple(_decision(mask) for mask in pass_.found)
+    return with_unique_names(replace(kernel, body=body)), tuple(pass_.found)
 
 
-def _decision(mask: Mask, *, by_command_line: bool = False) -> Decision:
-    what = f"mask at line {mask.nest.span.line}"
-    if by_command_line:
-        return Decision(what, "in every iteration", "the command line", "--no-split-loops")
-    if mask.holds is None:
-        return Decision(what, "none", "the compiler", "its condition holds for every element")
-    return Decision(what, _where(mask.loop, mask.holds), "the compiler", "in the others it holds for every element")
+def iterations(mask: Mask) -> str:
+    """Those in which the mask matters, in words."""
+    return "none" if mask.holds is None else _where(mask.loop, mask.holds)
 
 
 def _where(loop: tile.For, holds: tile.Expr) -> str:

@@ -22,49 +22,79 @@ that it pays: the bound on the loops' intervals must fall, as it does where load
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 from tilec.ir import tile
 from tilec.ops.gemm import Gemm
 from tilec.ops.transpose import Transpose
 from tilec.passes.analysis.rings import is_load, pipelined_loops
+from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
 from tilec.passes.grid.cta_pair_products import with_pairs
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import problems
 from tilec.passes.memory.load_footprints import footprints
 from tilec.passes.memory.multicast import with_multicast
 from tilec.sched.bounds import Unschedulable, bounds
-from tilec.support.options import CompileOptions
+from tilec.support.options import MAY_DECIDE, CompileOptions
 from tilec.target.table import Target
 
 PAIRS = {"x": tile.Cluster((2, 1, 1)), "y": tile.Cluster((1, 2, 1))}
-LEAST_GAIN = 20
-"""A twentieth of the interval is what products by pairs have to save: blocks of a pair wait for each other."""
+LEAST_GAIN = Fraction(1, 20)
+"""Of the interval is what products by pairs have to save: blocks of a pair wait for each other."""
 
 
-Best = tuple[tile.Cluster, str, tuple[tuple[tile.Cluster, int], ...]]
-"""A cluster, why this one, and the intervals of those that were weighed, in cycles."""
+def question(
+    assignment: LayoutAssignment, target: Target, options: CompileOptions, walks: bool
+) -> Question[tile.Cluster]:
+    """The cluster of a kernel, whose grid is persistent if it `walks`."""
+    kernel = assignment.kernel
 
+    def none(why: str, *others: Candidate[tile.Cluster]) -> Question[tile.Cluster]:
+        return ruled("cluster", "the compiler", why, _candidate(tile.ALONE), *others)
 
-def best_pairs(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> Best:
-    """The cluster for a kernel with a persistent grid that asks for none."""
+    if kernel.cluster.blocks > 1:
+        given = _candidate(kernel.cluster)
+        if options.cluster == kernel.cluster.extents:
+            return ruled("cluster", "the command line", f"--cluster {show_cluster(kernel.cluster)}", given)
+        return ruled("cluster", "the kernel", "cluster_dims", given)
+    if options.cluster is not None:
+        return ruled("cluster", "the command line", "--cluster none", _candidate(tile.ALONE))
+    if options.opt_level < MAY_DECIDE:
+        return none(f"decided from -O{MAY_DECIDE} on")
+    if not walks:
+        return none("only blocks of a persistent grid run in pairs, so that they meet once for many tiles")
+    if not all(isinstance(extent, int) for extent in kernel.grid):
+        return none("how many blocks there are is known only at launch")
+    able = {axis: _candidate(PAIRS[axis]) for axis in PAIRS if target.has("cluster") and _is_even(assignment, axis)}
     if target.has("tcgen05"):
-        return _that_multiply(assignment, target, options)
+        return _that_multiply(assignment, target, options, able)
     if not options.multicast:
-        return tile.ALONE, "with --no-multicast blocks gain nothing by it", ()
-    loops = pipelined_loops(assignment.kernel.body)
+        return none("with --no-multicast blocks gain nothing by it")
+    loops = pipelined_loops(kernel.body)
     if not (target.has("cluster") and target.has("wgmma")):
-        return tile.ALONE, f"{target.name} has no clusters whose blocks multiply by wgmma", ()
+        return none(f"{target.name} has no clusters whose blocks multiply by wgmma", *able.values())
     if not loops or not all(map(_only_multiplies, loops)):
-        return tile.ALONE, "blocks keep one pace only in loops that do nothing but load tiles and multiply them", ()
-    shared = {axis: _shared(assignment, axis) for axis in PAIRS if _is_even(assignment, axis)}
+        why = "blocks keep one pace only in loops that do nothing but load tiles and multiply them"
+        return none(why, *able.values())
+    shared = {axis: _shared(assignment, axis) for axis in able}
     axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
     if not size:
-        return tile.ALONE, "no two neighbours in a grid of even extent load the same tile", ()
-    return (
-        PAIRS[axis],
-        f"neighbours along {axis} need the same {tiles}, the most that two of them can load together",
-        (),
-    )
+        return none("no two neighbours in a grid of even extent load the same tile", *able.values())
+    others = (_candidate(tile.ALONE), *(able[other] for other in able if other != axis))
+    why = f"neighbours along {axis} need the same {tiles}, the most that two of them can load together"
+    return ruled("cluster", "the compiler", why, able[axis], *others)
+
+
+def show_cluster(cluster: tile.Cluster) -> str:
+    """As in `--cluster 2x1`."""
+    if cluster.blocks == 1:
+        return "none"
+    x, y, z = cluster.extents
+    return f"{x}x{y}" if z == 1 else f"{x}x{y}x{z}"
+
+
+def _candidate(cluster: tile.Cluster) -> Candidate[tile.Cluster]:
+    return Candidate(show_cluster(cluster), lambda: cluster, f"--cluster {show_cluster(cluster)}")
 
 
 def _only_multiplies(loop: tile.For) -> bool:
@@ -77,8 +107,8 @@ def _only_multiplies(loop: tile.For) -> bool:
 def _shared(assignment: LayoutAssignment, axis: str) -> tuple[int, str]:
     """The bytes of the tiles that pairs along the axis load together, and the names of those."""
     paired = with_multicast(_in_pairs(assignment, axis))
-    found = [footprint for footprint in footprints(paired.kernel) if footprint.shared]
-    return sum(footprint.bytes for footprint in found), ", ".join(dict.fromkeys(footprint.tile for footprint in found))
+    found = [strip for strip in footprints(paired.kernel) if strip.shared]
+    return sum(strip.bytes for strip in found), ", ".join(dict.fromkeys(strip.tile for strip in found))
 
 
 def _is_even(assignment: LayoutAssignment, axis: str) -> bool:
@@ -94,43 +124,53 @@ def _in_pairs(assignment: LayoutAssignment, axis: str) -> LayoutAssignment:
 # ---- pairs whose tensor cores multiply together ----------------------------------------------------------------------
 
 
-def _that_multiply(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> Best:
+def _that_multiply(
+    assignment: LayoutAssignment, target: Target, options: CompileOptions, able: dict[str, Candidate[tile.Cluster]]
+) -> Question[tile.Cluster]:
+    alone = _candidate(tile.ALONE)
     if not options.cta_pairs:
-        return tile.ALONE, "with --no-cta-pairs blocks gain nothing by it", ()
+        return ruled("cluster", "the compiler", "with --no-cta-pairs blocks gain nothing by it", alone)
     reasons: list[str] = []
     for axis in PAIRS:
         if not _is_even(assignment, axis):
             reasons.append(f"the grid has no even extent along {axis}")
             continue
-        paired, about = with_pairs(_in_pairs(assignment, axis), target, options)
+        paired, reason = with_pairs(_in_pairs(assignment, axis), target)
         if paired is not None:
             return _if_it_pays(assignment, paired, axis, target, options)
-        reasons += (decision.why for decision in about)
-    return tile.ALONE, "; ".join(dict.fromkeys(reasons)), ()
+        reasons.append(reason)
+    return ruled("cluster", "the compiler", "; ".join(dict.fromkeys(reasons)), alone, *able.values())
 
 
 def _if_it_pays(
     assignment: LayoutAssignment, paired: LayoutAssignment, axis: str, target: Target, options: CompileOptions
-) -> Best:
+) -> Question[tile.Cluster]:
     try:
-        alone, together = (_interval(each, target, options) for each in (assignment, paired))
+        before, after = (_interval(each, target, options) for each in (assignment, paired))
     except Unschedulable:
-        return tile.ALONE, "its loops have no schedule", ()
-    weighed = ((tile.ALONE, alone), (PAIRS[axis], together))
-    if together * LEAST_GAIN > alone * (LEAST_GAIN - 1):
+        return ruled("cluster", "the compiler", "its loops have no schedule", _candidate(tile.ALONE))
+
+    def explain(outcome: Outcome) -> str:
+        if outcome.chosen == "none":
+            return f"by pairs along {axis} an interval takes at least {after} cycles, and {before} without"
+        tiles = [
+            (b, half) for b, half in zip(assignment.kernel.buffers, paired.kernel.buffers, strict=True) if b != half
+        ]
+        names = ", ".join(whole.name for whole, _ in tiles)
+        whole, halves = (sum(each[at].bytes for each in tiles) / 2**10 for at in (0, 1))
         return (
-            tile.ALONE,
-            f"by pairs along {axis} an interval takes at least {together} cycles, and {alone} without",
-            weighed,
+            f"neighbours along {axis} multiply together, each with half of {names}, {halves:g} KiB in place of "
+            f"{whole:g}: an interval takes at least {after} cycles in place of {before}"
         )
-    tiles = [(b, half) for b, half in zip(assignment.kernel.buffers, paired.kernel.buffers, strict=True) if b != half]
-    names = ", ".join(buffer.name for buffer, _ in tiles)
-    whole, halves = (sum(each[at].bytes for each in tiles) / 2**10 for at in (0, 1))
-    why = (
-        f"neighbours along {axis} multiply together, each with half of {names}, {halves:g} KiB in place of {whole:g}: "
-        f"an interval takes at least {together} cycles in place of {alone}"
+
+    return Question(
+        "cluster",
+        (_candidate(tile.ALONE), _candidate(PAIRS[axis])),
+        price=lambda cluster: before if cluster == tile.ALONE else after,
+        unit="cycles an iteration",
+        explain=explain,
+        least_gain=LEAST_GAIN,
     )
-    return PAIRS[axis], why, weighed
 
 
 def _interval(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> int:
@@ -139,9 +179,7 @@ def _interval(assignment: LayoutAssignment, target: Target, options: CompileOpti
         assignment,
         target,
         unlimited_smem=options.switches.unlimited_smem,
-        ping_pong=options.ping_pong,
         overlap=options.overlap,
         store_role=options.epilogue_warp,
-        most=options.max_scheduled_ii,
     )
     return sum(bounds(loop.problem).mii for loop in given)

@@ -1,0 +1,314 @@
+"""The choices of the table: what each asks about a kernel. The engine finds the answers, and records them as decisions
+(`passes.choices.question`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tilec.driver.front import strategy_of
+from tilec.driver.planning import layouts_of
+from tilec.driver.scheduling import has_open_roles, solved
+from tilec.driver.work import Work
+from tilec.support.diagnostics import CompileError
+
+if TYPE_CHECKING:
+    from tilec.ir.tile import Kernel
+    from tilec.passes.choices.question import Asking
+    from tilec.sched.solution import Solution
+
+Explore = Callable[[Work, str], Work]
+"""Runs the passes of the table up to the one of that name, unobserved: on a kernel without layouts from these on, on
+one with layouts from its problems on."""
+
+
+def eliminate_masks(work: Work, explore: Explore) -> Asking[Work]:
+    """Conditions that hold in most iterations are tested only in the others."""
+    from tilec.passes.choices.question import Candidate, ask, ruled
+    from tilec.passes.loop.eliminate_masks import iterations, without_masks
+
+    written = work
+    kernel, masks = without_masks(written.kernel, written.target)
+    for mask in masks:
+        fewer = Candidate(iterations(mask), lambda: replace(written, kernel=kernel))
+        every = Candidate("in every iteration", lambda: written, "--no-split-loops")
+        what = f"mask at line {mask.nest.span.line}"
+        if not written.options.split_loops:
+            question = ruled(what, "the command line", "--no-split-loops", every)
+        else:
+            rest = "its condition" if mask.holds is None else "in the others it"
+            question = ruled(what, "the compiler", f"{rest} holds for every element", fewer, every)
+        work = (yield from ask(question)).value
+    return work
+
+
+def detect_pipelines(work: Work, explore: Explore) -> Asking[Work]:
+    """Loops that load tiles for products are pipelined, if asynchronous copies can load them."""
+    from tilec.passes.choices.question import Candidate, ask, ruled
+    from tilec.passes.loop.detect_pipelines import detected, prefetches_tiles, why_not_detected, with_detected
+
+    written = work
+    found = with_detected(written.kernel, written.target)
+    loops = detected(written.kernel, found)
+    if not loops:
+        return written
+    against = why_not_detected(strategy_of(written.kernel, written.options), written.options)
+    ahead = None if against is not None else layouts_of(found, written)
+    if ahead is not None and not prefetches_tiles(ahead, loops):
+        ahead, against = None, ("the compiler", "no asynchronous copy can load its tiles")
+    for loop in loops:
+        what = f"loop at line {loop.span.line}"
+        serial = Candidate("as it is written", lambda: written, "--no-auto-pipeline")
+        if against is not None:
+            question = ruled(what, *against, serial)
+        else:
+            pipelined = Candidate("pipelined", lambda: replace(written, kernel=found, layouts=ahead))
+            why = "it loads tiles for a product, and nothing speaks against it"
+            question = ruled(what, "the compiler", why, pipelined, serial)
+        work = (yield from ask(question)).value
+    return work
+
+
+def persistent_grid(work: Work, explore: Explore) -> Asking[Work]:
+    """Whether as many blocks as run at once walk over the grid."""
+    from tilec.passes.choices.launch_grid import persistence
+    from tilec.passes.choices.question import ask
+
+    against = dict(work.withdrawn).get("persistent-grid")
+    asked = persistence(work.kernel, work.assignment, work.target, work.options, against)
+    return replace(work, walks=(yield from ask(asked)).value, ungrouped=work.kernel)
+
+
+def cluster(work: Work, explore: Explore) -> Asking[Work]:
+    """The blocks that run together, since they load or multiply together what they have in common."""
+    from tilec.passes.choices.cluster import question
+    from tilec.passes.choices.question import ask
+
+    kernel = work.kernel
+    chosen = (yield from ask(question(work.assignment, work.target, work.options, work.walks))).value
+    return work if chosen == kernel.cluster else replace(work, kernel=replace(kernel, cluster=chosen))
+
+
+def rasterisation(work: Work, explore: Explore) -> Asking[Work]:
+    """The order in which blocks go over the grid, for the sake of the L2 cache."""
+    from tilec.passes.choices.launch_grid import rasterisation
+    from tilec.passes.choices.question import ask
+
+    kernel = (yield from ask(rasterisation(work.kernel, work.assignment, work.target, work.options))).value
+    return replace(work, kernel=kernel)
+
+
+def tile_scheduler(work: Work, explore: Explore) -> Asking[Work]:
+    """Who gives a block of a persistent grid its next tile; and that grid."""
+    from tilec.passes.choices.launch_grid import by_stride, next_tiles
+    from tilec.passes.choices.question import ask
+
+    if not work.walks:
+        return work
+    if work.options.tile_scheduler == "auto" and not work.target.has("cluster.launch_control"):
+        return replace(work, kernel=by_stride(work.kernel, work.target))
+    return replace(work, kernel=(yield from ask(next_tiles(work.kernel, work.target, work.options))).value)
+
+
+def register_stages(work: Work, explore: Explore) -> Asking[Work]:
+    """Whether products load their fragments an iteration ahead."""
+    from tilec.passes.choices.register_stages import asking
+
+    assignment = yield from asking(
+        work.kernel, work.assignment, lambda k: layouts_of(k, work), work.target, work.options
+    )
+    return replace(work, layouts=assignment)
+
+
+def cta_pairs(work: Work, explore: Explore) -> Asking[Work]:
+    """Products that the tensor cores of two blocks do together."""
+    from tilec.passes.choices.question import Candidate, ask, ruled
+    from tilec.passes.grid.cta_pair_products import may_pair, with_pairs
+
+    if not may_pair(work.assignment, work.target):
+        return work
+    single = Candidate("none", lambda: work, "--no-cta-pairs")
+    if not work.options.cta_pairs:
+        return (yield from ask(ruled("pairs", "the command line", "--no-cta-pairs", single))).value
+    paired, said = with_pairs(work.assignment, work.target)
+    if paired is None:
+        return (yield from ask(ruled("pairs", "the compiler", said, single))).value
+    both = Candidate(said, lambda: replace(work, layouts=paired), "--cta-pairs")
+    why = "they need the same columns, which their tensor cores can read from each other"
+    return (yield from ask(ruled("pairs", "the compiler", why, both, single))).value
+
+
+def multicast(work: Work, explore: Explore) -> Asking[Work]:
+    """Loads that the blocks of a cluster share, where their tensor cores do not multiply together."""
+    from tilec.ir.tile import walk
+    from tilec.passes.choices.question import Candidate, ask, ruled
+    from tilec.passes.grid.cta_pair_products import is_paired
+    from tilec.passes.memory.load_footprints import footprints
+    from tilec.passes.memory.multicast import with_multicast
+
+    if any(map(is_paired, walk(work.assignment.kernel.body))):
+        return work
+    assignment = with_multicast(work.assignment, enabled=work.options.multicast)
+    if assignment.kernel.cluster.blocks == 1:
+        return replace(work, layouts=assignment)
+    each = Candidate("none", lambda: replace(work, layouts=assignment), "--no-multicast")
+    if not work.options.multicast:
+        return (yield from ask(ruled("multicast", "the command line", "--no-multicast", each))).value
+    found = dict.fromkeys((strip.tile, strip.shared) for strip in footprints(assignment.kernel) if strip.shared)
+    if not found:
+        why = "no blocks of a cluster load the same tile at the same time"
+        return (yield from ask(ruled("multicast", "the compiler", why, each))).value
+    chosen = ", ".join(f"{name} along {' and '.join(axes)}" for name, axes in found)
+    slices = Candidate(chosen, lambda: replace(work, layouts=assignment), "--multicast")
+    why = "each block loads a slice, for all that need the tile"
+    return (yield from ask(ruled("multicast", "the compiler", why, slices, each))).value
+
+
+def roles(work: Work, explore: Explore) -> Asking[Work]:
+    """Which warps load, and which compute: as layouts and mechanisms let them."""
+    from tilec.passes.choices.question import ask
+    from tilec.passes.choices.roles import roles
+
+    return (yield from ask(roles(work.assignment, work.options, work))).value
+
+
+def overlap(work: Work, explore: Explore) -> Asking[Work]:
+    """Whether the statements of a role of two iterations may mix."""
+    from tilec.passes.choices.question import ask
+    from tilec.passes.choices.roles import overlap
+
+    asked = overlap(work.assignment, work.options, work)
+    return work if asked is None else (yield from ask(asked)).value
+
+
+def dependent_launch(work: Work, explore: Explore) -> Asking[Work]:
+    """Whether the kernel begins while the one before it ends."""
+    from tilec.passes.choices.dependent_launch import question
+    from tilec.passes.choices.question import ask
+
+    return (yield from ask(question(work.assignment, work.target, work.options, work))).value
+
+
+def subtile(work: Work, explore: Explore) -> Asking[Work]:
+    """The tiles of the only pipelined loop whole, or in parts, whichever has the smaller interval."""
+    from tilec.passes.choices.question import ask
+    from tilec.passes.choices.subtile import Plan, candidates, question
+    from tilec.passes.loop.assign_roles import products
+
+    assert work.unassigned is not None
+    whole, unassigned = work, work.unassigned
+    is_asked = any(decision.what == "subtile" for decision in unassigned.decisions)
+    ways = () if is_asked else candidates(unassigned.kernel, whole.assignment, whole.options)
+    if not ways:
+        return whole
+    planned = _planned(whole, explore)
+
+    @cache
+    def with_layouts(cut: Kernel) -> Work | None:
+        try:
+            tried = explore(replace(unassigned, kernel=cut), "dependent-launch")
+        except CompileError:
+            return None
+        return (
+            tried
+            if len(products(tried.assignment.kernel.body)) >= len(products(whole.assignment.kernel.body))
+            else None
+        )
+
+    def quickly(cut: Kernel) -> Solution | None:
+        tried = with_layouts(cut)
+        if tried is None:
+            return None
+        try:
+            tried = _planned(replace(tried, options=replace(whole.options, scheduler="heuristic")), explore)
+        except CompileError:
+            return None
+        return _only(tried)
+
+    def made(cut: Kernel) -> Work | None:
+        if cut is unassigned.kernel:
+            return planned
+        tried = with_layouts(cut)
+        try:
+            return None if tried is None else _planned(tried, explore)
+        except CompileError:
+            return None
+
+    def interval(tried: Work) -> int | None:
+        solution = _only(tried)
+        return None if solution is None else solution.schedule.ii
+
+    (loop,) = planned.explored or ()
+    answer = yield from ask(
+        question(unassigned.kernel, whole.options, ways, loop.solution, Plan(quickly, made, interval))
+    )
+    return answer.value
+
+
+def occupancy(work: Work, explore: Explore) -> Asking[Work]:
+    """Fewer versions of what loops load, where that lets more blocks share a multiprocessor, and pays."""
+    from tilec.passes.choices.occupancy import question
+    from tilec.passes.choices.question import ask
+    from tilec.passes.loop.build_problem import Scheduled
+
+    if work.assignment.form != "unspecialised" or work.explored is not None:
+        return work
+    unplanned, work = work, _planned(work, explore)
+    schedules = [Scheduled(p.loop, p.solution.schedule) for p in work.explored or ()]
+    asked = question(work.assignment, schedules, work.target)
+    if asked is None:
+        return work
+    assignment = (yield from ask(asked)).value
+    return work if assignment is work.assignment else _planned(replace(unplanned, layouts=assignment), explore)
+
+
+def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
+    """Whether warpgroups run apart in a loop and take turns at the tensor cores."""
+    from tilec.passes.choices.ping_pong import question
+    from tilec.passes.choices.question import Candidate, ask, ruled
+    from tilec.passes.loop.build_problem import divisions, loops_to_schedule
+    from tilec.passes.loop.decisions import ping_pong
+
+    if work.explored is not None or work.assignment.roles:
+        return work
+    options, loops, made = work.options, loops_to_schedule(work.assignment), []
+    given = {"overlap": options.overlap, "store_role": options.epilogue_warp}
+    for loop, _, divided in divisions(
+        work.assignment, work.target, unlimited_smem=options.switches.unlimited_smem, **given
+    ):
+        what = ping_pong(loop, loops)
+        if not options.ping_pong:
+            yield from ask(ruled(what, "the command line", "--no-ping-pong", Candidate("no", lambda: work)))
+        elif (asked := question(what, divided(), options.max_scheduled_ii)) is not None:
+            made.append((yield from ask(asked)).value)
+    return replace(work, divided=tuple(made))
+
+
+def epilogue_warp(work: Work, explore: Explore) -> Asking[Work]:
+    """Whether a warp of its own begins copies to global memory: the schedule of each loop in which it could."""
+    from tilec.passes.choices.epilogue_warp import question
+    from tilec.passes.choices.question import ask
+    from tilec.passes.loop.build_problem import Scheduled
+
+    if work.explored is not None:
+        return work
+    work = replace(work, loops=solved(work, where=has_open_roles))
+    for planned in work.loops:
+        asked = question(Scheduled(planned.loop, planned.solution.schedule), planned.solution)
+        if asked is not None:
+            yield from ask(asked)
+    return work
+
+
+def _planned(work: Work, explore: Explore) -> Work:
+    """The kernel with its loops scheduled, which no row further down does again."""
+    made = explore(work, "solve")
+    return replace(made, explored=made.loops)
+
+
+def _only(work: Work) -> Solution | None:
+    """The solution of the only loop."""
+    loops = work.explored or ()
+    return loops[0].solution if len(loops) == 1 else None

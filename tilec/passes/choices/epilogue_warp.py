@@ -1,0 +1,35 @@
+"""Whether a warp of its own begins copies to global memory, and waits for them, or those that compute do.
+
+Which copies may is known with the problem of a loop, and who begins them is decided with its schedule: `sched.roles`
+weighs the roles by rule against all others.
+"""
+
+from __future__ import annotations
+
+from tilec.passes.choices.question import Candidate, Outcome, Question
+from tilec.passes.loop.build_problem import Scheduled
+from tilec.sched.solution import Solution
+
+
+def question(one: Scheduled, solution: Solution) -> Question[int] | None:
+    """Who begins the copies of a loop, as its solution says: what there is with an answer is the interval. None where
+    that was not left open."""
+    by_rule, ii = solution.ii_by_rule, solution.schedule.ii
+    if by_rule is None:
+        return None
+    others = sorted({role for role, rule in zip(one.roles, one.loop.roles, strict=True) if role != rule})
+    names = ", ".join(others)
+
+    def explain(outcome: Outcome) -> str:
+        if others:
+            return f"an interval of {ii} cycles, and {by_rule} with the roles by rule"
+        return f"no other roles have an interval below {by_rule} cycles"
+
+    chosen = (Candidate(names, lambda: ii, "--epilogue-warp"),) if others else ()
+    return Question(
+        "epilogue warp",
+        (Candidate("no", lambda: by_rule, "--no-epilogue-warp"), *chosen),
+        price=lambda interval: interval,
+        unit="cycles an iteration",
+        explain=explain,
+    )

@@ -1,0 +1,157 @@
+"""Which blocks run, in which clusters and in which order.
+
+What the kernel or the command line says of it is done. What both leave open is decided: whether as many blocks as run
+at once walk over all (`grid.persistent`), whether these run in pairs that load or multiply together
+(`choices.cluster`), in which order (`grid.rasterisation_order`), and who gives a block its next tile. Clusters and
+order are decisions of -O3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+
+from tilec.ir.tile import Kernel, Raster
+from tilec.passes.analysis.cluster_launch_control import asks_for_blocks
+from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
+from tilec.passes.grid.persistent import (
+    blocks_at_once,
+    dynamically_scheduled,
+    persistent,
+    why_not_dynamically_scheduled,
+    why_not_persistent,
+)
+from tilec.passes.grid.rasterisation_order import (
+    best_raster,
+    fits_cache,
+    has_own_order,
+    in_blocks,
+    walk_of,
+)
+from tilec.passes.grid.rasterise import AS_NUMBERED, in_clusters
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.memory.load_footprints import Footprint, footprints
+from tilec.support.options import MAY_DECIDE, CompileOptions
+from tilec.target.table import Target
+
+LOSES_ROLES = "with a loop over blocks the kernel would lose its producer warp"
+LEAST_GAIN = Fraction(1, 100)
+"""Of what waves touch, which an order of blocks has to save."""
+
+
+# ---- persistent grid -------------------------------------------------------------------------------------------------
+
+
+def persistence(
+    kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions, against: str | None
+) -> Question[bool]:
+    """Whether as many blocks as run at once walk over the grid. `assignment` is the kernel as it is written, with its
+    layouts; `against` what has turned out to speak against it."""
+    at_once = blocks_at_once(target, kernel.cluster.blocks)
+    stays = Candidate("no", lambda: False, "--no-persistent")
+    if not options.persistent:
+        return ruled("persistent grid", "the command line", "--no-persistent", stays)
+    if against is None:
+        against = "no warp only loads, and so could begin with the next block's tiles"
+        if assignment.form == "warp_specialised":
+            against = why_not_persistent(kernel, at_once)
+    if against is not None:
+        return ruled("persistent grid", "the compiler", against, stays)
+    blocks = " × ".join(str(e) if isinstance(e, int) else "?" for e in kernel.grid)
+    walks = Candidate(f"{at_once} blocks walk over {blocks}", lambda: True, "--persistent")
+    why = "a block loads its next tile while it computes and stores the last"
+    return ruled("persistent grid", "the compiler", why, walks, stays)
+
+
+def next_tiles(kernel: Kernel, target: Target, options: CompileOptions) -> Question[Kernel]:
+    """How a block of a persistent grid goes on to its next tile."""
+    asked = options.tile_scheduler
+    static = Candidate("static", lambda: by_stride(kernel, target), "--tile-scheduler static")
+    if asked == "static":
+        return ruled("tile scheduler", "the command line", "--tile-scheduler static", static)
+    if reason := why_not_dynamically_scheduled(kernel, target):
+        return ruled("tile scheduler", "the compiler", reason, static)
+    dynamic = Candidate("launch control", lambda: dynamically_scheduled(kernel), "--tile-scheduler launch-control")
+    if asked != "auto":
+        return ruled("tile scheduler", "the command line", f"--tile-scheduler {asked}", dynamic, static)
+    why = "a block that is done early, or could begin early, does more of the tiles (as in CUTLASS, by default)"
+    return ruled("tile scheduler", "the compiler", why, dynamic, static)
+
+
+def by_stride(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel whose blocks go on to the tiles behind those of all that run at once."""
+    return persistent(kernel, blocks_at_once(target, kernel.cluster.blocks))
+
+
+# ---- order -----------------------------------------------------------------------------------------------------------
+
+
+def rasterisation(
+    kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions
+) -> Question[Kernel]:
+    """In which order blocks go over the grid."""
+
+    def plain(why: str) -> Question[Kernel]:
+        return ruled("rasterisation", "the compiler", why, Candidate("x first", lambda: kernel))
+
+    def with_raster(raster: Raster | None) -> Kernel:
+        return kernel if raster == kernel.raster else replace(kernel, raster=raster)
+
+    x_first = Candidate("x first", partial(with_raster, None), "--rasterisation none")
+    if kernel.raster is not None:
+        return ruled("rasterisation", "the kernel", "T.use_swizzle", Candidate(_show(kernel.raster), lambda: kernel))
+    if asks_for_blocks(kernel):
+        return plain("blocks ask for others' work by the numbers that the machine gives them")
+    if options.rasterisation == 0:
+        return ruled("rasterisation", "the command line", "--rasterisation none", x_first)
+    if len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
+        return plain("the grid is a line of blocks")
+    of, at_once = footprints(assignment.kernel), blocks_at_once(target, kernel.cluster.blocks)
+    if options.rasterisation is not None:
+        raster = _given(kernel, of, at_once, options.rasterisation)
+        given = Candidate(_show(raster), partial(with_raster, raster), f"--rasterisation {options.rasterisation}")
+        return ruled("rasterisation", "the command line", f"--rasterisation {options.rasterisation}", given, x_first)
+    if options.opt_level < MAY_DECIDE:
+        return plain(f"decided from -O{MAY_DECIDE} on")
+    if assignment.roles:
+        return plain("the kernel has explicit roles")
+    if has_own_order(kernel):
+        return plain("blocks may wait for others that were begun before them")
+    if any(strip.by_data for strip in of):
+        return plain("which tiles a block loads depends on elements of a tensor")
+    if fits_cache(kernel, target):
+        return plain("all tensors together fit into the L2 cache")
+    walk = walk_of(kernel, of, at_once)
+    waves = -(-walk.tiles // walk.at_once)
+    best = best_raster(walk)
+    if best == AS_NUMBERED:
+        return plain("all blocks run at once" if waves == 1 else "no other order lets a wave touch less of the tensors")
+    raster = in_blocks(best, kernel.cluster.extents)
+    panels = Candidate(_show(raster), partial(with_raster, raster), f"--rasterisation {raster.panel}")
+    touched = walk.bytes_of_waves(AS_NUMBERED), walk.bytes_of_waves(best)
+
+    def explain(outcome: Outcome) -> str:
+        if outcome.chosen == "x first":
+            return "no other order lets a wave touch less of the tensors"
+        before, after = (each / waves / 2**20 for each in touched)
+        return f"a wave of {at_once} blocks touches {after:.1f} MiB of the tensors, and {before:.1f} MiB with x first"
+
+    def cycles(ordered: Kernel) -> int:
+        return -(-touched[ordered.raster is not None] // target.limit("dram_bytes_per_cycle"))
+
+    return Question("rasterisation", (x_first, panels), price=cycles, explain=explain, least_gain=LEAST_GAIN)
+
+
+def _given(kernel: Kernel, of: tuple[Footprint, ...], at_once: int, panel: int) -> Raster:
+    """Panels of so many rows, or of as many columns if waves then touch less."""
+    walk = walk_of(kernel, of, at_once)
+    rows, columns = Raster(panel), Raster(panel, by_rows=False)
+    cost = [walk.bytes_of_waves(in_clusters(raster, kernel.cluster.extents)) for raster in (rows, columns)]
+    return columns if cost[1] < cost[0] else rows
+
+
+def _show(raster: Raster) -> str:
+    if not raster.panel:
+        return "x first"
+    return f"panels of {raster.panel} {'rows' if raster.by_rows else 'columns'}"

@@ -1,0 +1,49 @@
+"""Which warps load and which compute, and what orders the work of a role. Both are rules: a warp that only loads is
+never in the way of those that compute, and a role that may begin an iteration early has no longer interval.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from tilec.passes.analysis.rings import pipelined_loops
+from tilec.passes.choices.question import Candidate, Question, ruled
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.support.options import CompileOptions
+
+T = TypeVar("T")
+
+
+def roles(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Question[T]:
+    """Which warps do what, as the layouts have it; `kept` is what there is with that."""
+
+    def made() -> T:
+        return kept
+
+    if assignment.roles:
+        names = ", ".join(part.name for part in assignment.roles)
+        return ruled("roles", "the kernel", "it says which threads run which statements", Candidate(names, made))
+    if assignment.form == "warp_specialised":
+        by_role = Candidate("producer, consumer", made, "--pipeline-strategy warp-specialize")
+        alike = Candidate("all warps alike", made, "--pipeline-strategy unspecialize")
+        return ruled("roles", "the compiler", "a warp of its own loads ahead by TMA", by_role, alike)
+    loops = pipelined_loops(assignment.kernel.body)
+    in_order = ", loops one iteration after the other" if loops and assignment.form == "serial" else ""
+    alike = Candidate(f"all warps alike{in_order}", made)
+    if assignment.why_alike is not None:
+        return ruled("roles", "the compiler", assignment.why_alike, alike)
+    if options.pipeline_strategy == "auto":
+        return ruled("roles", "the kernel", "its pass configuration", alike)
+    return ruled("roles", "the command line", f"--pipeline-strategy {options.pipeline_strategy}", alike)
+
+
+def overlap(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Question[T] | None:
+    """Whether a role begins an iteration before it is done with the last one; None where there are no roles."""
+    if assignment.form != "warp_specialised" or assignment.roles or not pipelined_loops(assignment.kernel.body):
+        return None
+    in_order = Candidate("no", lambda: kept, "--no-overlap")
+    if not options.overlap:
+        return ruled("overlap", "the command line", "--no-overlap", in_order)
+    mixed = Candidate("yes", lambda: kept, "--overlap")
+    why = "a role may compute in an iteration before it is done with the last one"
+    return ruled("overlap", "the compiler", why, mixed, in_order)
