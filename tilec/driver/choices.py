@@ -131,13 +131,13 @@ def cta_pairs(work: Work, explore: Explore) -> Asking[Work]:
         return work
     single = Candidate("none", lambda: work, "--no-cta-pairs")
     if not work.options.cta_pairs:
-        return (yield from ask(ruled("pairs", "the command line", "--no-cta-pairs", single))).value
+        return (yield from ask(ruled("CTA pairs", "the command line", "--no-cta-pairs", single))).value
     paired, said = with_pairs(work.assignment, work.target)
     if paired is None:
-        return (yield from ask(ruled("pairs", "the compiler", said, single))).value
+        return (yield from ask(ruled("CTA pairs", "the compiler", said, single))).value
     both = Candidate(said, lambda: replace(work, layouts=paired), "--cta-pairs")
     why = "they need the same columns, which their tensor cores can read from each other"
-    return (yield from ask(ruled("pairs", "the compiler", why, both, single))).value
+    return (yield from ask(ruled("CTA pairs", "the compiler", why, both, single))).value
 
 
 def multicast(work: Work, explore: Explore) -> Asking[Work]:

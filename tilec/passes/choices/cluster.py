@@ -65,24 +65,24 @@ def question(
         return none("only blocks of a persistent grid run in pairs, so that they meet once for many tiles")
     if not all(isinstance(extent, int) for extent in kernel.grid):
         return none("how many blocks there are is known only at launch")
-    able = {axis: _candidate(PAIRS[axis]) for axis in PAIRS if target.has("cluster") and _is_even(assignment, axis)}
+    fitting = {axis: _candidate(PAIRS[axis]) for axis in PAIRS if target.has("cluster") and _is_even(assignment, axis)}
     if target.has("tcgen05"):
-        return _that_multiply(assignment, target, options, able)
+        return _that_multiply(assignment, target, options, fitting)
     if not options.multicast:
         return none("with --no-multicast blocks gain nothing by it")
     loops = pipelined_loops(kernel.body)
     if not (target.has("cluster") and target.has("wgmma")):
-        return none(f"{target.name} has no clusters whose blocks multiply by wgmma", *able.values())
+        return none(f"{target.name} has no clusters whose blocks multiply by wgmma", *fitting.values())
     if not loops or not all(map(_only_multiplies, loops)):
         why = "blocks keep one pace only in loops that do nothing but load tiles and multiply them"
-        return none(why, *able.values())
-    shared = {axis: _shared(assignment, axis) for axis in able}
+        return none(why, *fitting.values())
+    shared = {axis: _shared(assignment, axis) for axis in fitting}
     axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
     if not size:
-        return none("no two neighbours in a grid of even extent load the same tile", *able.values())
-    others = (_candidate(tile.ALONE), *(able[other] for other in able if other != axis))
+        return none("no two neighbours in a grid of even extent load the same tile", *fitting.values())
+    others = (_candidate(tile.ALONE), *(fitting[other] for other in fitting if other != axis))
     why = f"neighbours along {axis} need the same {tiles}, the most that two of them can load together"
-    return ruled("cluster", "the compiler", why, able[axis], *others)
+    return ruled("cluster", "the compiler", why, fitting[axis], *others)
 
 
 def show_cluster(cluster: tile.Cluster) -> str:
@@ -125,7 +125,7 @@ def _in_pairs(assignment: LayoutAssignment, axis: str) -> LayoutAssignment:
 
 
 def _that_multiply(
-    assignment: LayoutAssignment, target: Target, options: CompileOptions, able: dict[str, Candidate[tile.Cluster]]
+    assignment: LayoutAssignment, target: Target, options: CompileOptions, fitting: dict[str, Candidate[tile.Cluster]]
 ) -> Question[tile.Cluster]:
     alone = _candidate(tile.ALONE)
     if not options.cta_pairs:
@@ -139,7 +139,7 @@ def _that_multiply(
         if paired is not None:
             return _if_it_pays(assignment, paired, axis, target, options)
         reasons.append(reason)
-    return ruled("cluster", "the compiler", "; ".join(dict.fromkeys(reasons)), alone, *able.values())
+    return ruled("cluster", "the compiler", "; ".join(dict.fromkeys(reasons)), alone, *fitting.values())
 
 
 def _if_it_pays(

@@ -22,20 +22,20 @@ T = TypeVar("T")
 def question(assignment: LayoutAssignment, target: Target, options: CompileOptions, kept: T) -> Question[T]:
     """`kept` is what there is with either answer: the pass over the warp program carries it out."""
     operations = [s for one in assignment.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
-    meetings = {s.what for s in operations if isinstance(s, Rendezvous)}
+    rendezvous = {s.what for s in operations if isinstance(s, Rendezvous)}
     has_barriers = any(isinstance(s, AllocBarrier) or is_bulk_load(s) for s in operations)
     yes, no = (Candidate(word, lambda: kept, option) for word, option in (("yes", "--pdl"), ("no", "--no-pdl")))
 
     def never(why: str, by: Decider = "the compiler") -> Question[T]:
         return ruled("programmatic dependent launch", by, why, no)
 
-    if meetings & {"pdl_sync", "pdl_trigger"}:
+    if rendezvous & {"pdl_sync", "pdl_trigger"}:
         return ruled("programmatic dependent launch", "the kernel", "T.pdl_sync, T.pdl_trigger", yes)
     if not options.pdl:
         return never("--no-pdl", "the command line")
     if not target.has("cluster"):
         return never(f"{target.name} has no dependent launch")
-    if "sync_grid" in meetings:
+    if "sync_grid" in rendezvous:
         return never("all blocks of its grid must run at the same time")
     if not has_barriers:
         return never("it begins with its loads, and has nothing to do before them")

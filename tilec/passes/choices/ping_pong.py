@@ -14,15 +14,15 @@ from tilec.sched.bounds import Unschedulable, bounds
 def question(what: str, division: Division, most: int | None) -> Question[LoopProblem] | None:
     """None where the loop has no schedule, which whoever solves it explains. One whose interval must be larger than
     `most` is not scheduled, and its warpgroups stay together."""
-    together, apart = division.together, division.ping_ponging
+    together, per_group = division.together, division.ping_ponging
     stay = Candidate("no", lambda: together, "--no-ping-pong")
-    if apart is None:
+    if per_group is None:
         return ruled(what, "the compiler", "there is no room for more of them in shared memory", stay)
     try:
-        least, possible = bounds(together.problem).mii, bounds(apart.problem).mii
+        least, possible = bounds(together.problem).mii, bounds(per_group.problem).mii
     except Unschedulable:
         return None
-    turns = Candidate(f"{division.groups} warpgroups", lambda: apart, "--ping-pong")
+    ping_ponging = Candidate(f"{division.groups} warpgroups", lambda: per_group, "--ping-pong")
 
     def explain(outcome: Outcome) -> str:
         if outcome.chosen == "no":
@@ -33,8 +33,8 @@ def question(what: str, division: Division, most: int | None) -> Question[LoopPr
         return ruled(what, "the command line", f"--max-scheduled-ii {most}", stay)
     return Question(
         what,
-        (stay, turns),
-        price=lambda loop: possible if loop is apart else least,
+        (stay, ping_ponging),
+        price=lambda loop: possible if loop is per_group else least,
         unit="cycles an iteration",
         explain=explain,
     )

@@ -135,7 +135,7 @@ def question(
     ii, asked = whole.schedule.ii, options.subtile
     busy = max((b for b in whole.bounds.each if b.kind == "slot"), key=lambda bound: bound.ii)
     as_it_is = Candidate("none", partial(plan.made, kernel), "--subtile none")
-    cuts = tuple(_candidate(kernel, way, busy.ii, plan) for way in ways)
+    divided = tuple(_candidate(kernel, way, busy.ii, plan) for way in ways)
     if asked == 1:
         return ruled("subtile", "the command line", "--subtile none", as_it_is)
 
@@ -158,7 +158,7 @@ def question(
 
     return Question(
         "subtile",
-        (as_it_is, *cuts),
+        (as_it_is, *divided),
         price=plan.interval,
         unit="cycles an iteration",
         explain=explain,
