@@ -199,7 +199,7 @@ class CompileOptions:
     """Who solves the modulo scheduling problem of a loop."""
 
     search_budget: int = option(
-        3000,
+        5000,
         "--search-budget",
         "How much a kernel's schedules may be searched for, all of its candidates together, in units of one to five "
         "milliseconds that do not depend on the machine; then heuristics answer, and where they are asked the first "
