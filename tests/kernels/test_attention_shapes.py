@@ -91,7 +91,7 @@ def test_bytes_stay_in_registers(depth: int, causal: bool, tmp_path: Path) -> No
     cubin = tmp_path / "kernel.cubin"
     cubin.write_bytes(made.cubin)
     found = Counter(i.stem for i in disassembled(cubin).around("QGMMA"))
-    parts = 2 if '"scores (1, 2)"' in made.trace else 1  # each is folded by itself
+    parts = 2 if '"chosen": "scores (1, 2)"' in made.trace else 1  # each is folded by itself
     assert (found["SHFL"], found["F2FP"], found["MUFU"]) == (8 * parts, 32, 66)
     assert found["STS"] == 128 * depth // 128 // 16  # the values, turned by each warpgroup for itself
     assert not found.keys() & LOCAL
