@@ -31,13 +31,17 @@ class Space:
 
     @property
     def size(self) -> int:
-        combinations = prod(len(axis.values) for axis in self.axes) if self.axes else 0
-        return combinations + len(self.others)
+        return prod(len(axis.values) for axis in self.axes) * self._has_combinations + len(self.others)
+
+    @property
+    def _has_combinations(self) -> bool:
+        """Without axes there is the file as it is written, unless others are asked for: a search begins with it."""
+        return bool(self.axes) or not self.others
 
     def points(self) -> Iterator[Point]:
         """In the order of the axes, the last one fastest; then the others."""
         names = [axis.name for axis in self.axes]
-        for values in product(*(axis.values for axis in self.axes)) if self.axes else ():
+        for values in product(*(axis.values for axis in self.axes)) if self._has_combinations else ():
             yield tuple(zip(names, values, strict=True))
         yield from self.others
 
