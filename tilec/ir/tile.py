@@ -11,8 +11,11 @@ from dataclasses import field, replace
 from operator import is_
 from typing import Any, Literal, Self
 
+from tilec.ir import parts
 from tilec.ir.operation_fields import shape_of
 from tilec.ir.operation_interfaces import Asked
+from tilec.ir.parts import expressions, lists
+from tilec.ir.rewrite import map_expressions
 from tilec.ir.types import BOOL, INT32, UINT32, UINT64, DType
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
@@ -555,45 +558,14 @@ class Kernel:
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct operands of an expression."""
-    match expr:
-        case Const() | Var():
-            return ()
-        case Unary(a=a) | Cast(a=a):
-            return (a,)
-        case Binary(a=a, b=b):
-            return (a, b)
-        case Call(args=args):
-            return args
-        case Select(condition=c, then=a, orelse=b):
-            return (c, a, b)
-        case Load(indices=indices):
-            return indices
-
-
-def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
-    """The expression with other operands; itself if they are the same ones."""
-    if all(a is b for a, b in zip(children(expr), new, strict=True)):
-        return expr
-    match expr:
-        case Const() | Var():
-            return expr
-        case Unary() | Cast():
-            return replace(expr, a=new[0])
-        case Binary():
-            return replace(expr, a=new[0], b=new[1])
-        case Call():
-            return replace(expr, args=new)
-        case Select():
-            return replace(expr, condition=new[0], then=new[1], orelse=new[2])
-        case Load():
-            return replace(expr, indices=new)
+    return expressions(expr).read(expr)
 
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """The expression with variables replaced."""
     if isinstance(expr, Var):
         return values.get(expr, expr)
-    return with_children(expr, tuple(substitute(c, values) for c in children(expr)))
+    return map_expressions(expr, lambda operand: substitute(operand, values))
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
@@ -607,20 +579,19 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
 
 def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """The statement lists nested in a statement."""
-    match stmt:
-        case Parallel(body=body) | For(body=body) | While(body=body):
-            return (body,)
-        case If(then=then, orelse=orelse):
-            return (then, orelse)
-        case TileOp() | Store() | Print() | Bind() | Break():
-            return ()
+    return lists(stmt)
+
+
+def declared(stmt: Stmt) -> tuple[Var, ...]:
+    """The variables that a statement declares, for those inside it or behind it."""
+    return tuple(var for var in parts.declared(stmt).read(stmt) if var is not None)
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Every statement, in program order, parents first."""
     for stmt in body:
         yield stmt
-        for nested in bodies(stmt):
+        for nested in lists(stmt):
             yield from walk(nested)
 
 
