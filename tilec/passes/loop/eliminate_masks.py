@@ -94,8 +94,9 @@ class _Pass:
         match stmt:
             case tile.For():
                 within = {**ranges, stmt.var: _trip_count(stmt, ranges)}
-                body = tuple(self.nests(stmt, within)) if is_pipelined(stmt) else self.body(stmt.body, within)
-                return replace(stmt, body=body)
+                if not is_pipelined(stmt):
+                    return with_bodies(stmt, lambda body: self.body(body, within))
+                return replace(stmt, body=tuple(self.nests(stmt, within)))
             case _:
                 return with_bodies(stmt, lambda body: self.body(body, ranges))
 
