@@ -32,7 +32,7 @@ from tilec.sched.roles import Roles, fewest_hand_overs, guess, has_roles, resolv
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution
 from tilec.sched.verify import violations
-from tilec.sched.windows import needed, refutation
+from tilec.sched.windows import refutation
 from tilec.support.records import dataclass
 
 __all__ = ["Scheduler", "Solution", "evaluate", "given", "justify", "make", "settled", "smallest", "solve"]
@@ -195,7 +195,6 @@ class _Sweep:
         is_hurried = False
         if self.budget.seconds_left() != inf:
             self.reachable(ii, last)  # while there is time
-        enough: tuple[str, ...] = ()
         first, leap_from = ii, ii + _STEPS_BEFORE_LEAP
         while ii <= last:
             if self.budget.is_over:
@@ -205,8 +204,7 @@ class _Sweep:
                 continue
             reason = refutation(self.problem, ii)
             if reason is not None:
-                enough = needed(self.problem, ii, enough)
-                self.attempts.append(Attempt(ii, "refuted", "bound", reason, families=enough))
+                self.attempts.append(Attempt(ii, "refuted", "bound", reason))
                 ii += 1
                 continue
             before = self.spent
