@@ -53,10 +53,10 @@ def synchronise(program: warp.Program) -> warp.Program:
         program = prepared(program, by_async)
     facts = _Facts.of(program, by_async)
 
-    def synchronised(role: warp.Role, barrier: int) -> warp.Role:
+    def synchronised(role: warp.Role, number: int) -> warp.Role:
         execution = _Role(role, facts, reached_per_warpgroup(role, program))
-        placed, meeting = execution.place(), warp.BarSync(barrier, role.threads)
-        return replace(role, body=inserted(role.body, placed, execution.emptied, meeting, Counter()))
+        placed, barrier = execution.place(), warp.BarSync(number, role.threads)
+        return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
 
     roles = tuple(synchronised(role, program.named_barrier(number)) for number, role in enumerate(program.roles))
     common = None if program.common is None else synchronised(program.common, 0)
