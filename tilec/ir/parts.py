@@ -13,6 +13,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
+from tilec.ir.operation_interfaces import Asked
 from tilec.support.records import dataclass
 
 LISTS, HOLDERS = ("tuple[Stmt, ...]", "tuple[Operation, ...]"), ("tuple[Phase, ...]",)
@@ -21,29 +22,27 @@ VARIABLES = {"Var": False, "Var | None": False, "tuple[Var, ...]": True}
 """Whether a field of such a type holds several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A field; `is_many`: what it holds is a tuple of such parts."""
-
-    name: str
-    is_many: bool
+Fields = tuple[tuple[str, bool], ...]
+"""The names of fields, each with whether it holds a tuple of such parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The fields of a class that hold such parts, in their order; `read` gives what they hold in a node, one after the
-    other."""
+    """The fields of a class that hold such parts, in their order, and none of an operation's; `read` gives what they
+    hold in a node, one after the other."""
 
-    fields: tuple[Part, ...]
+    fields: Fields
     read: Callable[[Any], tuple[Any, ...]]
 
     @classmethod
     def of(cls, kind: Any, types: dict[str, bool]) -> Parts:
-        found = tuple(Part(f.name, types[f.type]) for f in fields(kind) if f.type in types)
+        if issubclass(kind, Asked):
+            return cls((), lambda node: ())
+        found = tuple((f.name, types[f.type]) for f in fields(kind) if f.type in types)
         return cls(found, _reader(found))
 
 
-def list_fields(node: Any) -> tuple[tuple[str, bool], ...]:
+def list_fields(node: Any) -> Fields:
     """The fields of a node that hold lists of statements (True), or what has such lists but is no statement, in the
     order in which they run."""
     kind: Any = type(node)
@@ -79,7 +78,7 @@ def _declared_of(kind: Any) -> Parts:
 
 
 @cache
-def _list_fields(kind: Any) -> tuple[tuple[str, bool], ...]:
+def _list_fields(kind: Any) -> Fields:
     found = [(f.name, f.type in LISTS) for f in fields(kind) if f.type in LISTS + HOLDERS]
     return tuple(sorted(found, key=lambda item: item[1]))
 
@@ -88,7 +87,7 @@ def _list_fields(kind: Any) -> tuple[tuple[str, bool], ...]:
 def _lists_of(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
     found = _list_fields(kind)
     if all(is_list for _, is_list in found):
-        return _reader(tuple(Part(name, False) for name, _ in found))
+        return _reader(tuple((name, False) for name, _ in found))
 
     def gathered(node: Any) -> tuple[Any, ...]:
         inside: list[Any] = []
@@ -100,20 +99,20 @@ def _lists_of(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
     return gathered
 
 
-def _reader(parts: tuple[Part, ...]) -> Callable[[Any], tuple[Any, ...]]:
+def _reader(parts: Fields) -> Callable[[Any], tuple[Any, ...]]:
     """What reads these fields of a node: of several without a tuple among them, and of one tuple, at no cost."""
     if not parts:
         return lambda node: ()
-    read = attrgetter(*(part.name for part in parts))
+    read = attrgetter(*(name for name, _ in parts))
     if len(parts) == 1:
-        return read if parts[0].is_many else lambda node: (read(node),)
-    if not any(part.is_many for part in parts):
+        return read if parts[0][1] else lambda node: (read(node),)
+    if not any(is_many for _, is_many in parts):
         return read
 
     def gathered(node: Any) -> tuple[Any, ...]:
         found: list[Any] = []
-        for part, value in zip(parts, read(node), strict=True):
-            found += value if part.is_many else (value,)
+        for (_, is_many), value in zip(parts, read(node), strict=True):
+            found += value if is_many else (value,)
         return tuple(found)
 
     return gathered

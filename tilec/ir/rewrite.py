@@ -13,7 +13,7 @@ from operator import is_
 from typing import Any, TypeVar
 
 from tilec.ir.operation_interfaces import Asked
-from tilec.ir.parts import Part, declared, expressions, list_fields
+from tilec.ir.parts import Fields, declared, expressions, list_fields
 
 S = TypeVar("S")
 
@@ -71,11 +71,14 @@ def rewrite(body: tuple[S, ...], visit: Callable[[S], S | tuple[S, ...]]) -> tup
 def map_expressions(node: S, each: Callable[[Any], Any]) -> S:
     """The node – a statement, a region, an expression – with every expression directly in it as `each` makes it, in the
     order of its fields. What statements inside it hold is left to `with_bodies`."""
-    if isinstance(node, Asked):
-        operation: Any = node
-        made: S = operation.map_expressions(lambda region: map_expressions(region, each), each)
-        return made
-    return _with_parts(node, expressions(node).fields, each)
+    found = expressions(node).fields
+    if found:
+        return _with_parts(node, found, each)
+    if not isinstance(node, Asked):
+        return node
+    operation: Any = node
+    made: S = operation.map_expressions(lambda region: map_expressions(region, each), each)
+    return made
 
 
 def map_declared(stmt: S, each: Callable[[Any], Any]) -> S:
@@ -93,18 +96,21 @@ def rewrite_expression(expr: S, visit: Callable[[S], S]) -> S:
     return around(expr)
 
 
-def _with_parts(node: S, parts: tuple[Part, ...], each: Callable[[Any], Any]) -> S:
+def _with_parts(node: S, found: Fields, each: Callable[[Any], Any]) -> S:
     whole: Any = node
-    changed: dict[str, Any] = {}
-    for part in parts:
-        old = getattr(whole, part.name)
-        if not part.is_many:
+    changed: dict[str, Any] | None = None
+    for name, is_many in found:
+        old = getattr(whole, name)
+        if not is_many:
             new = each(old)
+            if new is old:
+                continue
         else:
             new = tuple(map(each, old))
             if all(map(is_, new, old)):
                 continue
-        if new is not old:
-            changed[part.name] = new
-    made: S = replace(whole, **changed) if changed else node
+        if changed is None:
+            changed = {}
+        changed[name] = new
+    made: S = node if changed is None else replace(whole, **changed)
     return made

@@ -59,7 +59,7 @@ def _does_nothing(stmt: tile.Stmt) -> bool:
 
 def fold_expr(expr: tile.Expr) -> tile.Expr:
     """The expression with constants computed; the same object where there is nothing to do."""
-    return _simpler(map_expressions(expr, fold_expr))
+    return expr if isinstance(expr, tile.Const | tile.Var) else _simpler(map_expressions(expr, fold_expr))
 
 
 def _simpler(expr: tile.Expr) -> tile.Expr:
