@@ -46,7 +46,7 @@ def _are_always_disjoint(
             continue  # no kernel is launched with these
         tried += 1
         known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
-        if _meet([(_threads(op, write), [found[d] or [] for d in known]) for op, found, write in places]):
+        if _is_shared([(_threads(op, write), [found[d] or [] for d in known]) for op, found, write in places]):
             return False
     return tried > 0
 
@@ -78,7 +78,7 @@ def _places(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.
         return None
 
 
-def _meet(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> bool:
+def _is_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> bool:
     """Whether two threads reach one element, of which there is a list of indices in each dimension, by iteration."""
     import numpy as np
 

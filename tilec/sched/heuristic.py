@@ -150,8 +150,8 @@ def _placed(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator[tuple[St
         within = arcs(problem, depth_limits(problem, ii))
         if has_positive_cycle(problem, ii, within):
             return
-        able = (arm for arm in arms if arm == "modulo" or len(problem.ops) <= _MOST_OPS)
-        reached = ((ARMS[arm](problem, ii, within), arm) for arm in able)
+        fitting = (arm for arm in arms if arm == "modulo" or len(problem.ops) <= _MOST_OPS)
+        reached = ((ARMS[arm](problem, ii, within), arm) for arm in fitting)
         found = ((begin(problem, ii, start), arm) for start, arm in reached if start is not None)
     for start, arm in found:
         if not any(violations(problem, make(problem, ii, start, "given"))):
