@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from tiers import selected
+from tiers import Tier, selected
 
 from tilec.driver.build import Observer, check
 from tilec.frontend.sema.elaborate import Define
@@ -29,7 +29,7 @@ TESTS = Path(__file__).parent
 Golden = Callable[[str, str, str], None]
 
 # The command itself collects no garbage while it builds; thousands of builds in a process need it, but seldom.
-gc.set_threshold(200_000, 20, 100)
+gc.set_threshold(1_000_000, 20, 100)
 
 # Products of small matrices: threads that wait for one another would take the time of those that run other tests. numpy
 # reads this when it is imported, which nothing above does.
@@ -39,9 +39,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TILEC_VERIFY", "1")
 
 # `--hypothesis-profile=thorough` draws more, and `full` ten times as many; what is drawn without either is the same in
-# every run, less of it without `--full`.
+# every run, less of it in the default tier.
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=6)
-settings.register_profile("normal", derandomize=True, deadline=None, max_examples=20)
+settings.register_profile("normal", derandomize=True, deadline=None, max_examples=10)
 settings.register_profile("thorough", deadline=None, max_examples=250)
 settings.register_profile("full", deadline=None, max_examples=2500)
 settings.load_profile("normal")
@@ -49,24 +49,26 @@ settings.load_profile("normal")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the golden files with what the code makes now")
-    parser.addoption("--full", action="store_true", help="run every test in all of its forms: see tests/tiers.py")
+    parser.addoption("--full", action="store_true", help="run every pair of a test's parameters: see tests/tiers.py")
+    parser.addoption("--exhaustive", action="store_true", help="run every test in all of its forms")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not _runs_all(config) and not config.getoption("--hypothesis-profile"):
+    if _tier(config) == "default" and not config.getoption("--hypothesis-profile"):
         settings.load_profile("quick")
 
 
-def _runs_all(config: pytest.Config) -> bool:
-    return bool(config.getoption("--full") or config.getoption("--bless") or any("::" in told for told in config.args))
+def _tier(config: pytest.Config) -> Tier:
+    if any((config.getoption("--exhaustive"), config.getoption("--bless"), *("::" in told for told in config.args))):
+        return "exhaustive"
+    return "full" if config.getoption("--full") else "default"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before anything else is deselected: which forms of a test are run does not depend on what else is asked for."""
-    if _runs_all(config):
-        return
-    run = selected([(item.nodeid, item.callspec.params if hasattr(item, "callspec") else {}) for item in items])
+    cases = [(item.nodeid, item.callspec.params if hasattr(item, "callspec") else {}) for item in items]
+    run = selected(cases, _tier(config))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in run])
     items[:] = [item for item in items if item.nodeid in run]
 

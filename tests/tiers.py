@@ -1,7 +1,9 @@
-"""Which tests run without `--full`.
+"""Which tests run: by default, with `--full` and with `--exhaustive`.
 
-Most tests are run over products of parameters, and most of a product is repetition. Of each test function the default
-tier keeps as few forms as show every value of every parameter, where
+Most tests are run over products of parameters, and most of a product is repetition. The full tier keeps of each test
+function so many forms that every two values of different parameters are in one of them together, which is where most
+faults show that are not in one value alone (Kuhn, Wallace and Gallo, 2004). Of each test function the default tier
+keeps as few forms as show every value of every parameter, where
 
 * a parameter of `FREE` need not be shown in every value: it says on what machine, in which of the compiler's ways or
   from which random numbers a case is made, and other cases and other tests are made in the others. What is kept takes
@@ -13,7 +15,7 @@ tier keeps as few forms as show every value of every parameter, where
 
 Which forms these are depends on the function's name and on its parameters, and on nothing else: the same tests in each
 run, on each machine, whatever else is run. The others are deselected. Hypothesis draws fewer examples (`conftest.py`).
-All forms are run with `--full`, with `--bless`, and when tests are named one by one (`file.py::test`).
+All forms are run with `--exhaustive`, with `--bless`, and when tests are named one by one (`file.py::test`).
 
 `tests/planted/campaign.py` plants faults in the compiler and reports which tier finds them.
 """
@@ -23,6 +25,8 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Literal
 
 FREE = frozenset({"adversary", "arch", "level", "machine", "opt_level", "seed", "strategy", "target", "template"})
 
@@ -47,6 +51,7 @@ AROUND = (
 )
 
 Parameters = Mapping[str, object]
+Tier = Literal["default", "full", "exhaustive"]
 
 
 def chosen(test: str, forms: Mapping[str, Parameters]) -> set[str]:
@@ -80,6 +85,23 @@ def chosen(test: str, forms: Mapping[str, Parameters]) -> set[str]:
     return kept
 
 
+def paired(forms: Mapping[str, Parameters]) -> set[str]:
+    """Of the forms of a test function, given by their ids, so many that any two values that are in a form together are
+    together in one that is kept."""
+    rest = sorted(forms, key=lambda form: zlib.crc32(form.encode()))
+    values = {form: sorted(frozenset.union(*_values(forms[form])), key=repr) for form in rest}
+    pairs = {form: set(combinations(of, 2)) for form, of in values.items()}
+    if max(map(len, values.values())) < 3:
+        return set(forms)
+    missing = set[object]().union(*pairs.values())
+    kept: set[str] = set()
+    while missing:
+        best = max((form for form in rest if form not in kept), key=lambda form: len(pairs[form] & missing))
+        kept.add(best)
+        missing -= pairs[best]
+    return kept
+
+
 Value = tuple[str, object]
 
 
@@ -109,9 +131,15 @@ def _comparable(value: object) -> object:
     return type(value), value
 
 
-def selected(tests: Sequence[tuple[str, Parameters]]) -> set[str]:
-    """Of tests, given by node id and parameters, those that the default tier runs."""
+def selected(tests: Sequence[tuple[str, Parameters]], tier: Tier) -> set[str]:
+    """Of tests, given by node id and parameters, those that the tier runs."""
+    if tier == "exhaustive":
+        return {test for test, _ in tests}
     functions: dict[str, dict[str, Parameters]] = {}
     for test, parameters in tests:
         functions.setdefault(test.partition("[")[0], {})[test] = parameters
-    return {kept for function, forms in functions.items() for kept in chosen(function, forms)}
+    return {
+        kept
+        for function, forms in functions.items()
+        for kept in (paired(forms) if tier == "full" else chosen(function, forms))
+    }

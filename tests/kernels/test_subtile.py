@@ -11,6 +11,8 @@ from harness import HERE, SAMPLES, agrees
 from test_attention_shapes import computed
 
 from tilec.driver.build import Build, Observer, build
+from tilec.sched import cache
+from tilec.sched.levels import Levels
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile
 
@@ -52,6 +54,24 @@ def test_a_chain_is_cut(shape: Shape, chosen: str, least_gain: float, causal: bo
     assert decision(cut) == (chosen, "the compiler")
     assert cut.schedules[0].ii <= (1 - least_gain) * whole.schedules[0].ii
     assert is_clean(whole) and is_clean(cut)
+
+
+def test_what_is_chosen_is_settled_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates are compared by their intervals: the other levels of the objective are looked at for one of them, and
+    its schedule is the one that is found where nothing is to be chosen."""
+    settled = []
+
+    def run(levels: Levels) -> tuple[int, ...]:
+        settled.append(levels.problem.name)
+        return levels_run(levels)
+
+    levels_run = Levels.run
+    monkeypatch.setattr(Levels, "run", run)
+    monkeypatch.setattr(cache, "solve_cached", lambda problem, solver, budget, **_: solver(problem, 1.0, budget))
+    chosen = made(ROWS)
+    assert decision(chosen)[0] != "none" and len(settled) == 1
+    assert made(ROWS, 2).schedules == chosen.schedules
+    assert made(ROWS, schedule=chosen.trace).ptx == chosen.ptx
 
 
 def test_a_busy_unit_is_left_alone() -> None:

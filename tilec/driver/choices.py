@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tilec.driver.front import strategy_of
 from tilec.driver.planning import layouts_of
 from tilec.driver.scheduling import has_open_roles, solved
-from tilec.driver.work import Work
+from tilec.driver.work import Exploration, Work
 from tilec.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
     ways = () if is_asked else candidates(unassigned.kernel, whole.assignment, whole.options)
     if not ways:
         return whole
-    planned = _planned(whole, explore)
+    planned = _planned(whole, explore, Exploration())
 
     @cache
     def with_layouts(cut: Kernel) -> Work | None:
@@ -217,12 +217,12 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
             else None
         )
 
-    def quickly(cut: Kernel) -> Solution | None:
+    def quickly(cut: Kernel, most: int | None) -> Solution | None:
         tried = with_layouts(cut)
         if tried is None:
             return None
         try:
-            tried = _planned(replace(tried, options=replace(whole.options, scheduler="heuristic")), explore)
+            tried = _planned(tried, explore, Exploration(is_by_heuristic=True, most=most))
         except CompileError:
             return None
         return _only(tried)
@@ -232,7 +232,7 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
             return planned
         tried = with_layouts(cut)
         try:
-            return None if tried is None else _planned(tried, explore)
+            return None if tried is None else _planned(tried, explore, Exploration())
         except CompileError:
             return None
 
@@ -302,10 +302,10 @@ def epilogue_warp(work: Work, explore: Explore) -> Asking[Work]:
     return work
 
 
-def _planned(work: Work, explore: Explore) -> Work:
-    """The kernel with its loops scheduled, which no row further down does again."""
-    made = explore(work, "solve")
-    return replace(made, explored=made.loops)
+def _planned(work: Work, explore: Explore, exploration: Exploration | None = None) -> Work:
+    """The kernel with its loops scheduled, which no row further down does again, or what is asked about them."""
+    made = explore(replace(work, exploration=exploration), "solve")
+    return replace(made, explored=made.loops, exploration=None)
 
 
 def _only(work: Work) -> Solution | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.driver.front import strategy_of
-from tilec.driver.work import Planned, Work
+from tilec.driver.work import Exploration, Planned, Work
 from tilec.support.diagnostics import Label, fail
 from tilec.support.options import CompileOptions
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.passes.loop.build_problem import LoopProblem
     from tilec.sched.budget import Budget
+    from tilec.sched.cache import Solver
     from tilec.sched.decision import Decision
+    from tilec.sched.problem import Problem
     from tilec.sched.schedule import Schedule
     from tilec.sched.solution import Solution
     from tilec.target.table import Target
@@ -85,7 +87,7 @@ def solved(work: Work, where: Callable[[LoopProblem], bool]) -> tuple[Planned, .
     known = {p.loop.loop.var: p for p in work.loops}
     read = (None,) * len(problems) if options.schedule is None else _read_schedules(options.schedule, len(problems))
     return tuple(
-        known.get(loop.loop.var) or _decided(loop, given, options, work.budget)
+        known.get(loop.loop.var) or _decided(loop, given, options, work.budget, work.exploration)
         for loop, given in zip(problems, read, strict=True)
         if loop.loop.var in known or where(loop)
     )
@@ -104,7 +106,13 @@ def _deepened(planned: Planned) -> Planned:
     return replace(planned, solution=replace(solution, schedule=schedule))
 
 
-def _decided(loop: LoopProblem, read: Schedule | None, options: CompileOptions, budget: Budget) -> Planned:
+def _decided(
+    loop: LoopProblem,
+    read: Schedule | None,
+    options: CompileOptions,
+    budget: Budget,
+    exploration: Exploration | None = None,
+) -> Planned:
     """The loop with the schedule that was read for it, that its lists give, or that is found."""
     if read is not None:
         return _carried_out(loop, read)
@@ -112,31 +120,31 @@ def _decided(loop: LoopProblem, read: Schedule | None, options: CompileOptions, 
     from tilec.sched.solve import given
 
     manual = given_schedule(loop)
-    return Planned(loop, _solve(loop, options, budget) if manual is None else given(loop.problem, manual))
+    solution = given(loop.problem, manual) if manual is not None else _solve(loop, options, budget, exploration)
+    return Planned(loop, solution)
 
 
-def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Solution:
+def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget, exploration: Exploration | None) -> Solution:
+    """The solution of a loop's problem, or as much of it as a choice wants to know."""
     from tilec.driver.refusals import binding
     from tilec.sched.bounds import Unschedulable, bounds
-    from tilec.sched.cache import solve_cached
     from tilec.sched.roles import weigh
-    from tilec.sched.solve import solve
+    from tilec.sched.solve import smallest, solve
 
-    folder = Path(options.cache_dir) if options.cache_dir is not None else None
     problem, most = loop.problem, options.max_scheduled_ii
     try:
         is_light = most is not None and len({*loop.roles}) > 1 and bounds(problem).mii > most
         if is_light:
             problem = replace(problem, force_serial=True)
-        cached = partial(
-            solve_cached,
-            folder=folder,
-            afresh=options.solve_afresh,
-            solver=partial(solve, scheduler=options.scheduler),
-            scheduler=options.scheduler,
-            budget=budget,
-        )
-        return weigh(problem, cached, only_by_rule=is_light)
+        solver: Solver
+        if exploration is not None and exploration.is_by_heuristic:
+            up_to = exploration.most
+            solver, name = partial(solve, scheduler="heuristic", most=up_to), f"heuristic up to {up_to}"
+        elif exploration is not None and options.scheduler == "exact" and not is_light:
+            solver, name = smallest, "interval"
+        else:
+            solver, name = partial(solve, scheduler=options.scheduler), options.scheduler
+        return weigh(problem, _cached(options, budget, solver, name), only_by_rule=is_light)
     except Unschedulable as refusal:
         involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
         fail(
@@ -146,6 +154,41 @@ def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Soluti
             secondary=involved,
             notes=binding(loop.problem, refusal),
         )
+
+
+def _cached(options: CompileOptions, budget: Budget, solver: Solver, name: str) -> Callable[[Problem], Solution]:
+    """The solver, asked only for what is not in the folder of the cache yet."""
+    from tilec.sched.cache import solve_cached
+
+    folder = Path(options.cache_dir) if options.cache_dir is not None else None
+    return partial(
+        solve_cached, folder=folder, afresh=options.solve_afresh, solver=solver, scheduler=name, budget=budget
+    )
+
+
+def _settled(planned: Planned, options: CompileOptions, budget: Budget) -> Planned:
+    """The loop with the best schedule at the interval that was found for it."""
+    found = planned.solution
+    if found.is_settled:
+        return planned
+    from tilec.sched.bounds import bounds
+    from tilec.sched.roles import resolve
+    from tilec.sched.solve import settled
+
+    role = found.schedule.role
+    problem = resolve(planned.loop.problem, role)
+    plain = replace(found, schedule=replace(found.schedule, role=()), bounds=bounds(problem), attempts=(), work=0)
+    name = f"settled {plain.schedule.ii} {plain.schedule.start}"
+    made = _cached(options, budget, lambda asked, *rest: settled(asked, plain, *rest), name)(problem)
+    solution = replace(
+        found,
+        schedule=replace(made.schedule, role=role),
+        objectives=made.objectives,
+        work=found.work + made.work,
+        is_cut=made.is_cut,
+        is_settled=True,
+    )
+    return replace(planned, solution=solution)
 
 
 def _read_schedules(trace: str, loops: int) -> tuple[Schedule, ...]:
@@ -201,8 +244,11 @@ def build_problems(work: Work, observer: Observer) -> Work:
 def solve(work: Work, observer: Observer) -> Work:
     """The schedule of each pipelined loop."""
     if work.explored is not None:
-        return work
-    planned = solved(work, where=lambda loop: True)
+        planned = tuple(_settled(each, work.options, work.budget) for each in work.explored)
+    else:
+        planned = solved(work, where=lambda loop: True)
+    if work.exploration is not None:
+        return replace(work, loops=planned)
     if work.options.schedule is None and len(planned) == 1 and work.assignment.form == "warp_specialised":
         planned = (_deepened(planned[0]),)
     return replace(work, loops=planned)

@@ -45,16 +45,25 @@ class Withdrawn(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Exploration:
+    """What a choice wants to know of the loops of a candidate: their smallest intervals, by the solver, or by
+    heuristics an upper bound for them, where it is `most` cycles."""
+
+    is_by_heuristic: bool = False
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """One kernel. `source_kernel` is what its text says, with constants folded, and `kernel` the same as passes have
     rewritten it. `assignment` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and
     after they are scheduled. `versions` says how many there are of the tiles of which the kernel itself names versions;
     `kernel` is then on one. `walks` says that its grid is persistent; `ungrouped` is the kernel before anything was
     decided about its grid. `withdrawn` are the choices whose answer could not be had after all, and why. `explored` are
-    the loops of `assignment` that a choice has scheduled already, and `divided` the problems of those of which it is
-    decided how many warpgroups run apart. `mistakes` collects what is wrong, where all of it is wanted;
-    `is_checked_only` says that nothing else is. `verified` is what has been verified last: the form, whether it was
-    complete, and the value."""
+    the loops of `assignment` that a choice has scheduled already, as far as their intervals where `exploration` asked
+    for no more, and `divided` the problems of those of which it is decided how many warpgroups run apart. `mistakes`
+    collects what is wrong, where all of it is wanted; `is_checked_only` says that nothing else is. `verified` is what
+    has been verified last: the form, whether it was complete, and the value."""
 
     source: SourceFile
     options: CompileOptions
@@ -72,6 +81,7 @@ class Work:
     ungrouped: Kernel | None = None
     withdrawn: tuple[tuple[str, str], ...] = ()
     explored: tuple[Planned, ...] | None = None
+    exploration: Exploration | None = None
     divided: tuple[LoopProblem, ...] = ()
     problems: tuple[LoopProblem, ...] = ()
     loops: tuple[Planned, ...] = ()

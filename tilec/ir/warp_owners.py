@@ -4,14 +4,17 @@ programs asks where operations of one role touch a tensor without a barrier betw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 from tilec.ir import tile, warp
 from tilec.ir.layout import Fragment
 from tilec.ir.placement import NotArithmetic, NoValue, evaluated
 
 _Indices = tuple[tile.Expr, ...]
+_Iterations = tuple[Any, Any]
+"""Two arrays: the thread and the number of each iteration that some thread runs."""
 SAMPLES = (0, 1, 1009, 4001)
 """Values of what is the same throughout a block: of the first such variable, and the next ones' by its multiples. What
 is apart only if such values differ, or differ by much, is not where all are 0 and where they are neighbours."""
@@ -43,13 +46,8 @@ def _are_always_disjoint(
             continue  # no kernel is launched with these
         tried += 1
         known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
-        reached: dict[tuple[int, ...], int] = {}
-        for op, found, write in places:
-            columns: list[list[int]] = [column for d in known if (column := found[d]) is not None]
-            for thread, iteration in _threads(op, write):
-                element = tuple(column[iteration] for column in columns)
-                if reached.setdefault(element, thread) != thread:
-                    return False
+        if _meet([(_threads(op, write), [found[d] or [] for d in known]) for op, found, write in places]):
+            return False
     return tried > 0
 
 
@@ -80,33 +78,53 @@ def _places(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.
         return None
 
 
-def _threads(op: warp.Elementwise, write: bool) -> Iterable[tuple[int, int]]:
-    """Each thread with the number of each of its iterations. Of several that have the same ones the first writes, and
+def _meet(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> bool:
+    """Whether two threads reach one element, of which there is a list of indices in each dimension, by iteration."""
+    import numpy as np
+
+    thread = np.concatenate([threads for (threads, _), _ in places])
+    element = np.zeros(len(thread), np.int64)
+    for columns in zip(*(columns for _, columns in places), strict=True):
+        column = np.concatenate(
+            [np.asarray(c, np.int64)[iterations] for ((_, iterations), _), c in zip(places, columns, strict=True)]
+        )
+        # The number of an element among those that there are, so that no product is too large.
+        _, column = np.unique(column, return_inverse=True)
+        _, element = np.unique(element * (len(thread) + 1) + column, return_inverse=True)
+    order = np.lexsort((thread, element))
+    element, thread = element[order], thread[order]
+    return bool(((element[1:] == element[:-1]) & (thread[1:] != thread[:-1])).any())
+
+
+def _threads(op: warp.Elementwise, write: bool) -> _Iterations:
+    """The thread and the number of each iteration. Of several threads that have the same ones the first writes, and
     reads if no copies are kept."""
     buffers = [s.buffer for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)]
     buffers += [e.buffer for stmt in tile.walk(op.nest.body) for e in _loads(stmt)]
     first_only = write or not any(b.in_registers for b in buffers)
-    for thread, iteration, is_copy in _iterations(op.layout, op.nest.extents):
-        if not (first_only and is_copy):
-            yield thread, iteration
+    return _iterations(op.layout, op.nest.extents, first_only)
 
 
 @lru_cache(maxsize=64)
-def _iterations(layout: Fragment, extents: tuple[int, ...]) -> tuple[tuple[int, int, bool], ...]:
-    found = []
-    registers = [layout.register_offset(r) for r in range(layout.register_count)]
-    for thread in range(layout.thread_count):
-        first = layout.thread_offset(thread)
-        digits, is_copy = thread, False
-        for axis in layout.threads:
-            digits, digit = divmod(digits, axis.size)
-            is_copy |= axis.dim < 0 and digit > 0
-        for offset in registers:
-            number = 0
-            inside = True
-            for a, b, extent in zip(first, offset, extents, strict=True):
-                inside &= a + b < extent
-                number = number * extent + a + b
-            if inside:
-                found.append((thread, number, is_copy))
-    return tuple(found)
+def _iterations(layout: Fragment, extents: tuple[int, ...], first_only: bool) -> _Iterations:
+    import numpy as np
+
+    threads = [thread for thread in range(layout.thread_count) if not (first_only and _is_copy(layout, thread))]
+    first = np.array([layout.thread_offset(thread) for thread in threads], np.int64)
+    registers = np.array([layout.register_offset(r) for r in range(layout.register_count)], np.int64)
+    index = first[:, None, :] + registers[None, :, :]
+    inside = (index < np.array(extents)).all(axis=2)
+    number = np.zeros(inside.shape, np.int64)
+    for dim, extent in enumerate(extents):
+        number = number * extent + index[:, :, dim]
+    return np.broadcast_to(np.array(threads)[:, None], inside.shape)[inside], number[inside]
+
+
+def _is_copy(layout: Fragment, thread: int) -> bool:
+    """Whether another thread has the same iterations."""
+    digits = thread
+    for axis in layout.threads:
+        digits, digit = divmod(digits, axis.size)
+        if axis.dim < 0 and digit:
+            return True
+    return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from math import inf
 from typing import Literal
 
 from tilec.sched.implied import without_implied
@@ -248,8 +249,10 @@ def _crowd(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] 
                 low, high = after[anchor][op], after[op][anchor]
                 if low is not None and high is not None:
                     windows.append((low + use.offset, use.offset + use.cycles - high, op, use))
+            ends = [(first, last, use.cycles) for first, last, _, use in windows]
+            crowded = _crowded(ends, spec.width) if len(windows) > spec.width else []
             windows.sort(key=lambda window: (window[1], window[2], window[3].offset))
-            for first in sorted({window[0] for window in windows}) if len(windows) > spec.width else ():
+            for first in crowded:
                 inside = [window for window in windows if window[0] >= first]
                 held = 0
                 for count, (_, last, _, use) in enumerate(inside):
@@ -257,6 +260,18 @@ def _crowd(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] 
                     if held > spec.width * (last - first):
                         return slot, last - first, [(op, use) for _, _, op, use in inside[: count + 1]]
     return None
+
+
+def _crowded(windows: Sequence[tuple[int, int, int]], width: int) -> list[int]:
+    """The beginnings of windows (first, last, cycles) from which on there may be too much: all that begins later would
+    not fit in front of the first end of it."""
+    found, held, end = [], 0, inf
+    for index, (first, last, cycles) in enumerate(by_begin := sorted(windows, reverse=True)):
+        held, end = held + cycles, min(end, last)
+        is_whole = index + 1 == len(by_begin) or by_begin[index + 1][0] < first
+        if is_whole and held > width * (end - first):
+            found.append(first)
+    return found[::-1]
 
 
 def _pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:

@@ -20,6 +20,7 @@ from tilec.sched.objective import limited
 from tilec.sched.problem import Problem
 from tilec.sched.roles import by_rule, resolve
 from tilec.sched.solution import Attempt, Solution
+from tilec.sched.windows import needed
 
 # Deterministic time, of which one unit is one to five seconds here.
 _EFFORT_PER_PROOF = 0.1
@@ -42,10 +43,23 @@ def explained(problem: Problem, solution: Solution, budget: Budget | None = None
     role = solution.schedule.role
     asked = resolve(problem, role) if role == by_rule(problem) else problem
     *smaller, found = solution.attempts
-    attempts = (*_told_why(without_implied(asked), smaller, budget), found)
+    asked = without_implied(asked)
+    attempts = (*_told_why(asked, _by_windows(asked, smaller), budget), found)
     plain = observed(resolve(problem, role), solution.schedule.start)
     is_compared = not budget.is_over and not (found.how == "serial" and is_serial(plain))
     return replace(solution, attempts=attempts, trials=trials(plain, solution.schedule.ii) if is_compared else ())
+
+
+def _by_windows(problem: Problem, smaller: Sequence[Attempt]) -> list[Attempt]:
+    """The attempts; those that windows refuted with the families that were enough."""
+    attempts: list[Attempt] = []
+    enough: tuple[str, ...] = ()
+    for attempt in smaller:
+        if attempt.how == "bound" and not attempt.families:
+            enough = needed(problem, attempt.ii, enough)
+            attempt = replace(attempt, families=enough)
+        attempts.append(attempt)
+    return attempts
 
 
 def _told_why(problem: Problem, smaller: Sequence[Attempt], budget: Budget) -> Sequence[Attempt]:

@@ -14,7 +14,7 @@ What they have in common: the interval is raised by one until it works, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
@@ -51,12 +51,13 @@ def work_of_placing(problem: Problem) -> int:
     return _WORK_PER_PAIR * (len(problem.ops) ** 2 + len(problem.edges))
 
 
-def heuristic(problem: Problem, budget: Budget | None = None) -> Solution:
+def heuristic(problem: Problem, budget: Budget | None = None, most: int | None = None) -> Solution:
     """The best schedule of all arms at the first interval that any of them reaches, or the serial one where `is_serial`
-    says so or nothing else works. Its II is optimal only if it equals the bound. The budget pays for each interval that
-    an arm tries, and none is tried once it is spent."""
+    says so or nothing else works, up to an interval of `most` cycles where a larger one is of no use. Its II is optimal
+    only if it equals the bound. The budget pays for each interval that an arm tries, and none is tried once it is
+    spent."""
     proven = bounds(problem)
-    best = None if is_serial(problem) else _first_of_all(problem, proven.mii, budget)
+    best = None if is_serial(problem) else _first_of_all(problem, proven.mii, budget, most)
     if best is None:
         ii, start, how, why = *serial(problem, proven.mii), "serial", "one op after the other"
     else:
@@ -73,11 +74,14 @@ def heuristic(problem: Problem, budget: Budget | None = None) -> Solution:
     )
 
 
-def _first_of_all(problem: Problem, mii: int, budget: Budget | None) -> tuple[int, Starts, str] | None:
+def _first_of_all(
+    problem: Problem, mii: int, budget: Budget | None, most: int | None
+) -> tuple[int, Starts, str] | None:
     """The first II from this one on at which some arm finds a schedule, the best one by the levels of the objective,
     and the arm."""
-    for ii in _intervals(mii, mii + _MOST_STEPS * max(1, mii // 64)):
-        found = [(start, arm) for arm in ARMS if (start := _tried(problem, ii, arm, budget)) is not None]
+    last = mii + _MOST_STEPS * max(1, mii // 64)
+    for ii in _intervals(mii, last if most is None else min(last, most)):
+        found = list(_placed(problem, ii, _paid(ARMS, work_of_placing(problem), budget)))
         if found:
             return ii, *min(found, key=lambda one: (_levels(problem, ii, one[0]), *one))
     return None
@@ -121,30 +125,37 @@ def _intervals(low: int, high: int) -> range:
     return range(low, high + 1, max(1, low // 64))
 
 
-def _tried(problem: Problem, ii: int, arm: str, budget: Budget | None) -> Starts | None:
-    if budget is not None:
-        if budget.is_spent:
-            return None
-        budget.spend(work_of_placing(problem))
-    return place(problem, ii, arm)
+def _paid(arms: Iterable[str], work: int, budget: Budget | None) -> Iterator[str]:
+    """As many of the arms as the budget pays for."""
+    for arm in arms:
+        if budget is not None:
+            if budget.is_spent:
+                return
+            budget.spend(work)
+        yield arm
 
 
 def place(problem: Problem, ii: int, arm: str = "modulo") -> Starts | None:
     """A schedule at this II, from cycle 0 on, that holds; or None, which proves nothing. Groups of warps share the
     interval evenly, unless they have lags."""
+    return next((start for start, _ in _placed(problem, ii, (arm,))), None)
+
+
+def _placed(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator[tuple[Starts, str]]:
+    """What `place` finds, with those of the arms that find something."""
     if problem.copies:
         folded, unfold = fold(evenly(problem, ii))
-        known = place(folded, ii, arm)
-        start = None if known is None else unfold(known)
-        return None if start is None or any(violations(problem, make(problem, ii, start, "given"))) else start
-    within = arcs(problem, depth_limits(problem, ii))
-    if has_positive_cycle(problem, ii, within) or (arm != "modulo" and len(problem.ops) > _MOST_OPS):
-        return None
-    found = ARMS[arm](problem, ii, within)
-    if found is None:
-        return None
-    start = begin(problem, ii, found)
-    return None if any(violations(problem, make(problem, ii, start, "given"))) else start
+        found = ((unfold(start), arm) for start, arm in _placed(folded, ii, arms))
+    else:
+        within = arcs(problem, depth_limits(problem, ii))
+        if has_positive_cycle(problem, ii, within):
+            return
+        able = (arm for arm in arms if arm == "modulo" or len(problem.ops) <= _MOST_OPS)
+        reached = ((ARMS[arm](problem, ii, within), arm) for arm in able)
+        found = ((begin(problem, ii, start), arm) for start, arm in reached if start is not None)
+    for start, arm in found:
+        if not any(violations(problem, make(problem, ii, start, "given"))):
+            yield start, arm
 
 
 def serial(problem: Problem, least: int) -> tuple[int, Starts]:

@@ -8,6 +8,7 @@ in stages – could only make the interval larger, so that what is refuted here 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
@@ -75,7 +76,9 @@ def least(
 
 
 class _Program(Program):
-    """Starts count from that of the busiest op, since nothing tells a schedule from the same one moved."""
+    """Starts count from that of the busiest op, since nothing tells a schedule from the same one moved. Groups of warps
+    that run the same code are one: of theirs, only the first group's ops have starts, and each other group is so far
+    behind. What holds between two ops of a group is then said, and decided, once for all of them."""
 
     def __init__(
         self,
@@ -88,28 +91,51 @@ class _Program(Program):
         budget: Budget | None,
     ) -> None:
         super().__init__(budget)
-        busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
-        origin = busy.index(max(busy))
         self.ii = self._variable(low, high)
         self.problem = problem
-        self.start = start = [
-            self._variable(separation[origin][op], -separation[op][origin]) for op in range(len(problem.ops))
-        ]
+        self._follow(separation)
+        self._said: set[tuple[object, ...]] = set()
         for arc in within:
             if arc.src != arc.dst:
-                self._linear(((start[arc.dst], 1), (start[arc.src], -1), (self.ii, arc.distance)), arc.latency, None)
-        # All ops of a group are as far behind the first group's as its first op is.
-        for group, op in enumerate(problem.copies[0][1:] if problem.copies else (), 1):
-            for of in problem.copies[1:]:
-                behind_first = ((start[of[group]], 1), (start[of[0]], -1))
-                self._linear((*behind_first, (start[op], -1), (start[problem.copies[0][0]], 1)), 0, 0)
+                gap = self._gap(arc.src, arc.dst)
+                if self._is_new(gap, arc.latency, arc.distance):
+                    self._linear((*gap, (self.ii, arc.distance)), arc.latency, None)
         for u, v, ahead, behind, wraps in choices:
+            gap = self._gap(u, v)
+            if not self._is_new(gap, ahead, behind, *wraps):
+                continue
             literals = [self._variable(0, 1) for _ in wraps]
             for wrap, literal in zip(wraps, literals, strict=True):
-                gap = ((start[v], 1), (start[u], -1))
                 self._linear((*gap, (self.ii, -wrap)), ahead, None, when=(literal,))
                 self._linear((*gap, (self.ii, -wrap - 1)), None, -behind, when=(literal,))
             self._exactly_one(literals)
+
+    def _follow(self, separation: Sequence[Sequence[int]]) -> None:
+        """The start of each op: a variable, and another one for how far its group is behind."""
+        problem = self.problem
+        busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
+        leader = {op: (of[0], group) for of in problem.copies for group, op in enumerate(of)}
+        origin, _ = leader.get(at := busy.index(max(busy)), (at, 0))
+        first, *others = problem.copies[0] if problem.copies else (0,)
+        lags = [self._variable(separation[first][op], -separation[op][first]) for op in others]
+        starts = {
+            op: self._variable(separation[origin][op], -separation[op][origin])
+            for op in range(len(problem.ops))
+            if leader.get(op, (op, 0))[0] == op
+        }
+        where = [leader.get(op, (op, 0)) for op in range(len(problem.ops))]
+        self._terms = [(starts[of], *lags[:group][-1:]) for of, group in where]
+
+    def _gap(self, op: int, other: int) -> tuple[tuple[int, int], ...]:
+        """How far the start of the other op is behind the op's."""
+        gap = Counter(self._terms[other])
+        gap.subtract(self._terms[op])
+        return tuple(sorted((variable, count) for variable, count in gap.items() if count))
+
+    def _is_new(self, *what: object) -> bool:
+        before = len(self._said)
+        self._said.add(what)
+        return len(self._said) > before
 
     def share_pools(self, limits: Sequence[int | None], without: frozenset[str]) -> None:
         """Rings as deep as their lifetimes ask for, that together fit in their pools, where each alone would fit."""
@@ -126,7 +152,7 @@ class _Program(Program):
                 for depth, literal in enumerate(literals, 1):
                     taken.append((literal, depth * ring.bytes))
                     for producer, consumer in product(ring.producers, ring.consumers):
-                        lives = ((self.start[producer], 1), (self.start[consumer], -1), (self.ii, depth))
+                        lives = (*self._gap(consumer, producer), (self.ii, depth))
                         self._linear(lives, self.problem.ops[consumer].latency, None, when=(literal,))
             self._linear(taken, None, room)
 

@@ -125,21 +125,25 @@ class Levels:
         }
         low = max([0, *(after[first][last] or 0 for first, last in self.lifetimes)])
 
+        known = slot_pressure(self.lifetimes, self.start)
+        model = self.model(pressure=known)
+        furthest = model.within(self.lifetimes)
+
         def is_feasible(most: int) -> bool | None:
             if has_positive_cycle(problem, ii, arcs(_within(problem, self.lifetimes, most), depth_limits(problem, ii))):
                 return False
-            answer = self.model(pressure=most).feasible(EFFORT_PER_LEVEL / 8 * self.effort)
+            model.limit(furthest, most)
+            answer = model.feasible(EFFORT_PER_LEVEL / 8 * self.effort)
             if answer.outcome == "found":
                 self.improve(justify(problem, ii, begin(problem, ii, answer.start)))
             return {"found": True, "refuted": False, "unknown": None}[answer.outcome]
 
-        low, known = threshold(is_feasible, low, slot_pressure(self.lifetimes, self.start))
+        low, known = threshold(is_feasible, low, known)
         is_proven = low >= known
         if not is_proven:
             # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
-            model = self.model(pressure=known)
-            furthest = Sum(((model.within(self.lifetimes), 1),))
-            answer = model.minimise(furthest, EFFORT_PER_LEVEL / 2 * self.effort, self.start)
+            model.limit(furthest, known)
+            answer = model.minimise(Sum(((furthest, 1),)), EFFORT_PER_LEVEL / 2 * self.effort, self.start)
             if answer.outcome == "found":
                 self.improve(answer.start)
             is_proven = answer.proven
@@ -215,9 +219,10 @@ class Levels:
             low = earliest(self.problem, self.ii, within, low)
         self.proofs.append(is_proven)
 
-    def objectives(self, schedule: Schedule, stages_proven: bool) -> tuple[Objective, ...]:
+    def objectives(self, schedule: Schedule, is_proven: bool) -> tuple[Objective, ...]:
+        """The value of each level; `is_proven` is said of the stages, which are settled before."""
         levels = evaluate(self.problem, schedule)
-        proofs = [stages_proven, *(self.proofs or [False] * (len(levels) - 1))]
+        proofs = [is_proven, *(self.proofs or [False] * (len(levels) - 1))]
         return tuple(Objective(level.name, level.value, proof) for level, proof in zip(levels, proofs, strict=True))
 
 

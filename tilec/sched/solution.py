@@ -63,7 +63,8 @@ class Solution:
     heuristics would have found, to compare; like the families of attempts they are only told to who asks (see
     `sched.explain`). `ii_by_rule`: where other roles were weighed against those by
     rule, these allow no smaller interval. `work` is what the search spent of its budget, and `is_cut` says that the
-    budget ended it (see `sched.budget`)."""
+    budget ended it (see `sched.budget`). Where it is not yet `is_settled`, only the interval and the number of stages
+    have been looked at (`solve.smallest`)."""
 
     schedule: Schedule
     bounds: Bounds
@@ -73,6 +74,7 @@ class Solution:
     ii_by_rule: int | None = None
     work: int = 0
     is_cut: bool = False
+    is_settled: bool = True
 
     @property
     def warning(self) -> str | None:

@@ -3,7 +3,7 @@
 The II is swept upward and never bisected, because a schedule may exist at one II and not at the next larger; the first
 II with a schedule is therefore optimal once every smaller one is refuted. Heuristics come first at each II: what they
 find the solver need not look for. With the II fixed, the objectives are settled one after the other, each with the
-earlier optima as constraints.
+earlier optima as constraints. Who only compares intervals asks for the `smallest`, and has it settled if it is taken.
 
 The search is limited by CP-SAT's deterministic time only, so that a result does not depend on load: each question, and
 by its `Budget` the whole. Who limits its seconds gives that up: they are for problems too large to wait for. Where the
@@ -32,10 +32,10 @@ from tilec.sched.roles import Roles, fewest_hand_overs, guess, has_roles, resolv
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution
 from tilec.sched.verify import violations
-from tilec.sched.windows import needed, refutation
+from tilec.sched.windows import refutation
 from tilec.support.records import dataclass
 
-__all__ = ["Scheduler", "Solution", "evaluate", "given", "justify", "make", "solve"]
+__all__ = ["Scheduler", "Solution", "evaluate", "given", "justify", "make", "settled", "smallest", "solve"]
 
 Scheduler = Literal["exact", "heuristic"]
 
@@ -62,41 +62,65 @@ def solve(
     effort: float = 1.0,
     budget: Budget | None = None,
     scheduler: Scheduler = "exact",
+    most: int | None = None,
 ) -> Solution:
     """The best schedule, with its proof. `effort` scales how long to search before a proof is given up; the budget pays
-    for it. Raises `Unschedulable` if no II admits a schedule."""
+    for it. Heuristics look no further than at an interval of `most` cycles. Raises `Unschedulable` if no II admits a
+    schedule."""
     budget = budget or Budget()
     before = budget.spent
     if scheduler == "heuristic" or problem.force_serial:
-        solution = _by_heuristic(problem, budget)
+        solution = _by_heuristic(problem, budget, most)
         return replace(solution, work=budget.spent - before, is_cut=budget.is_spent)
-    solution = _exact(problem, effort, budget)
-    return replace(solution, work=budget.spent - before, is_cut=budget.is_spent)
+    return settled(problem, smallest(problem, effort, budget), effort, budget)
 
 
-def _exact(problem: Problem, effort: float, budget: Budget) -> Solution:
+def smallest(problem: Problem, effort: float = 1.0, budget: Budget | None = None) -> Solution:
+    """Some schedule with the smallest interval and the fewest stages, and the proof of these. Raises `Unschedulable` if
+    no II admits a schedule."""
+    budget = budget or Budget()
+    before = budget.spent
     proven = bounds(problem)
     found = _Sweep(without_implied(problem), proven, effort, budget)
     answer = found.run()
     status: Status = "feasible" if any(attempt.outcome == "unknown" for attempt in found.attempts) else "optimal"
     plain = observed(resolve(problem, answer.role), answer.start)
-    if answer.is_serial:
-        schedule = make(plain, answer.ii, answer.start, status)
-        objectives = evaluate(plain, schedule)
-    else:
-        levels = Levels(plain, answer.ii, answer.start, effort, budget)
-        schedule = make(plain, answer.ii, levels.run(), status)
-        objectives = levels.objectives(schedule, found.stages_proven)
-    schedule = replace(schedule, role=answer.role)
+    schedule = make(plain, answer.ii, answer.start, status)
+    stages, *others = evaluate(plain, schedule)
+    stages = replace(stages, proven=found.stages_proven and not answer.is_serial)
+    return Solution(
+        replace(schedule, role=answer.role),
+        proven,
+        tuple(found.attempts),
+        (stages, *others),
+        work=budget.spent - before,
+        is_cut=budget.is_spent,
+        is_settled=answer.is_serial,
+    )
+
+
+def settled(problem: Problem, solution: Solution, effort: float = 1.0, budget: Budget | None = None) -> Solution:
+    """The solution with the best schedule at its interval: every level of the objective after the first is settled."""
+    budget = budget or Budget()
+    before = budget.spent
+    schedule = solution.schedule
+    if not solution.is_settled:
+        plain = observed(resolve(problem, schedule.role), schedule.start)
+        levels = Levels(plain, schedule.ii, schedule.start, effort, budget)
+        schedule = replace(make(plain, schedule.ii, levels.run(), schedule.status), role=schedule.role)
+        objectives = levels.objectives(schedule, is_proven=solution.objectives[0].proven)
+        work = solution.work + budget.spent - before
+        solution = replace(solution, schedule=schedule, objectives=objectives, work=work, is_settled=True)
+        solution = replace(solution, is_cut=budget.is_spent)
     broken = list(violations(problem, schedule))
     assert not broken, f"the solver's schedule does not hold: {broken[0]}"
-    return Solution(schedule, proven, tuple(found.attempts), objectives)
+    return solution
 
 
-def _by_heuristic(problem: Problem, budget: Budget) -> Solution:
+def _by_heuristic(problem: Problem, budget: Budget, most: int | None) -> Solution:
     role = guess(problem, budget) if has_roles(problem) else ()
     plain = resolve(problem, role)
-    solution = heuristic(without_implied(plain), budget)
+    solution = heuristic(without_implied(plain), budget, most)
     schedule = replace(solution.schedule, role=role)
     if any(violations(problem, schedule)) and (overlaps(problem) or not problem.force_serial):
         # Serial as a last resort, and not even that holds: values are too many for their pools in the written order, or
@@ -171,7 +195,6 @@ class _Sweep:
         is_hurried = False
         if self.budget.seconds_left() != inf:
             self.reachable(ii, last)  # while there is time
-        enough: tuple[str, ...] = ()
         first, leap_from = ii, ii + _STEPS_BEFORE_LEAP
         while ii <= last:
             if self.budget.is_over:
@@ -181,8 +204,7 @@ class _Sweep:
                 continue
             reason = refutation(self.problem, ii)
             if reason is not None:
-                enough = needed(self.problem, ii, enough)
-                self.attempts.append(Attempt(ii, "refuted", "bound", reason, families=enough))
+                self.attempts.append(Attempt(ii, "refuted", "bound", reason))
                 ii += 1
                 continue
             before = self.spent

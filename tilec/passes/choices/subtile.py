@@ -42,11 +42,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[T]):
-    """How a kernel with its tiles cut is planned: `quickly` gives the heuristics' solution of its only loop and `made`
-    all there is with the solver's, of which `interval` is what the loop takes. None is for a kernel that has no
-    schedule, or not the same products."""
+    """How a kernel with its tiles cut is planned: `quickly` gives the heuristics' solution of its only loop, looked for
+    up to an interval of so many cycles, and `made` all there is with the solver's, of which `interval` is what the loop
+    takes. None is for a kernel that has no schedule, or not the same products."""
 
-    quickly: Callable[[tile.Kernel], Solution | None]
+    quickly: Callable[[tile.Kernel, int | None], Solution | None]
     made: Callable[[tile.Kernel], T | None]
     interval: Callable[[T], int | None]
 
@@ -135,7 +135,9 @@ def question(
     ii, asked = whole.schedule.ii, options.subtile
     busy = max((b for b in whole.bounds.each if b.kind == "slot"), key=lambda bound: bound.ii)
     as_it_is = Candidate("none", partial(plan.made, kernel), "--subtile none")
-    divided = tuple(_candidate(kernel, way, busy.ii, plan) for way in ways)
+    # Beyond this interval of the heuristics', a solver's is not expected to save what parts have to.
+    most = None if asked is not None else int(ii * (1 - LEAST_GAIN) / (1 - SOLVED_FASTER))
+    divided = tuple(_candidate(kernel, way, busy.ii, most, plan) for way in ways)
     if asked == 1:
         return ruled("subtile", "the command line", "--subtile none", as_it_is)
 
@@ -168,7 +170,7 @@ def question(
     )
 
 
-def _candidate(kernel: tile.Kernel, way: tile.Subtile, busy: int, plan: Plan[T]) -> Candidate[T]:
+def _candidate(kernel: tile.Kernel, way: tile.Subtile, busy: int, most: int | None, plan: Plan[T]) -> Candidate[T]:
     """The tiles cut in one way. What holds a unit for the whole interval holds it in parts too; and after that the
     heuristics' schedule says what there is to hope for."""
 
@@ -182,7 +184,7 @@ def _candidate(kernel: tile.Kernel, way: tile.Subtile, busy: int, plan: Plan[T])
     @cache
     def quick() -> Solution | None:
         made = cut()
-        return None if made is None else plan.quickly(made)
+        return None if made is None else plan.quickly(made, most)
 
     def least() -> int | None:
         found = quick()
