@@ -16,7 +16,7 @@ INLINE = re.compile(r"`([^`\n]+)`")
 OPTION = re.compile(r"(?<![\w/-])--?[A-Za-z][\w-]*")
 ELSEWHERE = {
     "README.md": ("--max-chain-length", "--do-base-address-strength-reduce", "--scev-cgp-inst-limit"),
-    "CONTRIBUTING.md": ("--full", "--profile", "--minutes"),
+    "CONTRIBUTING.md": ("--exhaustive", "--full", "--profile", "--minutes"),
 }
 """Options that are said not to be there, or to be those of a script."""
 PAGES = [*pages(), "benchmarks/README.md", "targets/README.md", "samples/README.md"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 
 import pytest
 
-from tilec.ir import tile, warp
-from tilec.ir.rewrite import map_statements, rewrite, with_bodies
+from tilec.ir import parts, tile, warp
+from tilec.ir.rewrite import map_declared, map_expressions, map_statements, rewrite, rewrite_expression, with_bodies
 from tilec.ir.types import BOOL, INT32
 
 ZERO = tile.integer(0)
@@ -99,3 +100,96 @@ def test_the_phases_of_a_loop_are_written_anew_before_its_body() -> None:
     assert isinstance(made, warp.Loop)
     assert order[:3] == lets
     assert made.body == (lets[1],) and made.phases == (dataclasses.replace(phase, body=()),)
+
+
+X, Y = tile.Var("x"), tile.Var("y")
+TILE = tile.Buffer("t", (4, 4), INT32, "shared")
+
+
+def plus(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return tile.Binary("add", a, b, INT32)
+
+
+EXPRESSIONS: tuple[tile.Expr, ...] = (
+    ZERO,
+    X,
+    tile.Unary("neg", X, INT32),
+    plus(X, Y),
+    tile.Call("fns", (X, Y, ZERO), INT32),
+    tile.Cast(X, BOOL),
+    tile.Select(HOLDS, X, Y, INT32),
+    tile.Load(TILE, (X, Y)),
+)
+OPERANDS: tuple[tuple[tile.Expr, ...], ...] = ((), (), (X,), (X, Y), (X, Y, ZERO), (X,), (HOLDS, X, Y), (X, Y))
+
+
+@pytest.mark.parametrize(("expr", "operands"), list(zip(EXPRESSIONS, OPERANDS, strict=True)))
+def test_operands_are_all_that_is_in_an_expression_and_in_order(
+    expr: tile.Expr, operands: tuple[tile.Expr, ...]
+) -> None:
+    seen: list[tile.Expr] = []
+    assert map_expressions(expr, lambda part: (seen.append(part), part)[1]) is expr
+    assert tuple(seen) == tile.children(expr) == operands
+
+
+STATEMENTS: tuple[tuple[tile.Stmt, tuple[tile.Expr, ...], tuple[tile.Var, ...]], ...] = (
+    (tile.Bind(X, plus(Y, ZERO)), (plus(Y, ZERO),), (X,)),
+    (tile.Store(TILE, (X, ZERO), Y, previous=tile.Var("p")), (X, ZERO, Y), (tile.Var("p"),)),
+    (tile.Store(TILE, (X, ZERO), Y), (X, ZERO, Y), ()),
+    (tile.Print("%d", (X, Y)), (X, Y), ()),
+    (tile.For("serial", X, ZERO, Y, 1, (bind("b"),)), (ZERO, Y), (X,)),
+    (tile.Parallel((X, Y), (2, 2), (bind("b"),)), (), (X, Y)),
+    (tile.If(HOLDS, (bind("b"),)), (HOLDS,), ()),
+    (tile.While(HOLDS, (bind("b"),)), (HOLDS,), ()),
+    (tile.Break(), (), ()),
+)
+
+
+@pytest.mark.parametrize(("stmt", "expressions", "declared"), STATEMENTS)
+def test_a_statement_has_these_expressions_and_declares_these_variables(
+    stmt: tile.Stmt, expressions: tuple[tile.Expr, ...], declared: tuple[tile.Var, ...]
+) -> None:
+    seen: list[tile.Expr] = []
+    assert map_expressions(stmt, lambda part: (seen.append(part), part)[1]) is stmt
+    assert tuple(seen) == expressions
+    assert tile.declared(stmt) == declared
+    renamed = map_declared(stmt, lambda var: tile.Var(f"{var.name}2"))
+    assert tile.declared(renamed) == tuple(tile.Var(f"{var.name}2") for var in declared)
+    assert (renamed is stmt) == (not declared)
+
+
+def test_every_kind_of_statement_and_expression_is_shown_here() -> None:
+    assert {type(stmt) for stmt, _, _ in STATEMENTS} | {tile.TileOp} == set(tile.Stmt.__args__)
+    assert {type(expr) for expr in EXPRESSIONS} == set(tile.Expr.__args__)
+
+
+NO_PARTS = {(tile.Parallel, "layout")}
+"""Fields of nodes that are about variables of their own."""
+
+
+@pytest.mark.parametrize("kind", [*tile.Stmt.__args__, *tile.Expr.__args__, tile.Region])
+def test_no_field_hides_expressions_or_statements(kind: type) -> None:
+    """A field of a new type is read, or said here to be about something else."""
+    if kind is tile.TileOp:
+        return  # says itself what it holds
+    known = {*parts.LISTS, *parts.EXPRESSIONS, *parts.VARIABLES}
+    names = ("Expr", "Stmt", "Var", "Load", "LoopLayout", "Region")
+    hiding = {
+        (kind, f.name)
+        for f in dataclasses.fields(kind)
+        if any(name in re.findall(r"\w+", str(f.type)) for name in names) and f.type not in known
+    }
+    assert hiding <= NO_PARTS
+
+
+def test_an_expression_is_rewritten_from_the_inside() -> None:
+    whole = plus(tile.Load(TILE, (plus(X, Y), ZERO)), X)
+    seen: list[tile.Expr] = []
+
+    def visit(part: tile.Expr) -> tile.Expr:
+        seen.append(part)
+        return Y if part == X else part
+
+    assert rewrite_expression(whole, visit) == plus(tile.Load(TILE, (plus(Y, Y), ZERO)), Y)
+    assert seen[:3] == [X, Y, plus(Y, Y)]
+    assert rewrite_expression(whole, lambda part: part) is whole

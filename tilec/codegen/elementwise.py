@@ -21,6 +21,7 @@ from tilec.codegen.words import per_word
 from tilec.ir import tile
 from tilec.ir.affine import add, affine, row_divisor
 from tilec.ir.layout import Fragment
+from tilec.ir.rewrite import map_expressions
 from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ir.warp import Elementwise
 from tilec.ops.lowering import VECTOR_BYTES
@@ -293,7 +294,7 @@ class _Sweep:
             var = tile.Var(f"%gathered{self.state.builder.labels}.{self.fresh}", index.dtype)
             self.scalars.define(var, self.read_index(index, run, lane), (-math.inf, math.inf))
             return var
-        return tile.with_children(index, tuple(self.resolved(c, run, lane) for c in tile.children(index)))
+        return map_expressions(index, lambda operand: self.resolved(operand, run, lane))
 
     def read_index(self, load: tile.Load, run: _Run, lane: int) -> Operand:
         """An element that says where another one is."""
@@ -531,7 +532,7 @@ def substitute_vars(expr: tile.Expr, values: dict[tile.Var, tile.Expr]) -> tile.
         return expr
     if isinstance(expr, tile.Var):
         return values.get(expr, expr)
-    return tile.with_children(expr, tuple(substitute_vars(c, values) for c in tile.children(expr)))
+    return map_expressions(expr, lambda operand: substitute_vars(operand, values))
 
 
 def _place(index: tile.Expr, offsets: dict[tile.Var, int]) -> int:

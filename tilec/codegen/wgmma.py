@@ -27,7 +27,8 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
     builder.at(op.span)
     layout = state.layouts[op.c.name]
     row, column = (_uniform(e) for e in warp_part(layout, 3))
-    columns, blocks = layout.registers[2].size * 8, layout.registers[3].size
+    columns, pieces = product_pieces(op.c, layout, state.program.threads, state.target)
+    blocks = layout.registers[3].size
     block_rows = layout.registers[3].stride
     a_tile, b_tile = op.a.buffer, op.b.buffer
     step = K_BYTES // a_tile.dtype.bytes
@@ -37,7 +38,6 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
     count = len(sums) // blocks
     kinds = f"{KIND[op.c.dtype]}.{operand_kind(a_tile.dtype)}.{operand_kind(b_tile.dtype)}"
     dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
-    pieces = product_pieces(columns, count, state.program.threads, state.target)
     shape = f"m64n{columns // pieces}k{dense * step}"
     opcode = f"wgmma.mma_async{'.sp' if op.metadata else ''}.sync.aligned.{shape}.{kinds}"
     modifiers = _modifiers(op, in_registers)

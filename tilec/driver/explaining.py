@@ -19,7 +19,7 @@ def explain_loops(work: Work, observer: Observer) -> Work:
     from tilec.passes.loop.decisions import about_operand_transposes
 
     decided = (
-        *about_operand_transposes(work.assignment, [p.loop for p in work.loops], work.options, work.decisions),
+        *about_operand_transposes([p.loop for p in work.loops], work.options, work.decisions),
         *about_budget(work.budget, work.options),
     )
     return replace(work, decisions=(*work.decisions, *decided))

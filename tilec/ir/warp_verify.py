@@ -55,14 +55,12 @@ from typing import Literal
 
 from tilec.ir import warp
 from tilec.ir.barrier_machine import run_together
-from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.multicast import mates_by_any
-from tilec.ir.tile import Buffer
 from tilec.ir.warp import Operation, Program, Ring, Role
 from tilec.ir.warp_alignment import alignment
+from tilec.ir.warp_conflicts import Conflicts
 from tilec.ir.warp_effects import combined, effects, name_of
 from tilec.ir.warp_order import Order
-from tilec.ir.warp_owners import are_disjoint
 from tilec.ir.warp_regions import Parts, are_elsewhere
 from tilec.ir.warp_run_state import Access, RoleState, Version
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
@@ -77,6 +75,7 @@ from tilec.ir.warp_structure import (
     reductions,
     replicas,
 )
+from tilec.ir.warp_tensor_fences import TensorFences
 from tilec.support import records
 from tilec.support.memo import by_identity
 
@@ -157,13 +156,7 @@ class _Run:
         self.program, self.parts, self.steps = program, parts, steps
         self.rings = {r.name: r for r in program.rings}
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
-        self.fragments = {b.name for b, _ in program.fragments}
-        self.per_warpgroup = {
-            op.source.name for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1
-        }
-        self.per_warpgroup |= {tile.buffer.name for tile in program.shared if tile.layout.copies > 1}
-        self.tensor = {tile.buffer.name for tile in program.tensor}
-        self.tensors = {p.name for p in program.params if isinstance(p, Buffer)}
+        self.conflicts, self.tensor_fences = Conflicts(program, parts), TensorFences(program)
         self.of_pairs = {  # roles that run in the first block of a pair only
             role.name
             for role in program.roles
@@ -233,7 +226,7 @@ class _Run:
 
     def step(self, state: RoleState, op: Operation) -> str | None:
         """Execute one operation: a violation, "" if all is well, None if it cannot go on yet."""
-        if self.tensor and (message := self.fenced(state, op)):
+        if message := self.tensor_fences.missing(state, op):
             return message
         match op:
             case warp.RingAcquire(cursor=cursor):
@@ -333,42 +326,6 @@ class _Run:
                 return self.await_(state, op)
             case _:
                 return self.touch(state, op)
-
-    def fenced(self, state: RoleState, op: Operation) -> str:
-        """Promise 16."""
-        where = f"line {op.span.line}: {name_of(op)} has no fence of tensor memory"
-        match op:
-            case warp.TensorFence(what="before"):
-                state.moved = ""
-            case warp.TensorFence(what="after"):
-                state.entered = ""
-            case warp.TensorLoad() | warp.TensorStore() | warp.TensorMma() | warp.TensorCopy():
-                if state.entered:
-                    return f"{where} after {state.entered}"
-                if isinstance(op, warp.TensorLoad | warp.TensorStore):
-                    state.moved = name_of(op)
-            case _ if state.moved and self.tells(op):
-                return f"{where} behind {state.moved}"
-            case _:
-                pass
-        if self.hears(op):
-            state.entered = name_of(op)
-        return ""
-
-    def tells(self, op: Operation) -> bool:
-        """Whether threads tell others of what they have done to tensor memory."""
-        if isinstance(op, warp.RingFill | warp.RingRelease):
-            return not op.by_tensor_cores and not self.tensor.isdisjoint(self.rings[op.cursor.ring].buffers)
-        meets = warp.Arrive | warp.NamedBarrier | warp.BarSync | warp.WarpgroupSync
-        return self.program.explicit_roles and isinstance(op, meets)
-
-    def hears(self, op: Operation) -> bool:
-        """Whether threads wait for what others have done to it."""
-        if isinstance(op, warp.RingWait | warp.RingAcquire):
-            return not self.tensor.isdisjoint(self.rings[op.cursor.ring].buffers)
-        if isinstance(op, warp.NamedBarrier):
-            return self.program.explicit_roles and op.waits
-        return self.program.explicit_roles and isinstance(op, warp.BarrierWait | warp.BarSync | warp.WarpgroupSync)
 
     def position(self, state: RoleState, cursor: warp.Cursor) -> tuple[Ring, Version, int]:
         ring = self.rings[cursor.ring]
@@ -517,7 +474,7 @@ class _Run:
             for earlier in kept_of[name]:
                 if earlier.atomic and name in atomic:
                     continue  # in any order
-                message = self.conflict(state, op, name, earlier, write, queue, name in async_reads)
+                message = self.conflicts.after(state, op, name, earlier, write, queue, name in async_reads)
                 if message and not self.is_elsewhere(state, op, name, earlier, write):
                     return message
         for name, write in accesses:
@@ -589,10 +546,10 @@ class _Run:
                     for earlier in (*other.accesses.get(place, ()), *other.spent.get(place, ())):
                         if other is not state and other not in state.mates:
                             return f"line {op.span.line}: {name} has the memory of {tile}, of {other.role.name} too"
-                        per_warpgroup = rows_alike and name in self.per_warpgroup and earlier.own_rows
+                        per_warpgroup = rows_alike and name in self.conflicts.per_warpgroup and earlier.own_rows
                         if per_warpgroup and not earlier.group and earlier.part < state.part:
                             continue
-                        if message := self.conflict(state, op, tile, earlier, True, None, False, by_all=True):
+                        if message := self.conflicts.after(state, op, tile, earlier, True, None, False, by_all=True):
                             return f"{message}, and {name} has its memory"
             self.covered[tile] = name
         return ""
@@ -605,41 +562,12 @@ class _Run:
             if isinstance(slot, str):
                 return slot
             for earlier in state.accesses.get((name, slot), ()):
-                if op.rendezvous and (message := self.conflict(state, op, name, earlier, op.readers, None, False)):
+                if op.rendezvous and (
+                    message := self.conflicts.after(state, op, name, earlier, op.readers, None, False)
+                ):
                     return message
                 if earlier.group and (earlier.write or op.readers):
                     return f"line {op.span.line}: {name} is awaited while {earlier.op} is under way"
-        return ""
-
-    def conflict(
-        self,
-        state: RoleState,
-        op: Operation,
-        name: str,
-        earlier: Access,
-        write: bool,
-        queue: str | None,
-        by_async: bool,
-        by_all: bool = False,
-    ) -> str:
-        if not (earlier.write or write):
-            return ""
-        where = f"line {op.span.line}: {name_of(op)} on {name}"
-        if earlier.group and not (name in self.fragments and earlier.queue == queue == "wgmma"):
-            return f"{where} does not wait for {earlier.op}"
-        if name in self.fragments:
-            return ""
-        moves = {name_of(op), earlier.op} <= {"TensorLoad", "TensorStore"}
-        if moves and name in self.tensor and state.role.warps == WARPGROUP_WARPS:
-            return ""  # in tensor memory each warp of a warpgroup has lanes of its own
-        is_per_warpgroup = name in self.per_warpgroup and not by_all
-        has_met = earlier.part < state.part if is_per_warpgroup else earlier.interval < state.interval
-        if not has_met and name in self.tensors:
-            has_met = are_disjoint(earlier.by, op, name, (earlier.write, write), self.parts.fixed)
-        if not has_met:
-            return f"{where} has no barrier after {earlier.op}"
-        if by_async and earlier.write and not earlier.async_proxy and not earlier.fenced:
-            return f"{where} has no proxy fence after {earlier.op}"
         return ""
 
     def leftovers(self) -> Iterator[str]:

@@ -34,7 +34,7 @@ def with_sizes(kernel: tile.Kernel) -> tile.Kernel:
     """The kernel with a parameter for every size that it uses and nobody has declared."""
     declared = {p for p in (*kernel.params, *kernel.block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(p, tile.Var)}
     for stmt in tile.walk(kernel.body):
-        declared |= _declared(stmt)
+        declared |= set(tile.declared(stmt))
     sizes = tuple(v for v in dict.fromkeys(_used(kernel)) if v not in declared)
     if not sizes:
         return kernel
@@ -48,18 +48,6 @@ def with_sizes(kernel: tile.Kernel) -> tile.Kernel:
                 help="give the size another name in T.dynamic",
             )
     return replace(kernel, params=(*kernel.params, *sizes))
-
-
-def _declared(stmt: tile.Stmt) -> set[tile.Var]:
-    match stmt:
-        case tile.For(var=var) | tile.Bind(var=var):
-            return {var}
-        case tile.Parallel(vars=variables, layout=layout):
-            return {*variables, *(layout.vars if layout else ())}
-        case tile.Store(previous=tile.Var() as previous):
-            return {previous}
-        case _:
-            return set()
 
 
 def _used(kernel: tile.Kernel) -> Iterator[tile.Var]:

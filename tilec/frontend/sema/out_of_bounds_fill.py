@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import assert_never
 
 from tilec.ir import tile
 from tilec.ir.affine import affine
 from tilec.ir.expr import cast
+from tilec.ir.rewrite import map_expressions, map_statements, rewrite_expression, with_bodies
 from tilec.ir.types import BOOL
 from tilec.ops.copy import Copy
 from tilec.ops.lowering import element
@@ -27,30 +26,16 @@ class _Rewriter:
         self.values, self.fresh = values, fresh
 
     def body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(self.stmt(s) for s in body)
+        return map_statements(body, self.stmt)
 
     def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
             case Copy(regions=(source, destination)) if source.buffer in self.values:
                 return stmt if _is_inside(source) else self.copy(source, destination, stmt)
-            case tile.TileOp() | tile.Break():
+            case tile.TileOp():
                 return stmt
-            case tile.Store(indices=indices, value=value):
-                return replace(stmt, indices=tuple(map(self.expr, indices)), value=self.expr(value))
-            case tile.Print(values=values):
-                return replace(stmt, values=tuple(map(self.expr, values)))
-            case tile.Bind(value=value):
-                return replace(stmt, value=self.expr(value))
-            case tile.Parallel(body=inner):
-                return replace(stmt, body=self.body(inner))
-            case tile.For(start=start, stop=stop, body=inner):
-                return replace(stmt, start=self.expr(start), stop=self.expr(stop), body=self.body(inner))
-            case tile.While(condition=condition, body=inner):
-                return replace(stmt, condition=self.expr(condition), body=self.body(inner))
-            case tile.If(condition=condition, then=then, orelse=orelse):
-                return replace(stmt, condition=self.expr(condition), then=self.body(then), orelse=self.body(orelse))
             case _:
-                assert_never(stmt)
+                return with_bodies(map_expressions(stmt, self.expr), self.body)
 
     def copy(self, source: tile.Region, destination: tile.Region, op: tile.TileOp) -> tile.Parallel:
         extents = destination.shape
@@ -62,7 +47,9 @@ class _Rewriter:
         )
 
     def expr(self, expr: tile.Expr) -> tile.Expr:
-        new = tile.with_children(expr, tuple(self.expr(c) for c in tile.children(expr)))
+        return rewrite_expression(expr, self.load)
+
+    def load(self, new: tile.Expr) -> tile.Expr:
         if not isinstance(new, tile.Load) or new.buffer not in self.values:
             return new
         inside: tile.Expr | None = None

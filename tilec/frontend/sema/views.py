@@ -16,6 +16,7 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.affine import add
 from tilec.ir.expr import constant
+from tilec.ir.rewrite import map_expressions, map_statements, rewrite_expression
 from tilec.ir.types import BOOL
 from tilec.ops import registry
 from tilec.ops.copy import Copy
@@ -23,7 +24,7 @@ from tilec.ops.signature import Argument, Call as Arguments, as_dtype, as_shape,
 from tilec.ops.values import IndexMap, Method, describe, show_shape
 from tilec.ops.views import AT_DATA, DATA, VIEWS
 from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.analysis.scheduling_hints import expanded
+from tilec.passes.analysis.scheduling_hints import with_scheduled_bodies
 from tilec.passes.analysis.unique_names import UniqueNames
 from tilec.passes.layout.placements import inside_tensor, placed_at
 from tilec.passes.layout.reshape_views import groups, inside, linear, part_of, places, resized, seen_as
@@ -121,30 +122,16 @@ class _Views:
         self.made: list[tile.Buffer] = []
 
     def body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(new for s in body for new in self.stmt(s))
+        return map_statements(body, self.stmt)
 
     def stmt(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         match stmt:
             case tile.TileOp():
                 return self.operation(stmt)
-            case tile.Print(values=values):
-                return (replace(stmt, values=tuple(map(self.expr, values))),)
             case tile.Store():
                 return self.store(stmt)
-            case tile.Bind(value=value):
-                return (replace(stmt, value=self.expr(value)),)
-            case tile.Parallel(body=body):
-                return (replace(stmt, body=self.body(body)),)
-            case tile.For(start=start, stop=stop, body=body):
-                loop = replace(stmt, start=self.expr(start), stop=self.expr(stop))
-                return (expanded(loop, [self.stmt(s) for s in body]),)
-            case tile.If(condition=condition, then=then, orelse=orelse):
-                holds = self.expr(condition)
-                return (replace(stmt, condition=holds, then=self.body(then), orelse=self.body(orelse)),)
-            case tile.While(condition=condition, body=body):
-                return (replace(stmt, condition=self.expr(condition), body=self.body(body)),)
-            case tile.Break():
-                return (stmt,)
+            case _:
+                return (with_scheduled_bodies(map_expressions(stmt, self.expr), self.stmt),)
 
     def store(self, store: tile.Store) -> tuple[tile.Stmt, ...]:
         """To a view of wider elements, all parts of one."""
@@ -184,7 +171,10 @@ class _Views:
         return inside_tensor(seen, indices) if source.name in self.tensors else inside(seen, source, indices)
 
     def expr(self, expr: tile.Expr) -> tile.Expr:
-        expr = tile.with_children(expr, tuple(self.expr(c) for c in tile.children(expr)))
+        return rewrite_expression(expr, self.load)
+
+    def load(self, expr: tile.Expr) -> tile.Expr:
+        """An element of a view, where the operands are on what it is a view of already."""
         if not isinstance(expr, tile.Load):
             return expr
         source = self.views.get(expr.buffer.name)
@@ -199,7 +189,7 @@ class _Views:
     # ---- operations on tiles -----------------------------------------------------------------------------------------
 
     def operation(self, op: tile.TileOp) -> tuple[tile.Stmt, ...]:
-        op = op.map_expressions(lambda r: replace(r, start=tuple(self.expr(s) for s in r.start)), self.expr)
+        op = map_expressions(op, self.expr)
         if any(r.buffer.name in self.tensors for r in op.regions) and op.is_elementwise:
             return self.stmt(self.elements(op))
         if not any(r.buffer.name in self.views for r in op.regions):

@@ -6,18 +6,17 @@ from collections.abc import Iterator
 
 from tilec.ir import tile
 from tilec.ir.affine import affine
+from tilec.ir.parts import lists
 from tilec.ir.warp.memory import Barrier
 from tilec.ir.warp.operations import (
     Branch,
     CpAsync,
-    Forever,
     Gather,
     Let,
     LoadMatrix,
     Loop,
     Mma,
     Operation,
-    Pipeline,
     TensorLoad,
     TensorMma,
     TensorStore,
@@ -105,15 +104,7 @@ def own_rows(op: Wgmma) -> tuple[str, ...]:
 
 def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:
     """The operation lists inside a structured operation."""
-    match op:
-        case Loop():
-            return op.bodies
-        case Forever(body=body) | Pipeline(body=body):
-            return (body,)
-        case Branch(then=then, orelse=orelse):
-            return (then, orelse)
-        case _:
-            return ()
+    return lists(op)
 
 
 def walk(body: tuple[Operation, ...]) -> Iterator[Operation]:

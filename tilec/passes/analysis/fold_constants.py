@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 from tilec.ir import tile
 from tilec.ir.expr import cast, constant
+from tilec.ir.rewrite import map_expressions, map_statements, with_bodies
 from tilec.ir.types import BOOL, DType
-
-Node = TypeVar("Node")
 
 
 def fold(kernel: tile.Kernel) -> tile.Kernel:
@@ -27,84 +26,32 @@ def fold(kernel: tile.Kernel) -> tile.Kernel:
 
 
 def _body(body: tuple[tile.Stmt, ...], prune: bool) -> tuple[tile.Stmt, ...]:
-    result: list[tile.Stmt] = []
-    for stmt in body:
-        result.extend(_stmt(stmt, prune))
-    return body if _same(tuple(result), body) else tuple(result)
+    return map_statements(body, lambda stmt: _stmt(stmt, prune))
 
 
-def _same(new: tuple[object, ...], old: tuple[object, ...]) -> bool:
-    return len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
+def _stmt(stmt: tile.Stmt, prune: bool) -> tile.Stmt | tuple[tile.Stmt, ...]:
+    stmt = map_expressions(stmt, fold_expr)
+    if prune and isinstance(stmt, tile.If) and isinstance(stmt.condition, tile.Const):
+        return _body(stmt.then if stmt.condition.value else stmt.orelse, prune)
+    inside = prune and not (isinstance(stmt, tile.For) and stmt.stage is not None)
+    stmt = with_bodies(stmt, lambda body: _body(body, inside))
+    return () if prune and _does_nothing(stmt) else stmt
 
 
-def _each(items: tuple[Node, ...], function: Callable[[Node], Node]) -> tuple[Node, ...]:
-    result = tuple(function(i) for i in items)
-    return items if _same(result, items) else result
-
-
-def _stmt(stmt: tile.Stmt, prune: bool) -> tuple[tile.Stmt, ...]:
+def _does_nothing(stmt: tile.Stmt) -> bool:
     match stmt:
-        case tile.TileOp():
-            return (stmt.map_expressions(_region, fold_expr),)
-        case tile.Store(indices=indices, value=value):
-            new_indices, new_value = _each(indices, fold_expr), fold_expr(value)
-            if new_indices is indices and new_value is value:
-                return (stmt,)
-            return (replace(stmt, indices=new_indices, value=new_value),)
-        case tile.Print(values=values):
-            new_values = _each(values, fold_expr)
-            return (stmt if new_values is values else replace(stmt, values=new_values),)
-        case tile.Bind(value=value):
-            new_value = fold_expr(value)
-            return (stmt if new_value is value else replace(stmt, value=new_value),)
         case tile.Parallel(body=body):
-            new_body = _body(body, prune)
-            if prune and not new_body:
-                return ()
-            return (stmt if new_body is body else replace(stmt, body=new_body),)
-        case tile.For():
-            return _for(stmt, prune)
-        case tile.If(condition=condition, then=then, orelse=orelse):
-            new_condition = fold_expr(condition)
-            if prune and isinstance(new_condition, tile.Const):
-                return _body(then if new_condition.value else orelse, prune)
-            parts = (new_condition, _body(then, prune), _body(orelse, prune))
-            if prune and not parts[1] and not parts[2]:
-                return ()
-            return (stmt if _same(parts, (condition, then, orelse)) else tile.If(*parts, span=stmt.span),)
-        case tile.While(condition=condition, body=body):
-            new_condition = fold_expr(condition)
-            if prune and isinstance(new_condition, tile.Const) and not new_condition.value:
-                return ()
-            loop_parts = (new_condition, _body(body, prune))
-            return (stmt if _same(loop_parts, (condition, body)) else tile.While(*loop_parts, span=stmt.span),)
-        case tile.Break():
-            return (stmt,)
+            return not body
+        case tile.For(start=tile.Const(value=start), stop=tile.Const(value=stop)) if int(start) >= int(stop):
+            return True
+        case tile.For(body=body):
+            return not body
+        case tile.If(then=then, orelse=orelse):
+            return not then and not orelse
+        case tile.While(condition=tile.Const(value=holds)):
+            return not holds
         case _:
-            assert_never(stmt)
-
-
-def _for(loop: tile.For, prune: bool) -> tuple[tile.Stmt, ...]:
-    start, stop, body = fold_expr(loop.start), fold_expr(loop.stop), _body(loop.body, prune and loop.stage is None)
-    never = isinstance(start, tile.Const) and isinstance(stop, tile.Const) and int(start.value) >= int(stop.value)
-    if prune and (never or not body):
-        return ()
-    if start is loop.start and stop is loop.stop and body is loop.body:
-        return (loop,)
-    return (replace(loop, start=start, stop=stop, body=body),)
-
-
-def _region(region: tile.Region) -> tile.Region:
-    start = _each(region.start, fold_expr)
-    return region if start is region.start else replace(region, start=start)
-
-
-def _attr(attr: tuple[str, tile.Attr]) -> tuple[str, tile.Attr]:
-    key, value = attr
-    if value is None or isinstance(value, int | float | str):
-        return attr
-    new = fold_expr(value)
-    return attr if new is value else (key, new)
+            return False
 
 
 # ---- expressions -----------------------------------------------------------------------------------------------------
@@ -112,36 +59,26 @@ def _attr(attr: tuple[str, tile.Attr]) -> tuple[str, tile.Attr]:
 
 def fold_expr(expr: tile.Expr) -> tile.Expr:
     """The expression with constants computed; the same object where there is nothing to do."""
+    return expr if isinstance(expr, tile.Const | tile.Var) else _simpler(map_expressions(expr, fold_expr))
+
+
+def _simpler(expr: tile.Expr) -> tile.Expr:
+    """An expression whose operands are as simple as they can be."""
     match expr:
-        case tile.Const() | tile.Var():
+        case tile.Const() | tile.Var() | tile.Load():
             return expr
-        case tile.Unary(op=op, a=a, dtype=dtype):
-            return _unary(expr, op, fold_expr(a), dtype)
-        case tile.Cast(a=a, dtype=dtype):
-            new = fold_expr(a)
-            if isinstance(new, tile.Const) or new.dtype == dtype:
-                return cast(new, dtype)
-            return expr if new is a else tile.Cast(new, dtype)
         case tile.Binary(op=op, a=a, b=b, dtype=dtype):
-            left, right = fold_expr(a), fold_expr(b)
-            simpler = _binary(op, left, right, dtype)
-            if simpler is not None:
-                return simpler
-            return expr if left is a and right is b else tile.Binary(op, left, right, dtype)
+            return _binary(op, a, b, dtype) or expr
+        case tile.Unary(op=op, a=a, dtype=dtype):
+            return _unary(expr, op, a, dtype)
+        case tile.Cast(a=a, dtype=dtype):
+            return cast(a, dtype) if isinstance(a, tile.Const) or a.dtype == dtype else expr
         case tile.Call(fn=fn, args=args, dtype=dtype):
-            new_args = _each(args, fold_expr)
-            known = _call(fn, new_args, dtype)
-            if known is not None:
-                return known
-            return expr if new_args is args else tile.Call(fn, new_args, dtype)
-        case tile.Select(condition=condition, then=then, orelse=orelse, dtype=dtype):
-            parts = (fold_expr(condition), fold_expr(then), fold_expr(orelse))
-            if isinstance(parts[0], tile.Const):
-                return parts[1] if parts[0].value else parts[2]
-            return expr if _same(parts, (condition, then, orelse)) else tile.Select(*parts, dtype)
-        case tile.Load(buffer=buffer, indices=indices):
-            new_indices = _each(indices, fold_expr)
-            return expr if new_indices is indices else tile.Load(buffer, new_indices)
+            return _call(fn, args, dtype) or expr
+        case tile.Select(condition=tile.Const(value=holds), then=then, orelse=orelse):
+            return then if holds else orelse
+        case tile.Select():
+            return expr
         case _:
             assert_never(expr)
 
@@ -151,7 +88,7 @@ def _unary(expr: tile.Unary, op: str, a: tile.Expr, dtype: DType) -> tile.Expr:
         return constant(not a.value if op == "not" else -a.value, dtype)
     if isinstance(a, tile.Unary) and a.op == op:
         return a.a
-    return expr if a is expr.a else replace(expr, a=a)
+    return expr
 
 
 def _binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import with_bodies
+from tilec.ir.rewrite import map_expressions, rewrite, rewrite_expression, with_bodies
 from tilec.ops.block_scaled import ScaleCopy
 from tilec.passes.analysis.usage import expressions, reads, writes
 
@@ -82,14 +82,9 @@ def on_versions(stmt: tile.Stmt, versions: Versions) -> tile.Stmt:
         case tile.Parallel():
             named = [(b.name, _named(stmt, b)) for b in versions]
             binds = tuple(tile.Bind(_mark(name), index[0], stmt.span) for name, index in named if index)
-            return replace(stmt, body=(*binds, *(_element(s, versions) for s in stmt.body))) if binds else stmt
-        case tile.For() | tile.While():
-            return replace(stmt, body=tuple(on_versions(s, versions) for s in stmt.body))
-        case tile.If():
-            then, orelse = (tuple(on_versions(s, versions) for s in b) for b in (stmt.then, stmt.orelse))
-            return replace(stmt, then=then, orelse=orelse)
+            return replace(stmt, body=(*binds, *_elements(stmt.body, versions))) if binds else stmt
         case _:
-            return stmt
+            return with_bodies(stmt, lambda body: tuple(on_versions(s, versions) for s in body))
 
 
 def carried(op: tile.TileOp, made: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
@@ -127,30 +122,21 @@ def _region(region: tile.Region, versions: Versions) -> tile.Region:
     return tile.Region(versions[region.buffer], region.start[1:], region.extent[1:], region.span)
 
 
-def _element(stmt: tile.Stmt, versions: Versions) -> tile.Stmt:
-    """A statement of a nest."""
+def _elements(body: tuple[tile.Stmt, ...], versions: Versions) -> tuple[tile.Stmt, ...]:
+    """The statements of a nest."""
 
-    def expr(old: tile.Expr) -> tile.Expr:
-        new = tile.with_children(old, tuple(expr(c) for c in tile.children(old)))
-        return (
-            tile.Load(versions[new.buffer], new.indices[1:])
-            if isinstance(new, tile.Load) and new.buffer in versions
-            else new
-        )
+    def load(part: tile.Expr) -> tile.Expr:
+        if not isinstance(part, tile.Load) or part.buffer not in versions:
+            return part
+        return tile.Load(versions[part.buffer], part.indices[1:])
 
-    match stmt:
-        case tile.Store(buffer=buffer):
-            indices, value = tuple(map(expr, stmt.indices)), expr(stmt.value)
-            if buffer in versions:
-                buffer, indices = versions[buffer], indices[1:]
-            return replace(stmt, buffer=buffer, indices=indices, value=value)
-        case tile.Bind(value=value):
-            return replace(stmt, value=expr(value))
-        case tile.If():
-            then, orelse = (tuple(_element(s, versions) for s in b) for b in (stmt.then, stmt.orelse))
-            return replace(stmt, condition=expr(stmt.condition), then=then, orelse=orelse)
-        case _:
+    def one(stmt: tile.Stmt) -> tile.Stmt:
+        stmt = map_expressions(stmt, lambda expr: rewrite_expression(expr, load))
+        if not isinstance(stmt, tile.Store) or stmt.buffer not in versions:
             return stmt
+        return replace(stmt, buffer=versions[stmt.buffer], indices=stmt.indices[1:])
+
+    return rewrite(body, one)
 
 
 def named_versions(stmt: tile.Stmt) -> tuple[tile.Stmt, dict[str, tile.Expr]]:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from tilec.ir import tile
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ops.copy import Copy
 from tilec.ops.im2col import Im2col
 from tilec.ops.sync import WaitCopies, everything
@@ -92,6 +93,16 @@ def expanded(loop: tile.For, parts: Sequence[tuple[tile.Stmt, ...]]) -> tile.For
     return replace(
         new, stage=repeated(loop.stage, counts), order=order, scheduling_hints=split(loop.scheduling_hints, counts)
     )
+
+
+def with_scheduled_bodies(stmt: tile.Stmt, each: Callable[[tile.Stmt], tuple[tile.Stmt, ...]]) -> tile.Stmt:
+    """`rewrite.with_bodies` of what becomes of each statement directly inside, where a loop's may have places in a
+    manual schedule."""
+    if not isinstance(stmt, tile.For):
+        return with_bodies(stmt, lambda body: map_statements(body, each))
+    parts = [each(inner) for inner in stmt.body]
+    is_same = all(len(part) == 1 and part[0] is inner for part, inner in zip(parts, stmt.body, strict=True))
+    return stmt if is_same else expanded(stmt, parts)
 
 
 def repeated(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]:

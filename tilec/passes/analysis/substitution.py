@@ -6,56 +6,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ir.rewrite import map_declared, map_expressions, rewrite, rewrite_expression, with_bodies
 
 
 def substitute_stmt(stmt: tile.Stmt, values: Mapping[tile.Var, tile.Expr]) -> tile.Stmt:
     """The statement with variables replaced in every expression. Those that it declares get another name, where they
-    are replaced by one: a nest over threads stays one where their index is replaced by an expression of it."""
+    are replaced by one: a nest over threads stays one where their index is replaced by an expression of it. A statement
+    of its own even where nothing is replaced: who writes one in two places has two."""
 
     def declared(var: tile.Var) -> tile.Var:
         named = values.get(var, var)
         return named if isinstance(named, tile.Var) else var
 
-    match stmt:
-        case tile.TileOp():
-            return stmt.map_expressions(
-                lambda r: replace(r, start=tuple(tile.substitute(s, values) for s in r.start)),
-                lambda value: tile.substitute(value, values),
-            )
-        case tile.Store():
-            indices = tuple(tile.substitute(i, values) for i in stmt.indices)
-            previous = stmt.previous and declared(stmt.previous)
-            return replace(stmt, indices=indices, value=tile.substitute(stmt.value, values), previous=previous)
-        case tile.Print():
-            return replace(stmt, values=tuple(tile.substitute(v, values) for v in stmt.values))
-        case tile.Bind():
-            return replace(stmt, var=declared(stmt.var), value=tile.substitute(stmt.value, values))
-        case tile.Parallel():
-            body = tuple(substitute_stmt(s, values) for s in stmt.body)
-            return replace(stmt, vars=tuple(declared(var) for var in stmt.vars), body=body)
-        case tile.While():
-            return replace(
-                stmt,
-                condition=tile.substitute(stmt.condition, values),
-                body=tuple(substitute_stmt(s, values) for s in stmt.body),
-            )
-        case tile.Break():
-            return stmt
-        case tile.For():
-            return replace(
-                stmt,
-                var=declared(stmt.var),
-                start=tile.substitute(stmt.start, values),
-                stop=tile.substitute(stmt.stop, values),
-                body=tuple(substitute_stmt(s, values) for s in stmt.body),
-            )
-        case tile.If():
-            return replace(
-                stmt,
-                condition=tile.substitute(stmt.condition, values),
-                then=tuple(substitute_stmt(s, values) for s in stmt.then),
-                orelse=tuple(substitute_stmt(s, values) for s in stmt.orelse),
-            )
+    def inside(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        return tuple(substitute_stmt(s, values) for s in body)
+
+    made = with_bodies(map_declared(stmt, declared), inside)
+    made = map_expressions(made, lambda expr: tile.substitute(expr, values))
+    return replace(stmt) if made is stmt else made
 
 
 def renamed(stmt: tile.Stmt, names: Mapping[str, str]) -> tile.Stmt:
@@ -64,33 +32,20 @@ def renamed(stmt: tile.Stmt, names: Mapping[str, str]) -> tile.Stmt:
     def buffer(old: tile.Buffer) -> tile.Buffer:
         return replace(old, name=names[old.name]) if old.name in names else old
 
+    def load(part: tile.Expr) -> tile.Expr:
+        return replace(part, buffer=buffer(part.buffer)) if isinstance(part, tile.Load) else part
+
     def expr(old: tile.Expr) -> tile.Expr:
-        if isinstance(old, tile.Load):
-            old = replace(old, buffer=buffer(old.buffer))
-        return tile.with_children(old, tuple(expr(c) for c in tile.children(old)))
+        return rewrite_expression(old, load)
 
-    def body(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(renamed(s, names) for s in stmts)
+    def one(old: tile.Stmt) -> tile.Stmt:
+        match old:
+            case tile.TileOp():
+                return old.map_expressions(lambda r: replace(map_expressions(r, expr), buffer=buffer(r.buffer)), expr)
+            case tile.Store():
+                return map_expressions(replace(old, buffer=buffer(old.buffer)), expr)
+            case _:
+                return map_expressions(old, expr)
 
-    match stmt:
-        case tile.TileOp():
-            return stmt.map_expressions(
-                lambda r: replace(r, buffer=buffer(r.buffer), start=tuple(map(expr, r.start))), expr
-            )
-        case tile.Store():
-            indices = tuple(map(expr, stmt.indices))
-            return replace(stmt, buffer=buffer(stmt.buffer), indices=indices, value=expr(stmt.value))
-        case tile.Print():
-            return replace(stmt, values=tuple(map(expr, stmt.values)))
-        case tile.Bind():
-            return replace(stmt, value=expr(stmt.value))
-        case tile.Parallel():
-            return replace(stmt, body=body(stmt.body))
-        case tile.For():
-            return replace(stmt, start=expr(stmt.start), stop=expr(stmt.stop), body=body(stmt.body))
-        case tile.While():
-            return replace(stmt, condition=expr(stmt.condition), body=body(stmt.body))
-        case tile.If():
-            return replace(stmt, condition=expr(stmt.condition), then=body(stmt.then), orelse=body(stmt.orelse))
-        case tile.Break():
-            return stmt
+    (made,) = rewrite((stmt,), one)
+    return made

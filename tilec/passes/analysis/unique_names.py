@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile
+from tilec.ir.rewrite import map_declared, with_bodies
 from tilec.passes.analysis.substitution import substitute_stmt
 
 
@@ -41,41 +42,26 @@ def _body(body: tuple[tile.Stmt, ...], names: UniqueNames, renamed: dict[str, st
     made = list(body)
     for at in range(len(made)):
         stmt = made[at] = _stmt(made[at], names, renamed)
-        match stmt:  # what stands behind it sees the variable; its own value does not
-            case tile.Bind(var=declared) if (own := _own(declared, names, renamed)) != declared:
-                made[at] = replace(stmt, var=own)
-            case tile.Store(previous=tile.Var() as declared) if (own := _own(declared, names, renamed)) != declared:
-                made[at] = replace(stmt, previous=own)
-            case _:
-                continue
-        made[at + 1 :] = (substitute_stmt(s, {declared: own}) for s in made[at + 1 :])
+        if tile.bodies(stmt):
+            continue
+        for declared in tile.declared(stmt):  # what stands behind it sees the variable; its own value does not
+            if (own := _own(declared, names, renamed)) != declared:
+                made[at] = map_declared(stmt, {declared: own}.__getitem__)
+                made[at + 1 :] = (substitute_stmt(s, {declared: own}) for s in made[at + 1 :])
     return body if all(new is old for new, old in zip(made, body, strict=True)) else tuple(made)
 
 
 def _stmt(stmt: tile.Stmt, names: UniqueNames, renamed: dict[str, str]) -> tile.Stmt:
     """A statement, with what is declared in it."""
-    match stmt:
-        case tile.Parallel():
-            own = {var: var if var == tile.THREAD else _own(var, names, renamed) for var in stmt.vars}
-            body = _body(_within(stmt.body, own), names, renamed)
-            new = tuple(own.values())
-            return stmt if body is stmt.body and new == stmt.vars else replace(stmt, vars=new, body=body)
-        case tile.For():
-            own = {stmt.var: _own(stmt.var, names, renamed)}
-            inside: dict[str, str] = {}
-            body = _body(_within(stmt.body, own), names, inside)
-            renamed |= inside
-            distinct_by = stmt.distinct_by and tuple(inside.get(name, name) for name in stmt.distinct_by)
-            is_same = body is stmt.body and own[stmt.var] == stmt.var
-            return stmt if is_same else replace(stmt, var=own[stmt.var], body=body, distinct_by=distinct_by)
-        case tile.While():
-            body = _body(stmt.body, names, renamed)
-            return stmt if body is stmt.body else replace(stmt, body=body)
-        case tile.If():
-            then, orelse = _body(stmt.then, names, renamed), _body(stmt.orelse, names, renamed)
-            return stmt if then is stmt.then and orelse is stmt.orelse else replace(stmt, then=then, orelse=orelse)
-        case _:
-            return stmt
+    if not tile.bodies(stmt):
+        return stmt
+    own = {var: var if var == tile.THREAD else _own(var, names, renamed) for var in tile.declared(stmt)}
+    inside: dict[str, str] = {}
+    made = with_bodies(map_declared(stmt, own.__getitem__), lambda body: _body(_within(body, own), names, inside))
+    renamed |= inside
+    if isinstance(made, tile.For) and made.distinct_by and made is not stmt:
+        return replace(made, distinct_by=tuple(inside.get(name, name) for name in made.distinct_by))
+    return made
 
 
 def _own(var: tile.Var, names: UniqueNames, renamed: dict[str, str]) -> tile.Var:

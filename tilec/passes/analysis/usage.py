@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, assert_never
+from typing import Literal
 
-from tilec.ir import tile
+from tilec.ir import parts, tile
 from tilec.ops import registry
 from tilec.support.memo import by_identity
 
@@ -52,22 +52,8 @@ def expressions(stmt: tile.Stmt) -> Iterator[tile.Expr]:
             for region in regions:
                 yield from region.start
             yield from stmt.expressions
-        case tile.Store(indices=indices, value=value):
-            yield from indices
-            yield value
-        case tile.Print(values=values):
-            yield from values
-        case tile.Bind(value=value):
-            yield value
-        case tile.For(start=start, stop=stop):
-            yield start
-            yield stop
-        case tile.If(condition=condition) | tile.While(condition=condition):
-            yield condition
-        case tile.Parallel() | tile.Break():
-            return
         case _:
-            assert_never(stmt)
+            yield from parts.expressions(stmt).read(stmt)
 
 
 def _loads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:

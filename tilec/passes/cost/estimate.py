@@ -48,7 +48,6 @@ REGISTERS_FOR_PREFETCH = 16
 """Of a thread, where fragments are prefetched: addresses of other loads are computed while they are there."""
 DOUBTFUL = 1000
 """By how much a variant that does not seem to fit comes behind one that does."""
-_PRODUCER_THREADS = 128
 
 
 def estimate(assignment: LayoutAssignment, target: Target) -> int:
@@ -78,7 +77,7 @@ def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = 
     assignment = replace(assignment, kernel=evenly(assignment.kernel, target))
     kernel, loops, sms = assignment.kernel, innermost(assignment), target.limit("sms")
     registers = registers_of(assignment, target)
-    threads = kernel.threads + (_PRODUCER_THREADS if assignment.form == "warp_specialised" else 0)
+    threads = assignment.block_threads
     rooms = _rooms(assignment, loops, registers, threads, target) if must_fit else [(1, 1)]
     extents = [extent for extent in kernel.grid if isinstance(extent, int)]
     is_known = len(extents) == len(kernel.grid)

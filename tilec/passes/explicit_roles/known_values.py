@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.ir import tile
+from tilec.ir.rewrite import map_expressions
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.fold_constants import compute_expr
 
@@ -36,7 +37,7 @@ def _of_variables(expr: tile.Expr) -> tile.Expr:
     """The expression, on variables in place of what the buffers of T.alloc_var hold."""
     if isinstance(expr, tile.Load) and is_variable(expr.buffer):
         return tile.Var(expr.buffer.name)
-    return tile.with_children(expr, tuple(map(_of_variables, tile.children(expr))))
+    return map_expressions(expr, _of_variables)
 
 
 def known(expr: tile.Expr, values: Values) -> int:

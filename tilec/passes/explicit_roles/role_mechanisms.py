@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ir.rewrite import rewrite
 from tilec.ops.barriers import ExpectTx
 from tilec.ops.block_scaled import ScaleCopy, ScaledGemm
 from tilec.ops.cluster_launch import TryCancel
@@ -44,7 +45,8 @@ def with_means(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[
     """The kernel with these mechanisms, on one version of each tile of which it names versions, and how many there are
     of these. Errors: `unsupported-operand`."""
     versions, means = versioned(kernel), _Means.of(kernel)
-    body = tuple(_by_own_means(on_versions(stmt, versions), means, target) for stmt in kernel.body)
+    on_one = tuple(on_versions(stmt, versions) for stmt in kernel.body)
+    body = rewrite(on_one, lambda stmt: _by_own_means(stmt, means, target))
     buffers = tuple(versions.get(buffer, buffer) for buffer in kernel.buffers)
     layouts = tuple(pinned for pinned in kernel.layouts if pinned.buffer not in versions)
     made = with_unique_names(replace(kernel, body=body, buffers=buffers, layouts=layouts))
@@ -52,18 +54,11 @@ def with_means(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[
 
 
 def _by_own_means(stmt: tile.Stmt, means: _Means, target: Target) -> tile.Stmt:
-    def all_of(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(_by_own_means(s, means, target) for s in body)
-
     match stmt:
         case Copy() if not means.multiplied.isdisjoint(r.buffer for r in stmt.regions):
             return replace(stmt, factor=True)
         case tile.TileOp():
             return _by_its_means(stmt, means, target)
-        case tile.For() | tile.While():
-            return replace(stmt, body=all_of(stmt.body))
-        case tile.If():
-            return replace(stmt, then=all_of(stmt.then), orelse=all_of(stmt.orelse))
         case _:
             return stmt
 

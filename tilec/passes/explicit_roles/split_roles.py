@@ -17,7 +17,7 @@ from itertools import groupby
 
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, condition, groups_of
-from tilec.ir.rewrite import with_bodies
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ir.types import INT32
 from tilec.ops.barriers import BARRIER_OPERATIONS, AllocBarrier
 from tilec.ops.refused import is_refused
@@ -67,7 +67,7 @@ def split(kernel: tile.Kernel) -> tile.Kernel:
     begins = any(_is_collective(s) for stmt in before for s in tile.walk((stmt,)))
     kept = tuple(s for s in before if not begins or _is_private(s))
     blocks = tuple(
-        tile.If(condition(groups), tuple(_of_role(_working((*kept, *after)), groups, every)), (), after[0].span)
+        tile.If(condition(groups), _of_role(_working((*kept, *after)), groups, every), (), after[0].span)
         for groups in _roles(kernel, every)
     )
     barriers = tuple(s for s in tile.walk(kernel.body) if isinstance(s, AllocBarrier))
@@ -141,24 +141,21 @@ def _roles(kernel: tile.Kernel, every: range) -> Iterator[range]:
         yield range(found[0], found[-1] + 1)
 
 
-def _of_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> Iterator[tile.Stmt]:
+def _of_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> tuple[tile.Stmt, ...]:
     """What the role runs of statements that these warpgroups run."""
-    for stmt in body:
+
+    def one(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         groups = groups_of(stmt)
-        match stmt:
-            case tile.If() if groups is not None:
-                if role.start in groups:
-                    yield from _of_role(stmt.then, role, groups)
-            case tile.If():
-                then, orelse = (tuple(_of_role(b, role, runners)) for b in (stmt.then, stmt.orelse))
-                if then or orelse:
-                    yield replace(stmt, then=then, orelse=orelse)
-            case tile.For() | tile.While():
-                inside = tuple(_of_role(stmt.body, role, runners))
-                if any(not isinstance(s, tile.Bind) for s in inside):
-                    yield replace(stmt, body=inside)
-            case _:
-                yield from _own(stmt, role, runners)
+        if isinstance(stmt, tile.If) and groups is not None:
+            return _of_role(stmt.then, role, groups) if role.start in groups else ()
+        if not isinstance(stmt, tile.If | tile.For | tile.While):
+            return tuple(_own(stmt, role, runners))
+        made = with_bodies(stmt, lambda inside: _of_role(inside, role, runners))
+        kept = (s for inside in tile.bodies(made) for s in inside)
+        is_done = any(isinstance(made, tile.If) or not isinstance(s, tile.Bind) for s in kept)
+        return (made,) if is_done else ()
+
+    return map_statements(body, one)
 
 
 def _own(stmt: tile.Stmt, role: range, runners: range) -> Iterator[tile.Stmt]:

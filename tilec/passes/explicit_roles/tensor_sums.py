@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.expr import constant
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ir.types import BOOL
 from tilec.ops.copy import Copy
 from tilec.ops.fill import Fill
@@ -83,25 +84,25 @@ def _uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
 
 
 def _on_fragments(body: tuple[tile.Stmt, ...], held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
-    new: list[tile.Stmt] = []
-    for stmt in body:
+    def inside(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        return map_statements(stmts, one)
+
+    def one(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         match stmt:
             case Copy(regions=(source, destination)) if held.get(source.buffer) == destination.buffer:
-                continue
+                return ()
             case tile.TileOp(regions=regions):
                 stmt = stmt.with_regions(tuple(replace(r, buffer=held.get(r.buffer, r.buffer)) for r in regions))
-                new.append(_product(stmt) if isinstance(stmt, Gemm) and stmt.held is not None else stmt)
+                return _product(stmt) if isinstance(stmt, Gemm) and stmt.held is not None else stmt
             case tile.For():
                 before, loop = _begun(stmt, held)
-                new += [*before, replace(loop, body=_on_fragments(loop.body, held))]
-            case tile.While():
-                new.append(replace(stmt, body=_on_fragments(stmt.body, held)))
-            case tile.If():
-                then, orelse = (_on_fragments(b, held) for b in (stmt.then, stmt.orelse))
-                new.append(replace(stmt, then=then, orelse=orelse))
+                return *before, with_bodies(loop, inside)
+            case tile.Parallel():
+                return stmt
             case _:
-                new.append(stmt)
-    return tuple(new)
+                return with_bodies(stmt, inside)
+
+    return inside(body)
 
 
 def _begun(loop: tile.For, held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[list[tile.Stmt], tile.For]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tilec.ir import tile
+from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import (
     Fragment,
     SharedLayout,
@@ -72,11 +73,18 @@ class LayoutAssignment:
     versions: tuple[tuple[str, int], ...] = ()
     why_alike: str | None = None
     """Why no warps have roles (`kernel_form.FormChoice`)."""
+    has_one_loader: bool = False
+    """Whether one of the threads that compute begins the loads of loops by TMA (`select_mechanisms`)."""
 
     @property
     def kernels(self) -> tuple[LayoutAssignment, ...]:
         """Those whose statements run: the roles', or this one alone."""
         return tuple(part.assignment for part in self.roles) or (self,)
+
+    @property
+    def block_threads(self) -> int:
+        """Those of a block, with the warpgroup that loads for the others."""
+        return self.kernel.threads + (WARPGROUP_THREADS if self.form == "warp_specialised" else 0)
 
     def nest_layout(self, nest: tile.Parallel) -> Fragment:
         """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
@@ -169,8 +177,9 @@ def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssi
     while True:
         try:
             fragments = _Fragments(kernel, known).solve()
+            form, why_alike = selected.form.form, selected.form.why_alike
             return LayoutAssignment(
-                kernel, selected.form.form, fragments, {}, tuple(conversions), why_alike=selected.form.why_alike
+                kernel, form, fragments, {}, tuple(conversions), (), (), why_alike, selected.has_one_loader
             )
         except Conflict as conflict:
             if conflict.buffer.scope == "reducer":

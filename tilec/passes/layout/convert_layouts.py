@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ir.rewrite import map_expressions, map_statements, rewrite
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.copy_nests import covers
-from tilec.passes.analysis.scheduling_hints import expanded
+from tilec.passes.analysis.scheduling_hints import with_scheduled_bodies
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.diagnostics import InternalError, Label, fail
 from tilec.support.records import dataclass
@@ -165,45 +166,23 @@ def _loads(nest: tile.Parallel) -> Iterator[tile.Load]:
 
 
 def _renamed(nest: tile.Parallel, rename: Rename) -> tile.Parallel:
-    def expression(expr: tile.Expr) -> tile.Expr:
-        if isinstance(expr, tile.Load):
-            expr = replace(expr, buffer=rename(expr.buffer, expr.indices, False))
-        return tile.with_children(expr, tuple(expression(c) for c in tile.children(expr)))
+    def load(part: tile.Expr) -> tile.Expr:
+        if not isinstance(part, tile.Load):
+            return map_expressions(part, load)
+        return map_expressions(replace(part, buffer=rename(part.buffer, part.indices, False)), load)
 
-    def statement(stmt: tile.Stmt) -> tile.Stmt:
-        match stmt:
-            case tile.Store(buffer=buffer, indices=indices, value=value):
-                inside = tuple(expression(i) for i in indices)
-                return replace(stmt, buffer=rename(buffer, indices, True), indices=inside, value=expression(value))
-            case tile.Print(values=values):
-                return replace(stmt, values=tuple(map(expression, values)))
-            case tile.Bind(value=value):
-                return replace(stmt, value=expression(value))
-            case tile.If(condition=condition, then=then, orelse=orelse):
-                new_then, new_orelse = (tuple(statement(s) for s in branch) for branch in (then, orelse))
-                return replace(stmt, condition=expression(condition), then=new_then, orelse=new_orelse)
-            case _:
-                raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
+    def one(stmt: tile.Stmt) -> tile.Stmt:
+        if isinstance(stmt, tile.Store):
+            stmt = replace(stmt, buffer=rename(stmt.buffer, stmt.indices, True))
+        return map_expressions(stmt, load)
 
-    return replace(nest, body=tuple(statement(s) for s in nest.body))
+    return replace(nest, body=rewrite(nest.body, one))
 
 
 def rewritten(body: tuple[tile.Stmt, ...], old: tile.Stmt, new: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
     """The statements with `old` become `new`, wherever it stands."""
-    return tuple(s for stmt in body for s in _parts(stmt, old, new))
 
+    def one(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        return new if stmt is old else (with_scheduled_bodies(stmt, one),)
 
-def _parts(stmt: tile.Stmt, old: tile.Stmt, new: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-    if stmt is old:
-        return new
-    if not any(inner is old for body in tile.bodies(stmt) for inner in tile.walk(body)):
-        return (stmt,)
-    match stmt:
-        case tile.For(body=body):
-            return (expanded(stmt, [_parts(s, old, new) for s in body]),)
-        case tile.While(body=body):
-            return (replace(stmt, body=rewritten(body, old, new)),)
-        case tile.If(then=then, orelse=orelse):
-            return (replace(stmt, then=rewritten(then, old, new), orelse=rewritten(orelse, old, new)),)
-        case _:
-            raise InternalError(f"a statement inside {type(stmt).__name__}")
+    return map_statements(body, one)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from tilec.ir import tile
 from tilec.ir.affine import affine
 from tilec.ir.expr import integer_range
+from tilec.ir.rewrite import map_declared, map_expressions, with_bodies
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E8M0, FLOAT32, INT4, INT32, NARROW, UINT8, DType
 from tilec.ops.block_scaled import ScaledGemm
 from tilec.ops.copy import Copy
@@ -165,7 +166,7 @@ class _Values:
                 return self.expr(a)
             case tile.Call(fn="reinterpret", args=(a,), dtype=dtype) if {a.dtype, dtype} & set(NARROW):
                 return self.reinterpreted(a, dtype)
-        new = tile.with_children(expr, tuple(self.expr(c) for c in tile.children(expr)))
+        new = map_expressions(expr, self.expr)
         if expr.dtype not in NARROW:
             return new
         whole = _retyped(new, _computed(expr.dtype))
@@ -242,25 +243,20 @@ def _legalised(stmt: tile.Stmt, mistakes: Mistakes) -> tile.Stmt:
 
 
 def _stmt(stmt: tile.Stmt, mistakes: Mistakes) -> tile.Stmt:
-    values = _Values()
     match stmt:
         case tile.TileOp():
             return _tile_op(stmt)
         case tile.Parallel():
             return _nest(stmt)
-        case tile.Bind(var=var, value=value):
-            return replace(stmt, var=_variable(var), value=values.expr(value))
-        case tile.For(start=start, stop=stop, body=body):
-            return replace(stmt, start=values.expr(start), stop=values.expr(stop), body=_body(body, mistakes))
-        case tile.If(condition=condition, then=then, orelse=orelse):
-            branches = _body(then, mistakes), _body(orelse, mistakes)
-            return replace(stmt, condition=values.expr(condition), then=branches[0], orelse=branches[1])
-        case tile.While(condition=condition, body=body):
-            return replace(stmt, condition=values.expr(condition), body=_body(body, mistakes))
-        case tile.Break():
-            return stmt
         case tile.Store() | tile.Print():
             raise InternalError(f"a {type(stmt).__name__} outside T.Parallel")
+        case _:
+            return with_bodies(_on_values(stmt, _Values()), lambda body: _body(body, mistakes))
+
+
+def _on_values(stmt: tile.Stmt, values: _Values) -> tile.Stmt:
+    """The statement, without those inside it, on values of the types that stand for such."""
+    return map_expressions(map_declared(stmt, _variable), values.expr)
 
 
 def _variable(var: tile.Var) -> tile.Var:
@@ -301,14 +297,8 @@ def _inside(body: tuple[tile.Stmt, ...], values: _Values) -> Iterator[tile.Stmt]
         match stmt:
             case tile.Store():
                 new: tile.Stmt = _store(stmt, values)
-            case tile.Print():
-                new = replace(stmt, values=tuple(map(values.expr, stmt.values)))
-            case tile.Bind(var=var, value=value):
-                new = replace(stmt, var=_variable(var), value=values.expr(value))
-            case tile.If(condition=condition, then=then, orelse=orelse):
-                tested = values.expr(condition)
-                branches = tuple(_inside(then, values)), tuple(_inside(orelse, values))
-                new = replace(stmt, condition=tested, then=branches[0], orelse=branches[1])
+            case tile.Print() | tile.Bind() | tile.If():
+                new = with_bodies(_on_values(stmt, values), lambda inner: tuple(_inside(inner, values)))
             case _:
                 raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
         yield from before
@@ -400,7 +390,7 @@ def _refuse(what: str, span: Span, buffer: tile.Buffer) -> NoReturn:
 
 def _rewritten(op: tile.TileOp, region_of: Callable[[tile.Region], tile.Region]) -> tile.TileOp:
     return op.map_expressions(
-        lambda r: region_of(replace(r, start=tuple(_Values().expr(s) for s in r.start))),
+        lambda r: region_of(map_expressions(r, lambda start: _Values().expr(start))),
         lambda value: _Values().expr(value),
     )
 

@@ -66,12 +66,14 @@ TMA_REDUCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The kernel with mechanisms chosen, and what its layouts are to be chosen by."""
+    """The kernel with mechanisms chosen, and what its layouts are to be chosen by. `has_one_loader`: one of the threads
+    that compute begins loads by TMA."""
 
     kernel: tile.Kernel
     form: FormChoice
     weights: Weights
     always_swizzle: bool = False
+    has_one_loader: bool = False
 
 
 def select(
@@ -100,7 +102,8 @@ def select(
                     check_narrow_sum(op)
     with mistakes.caught():
         check_sums(kernel, target, None if selector.has_tensor_memory else form.why_alike or NO_WARPS)
-    return Selected(kernel, form, target.weights, switches.always_swizzle)
+    has_one_loader = form.form != "warp_specialised" and bool(selector.fed)
+    return Selected(kernel, form, target.weights, switches.always_swizzle, has_one_loader)
 
 
 def _loads(loop: tile.For) -> tuple[tile.TileOp, ...]:

@@ -98,7 +98,7 @@ def consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: Target
     # Each group needs a barrier to wait for its turn at.
     if ROLE_BARRIERS + groups > target.limit("named_barriers"):
         return 1
-    own = own_tiles(assignment.kernel, loop)
+    own = own_tiles(assignment, loop)
     alone = (
         not any(is_compound(s) or any(is_explicit(inner) for inner in tile.walk((s,))) for s in scheduled(loop))
         and len(products) < len(mine)

@@ -60,7 +60,7 @@ from tilec.passes.loop.product_steps import product_steps, waiting, with_loads_b
 from tilec.passes.loop.ring_links import links, read_before_handed_on
 from tilec.passes.loop.statement_price import demands, price
 from tilec.passes.memory.prefetch import versions_of
-from tilec.passes.memory.privatise import with_private_copies
+from tilec.passes.memory.privatise import own_tiles, with_private_copies
 from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions
 from tilec.passes.memory.shared_reuse import over_rings
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
@@ -88,6 +88,8 @@ class LoopProblem:
     problem: Problem
     kept: tuple[tuple[int, str], ...] = ()
     single: tuple[tuple[str, str, tile.Stmt | None], ...] = ()
+    own_tiles: frozenset[str] = frozenset()
+    """The tiles of which each warpgroup has a copy where they run apart (`memory.privatise`)."""
 
     @property
     def groups(self) -> int:
@@ -285,9 +287,11 @@ class _Builder:
             tied=tuple(of for of in self.stores.together if len(of) > 1),
             same_stage=tuple(self.same_stage()),
         )
+        own = own_tiles(self.assignment, self.loop)
         if self.groups == 1:
             single = tuple(self.single()) if self.loop.stage is not None else ()
-            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, self.stores.kept, single=single)
+            kept = self.stores.kept
+            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, kept, single, own)
         again = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
         return LoopProblem(
             self.loop,
@@ -295,6 +299,7 @@ class _Builder:
             (*self.roles, *("consumer",) * (len(again) * (self.groups - 1))),
             rings,
             repeat(problem, self.groups),
+            own_tiles=own,
         )
 
     def single(self) -> Iterator[tuple[str, str, tile.Stmt | None]]:

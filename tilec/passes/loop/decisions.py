@@ -10,11 +10,8 @@ from tilec.ir.tile import walk
 from tilec.ops.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.tensor_products import left_to_threads
-from tilec.passes.layout.warp_partition import wgmma_groups
-from tilec.passes.loop.assign_roles import is_bulk_load
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.pools import product_pieces
-from tilec.passes.memory.privatise import own_tiles
 from tilec.sched.decision import Decision
 from tilec.support.options import CompileOptions
 from tilec.target.table import Target
@@ -22,7 +19,7 @@ from tilec.target.table import Target
 
 def about_consumers(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
     """How many warpgroups compute, where a warp of its own loads."""
-    if assignment.form == "warp_specialised" and not assignment.roles:
+    if assignment.form == "warp_specialised":
         groups = max(assignment.kernel.threads // WARPGROUP_THREADS, 1)
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
         given = Decision(
@@ -34,12 +31,11 @@ def about_consumers(assignment: LayoutAssignment, options: CompileOptions) -> It
 
 def about_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
     """Who begins the copies of pipelined loops where that is no role of its own, and who says that a tile is free."""
-    by_tma = any(is_bulk_load(s) for s in walk(assignment.kernel.body)) and not assignment.roles
-    if assignment.form != "warp_specialised" and by_tma:
+    if assignment.has_one_loader:
         yield Decision("loads", "by TMA", "the compiler", "one of the threads begins all that wgmma takes")
     elif assignment.form != "warp_specialised" and not options.tma_loads:
         yield Decision("loads", "by all threads", "the command line", "--no-tma-loads")
-    if by_tma and options.arrivals == "thread":
+    if (assignment.has_one_loader or assignment.form == "warp_specialised") and options.arrivals == "thread":
         yield Decision("arrivals", "each thread", "the command line", "--arrivals thread")
 
 
@@ -49,17 +45,15 @@ def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Dec
     for left in left_to_threads(assignment, target):
         why = f"not tcgen05.mma: {left.why}; {left.help}"
         yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)
-    threads = assignment.kernel.threads + (WARPGROUP_THREADS if assignment.form == "warp_specialised" else 0)
+    threads = assignment.block_threads
     start = target.limit("registers_per_sm") // threads
-    shared: dict[int, int] = {}  # columns among instructions
-    for role in assignment.kernels:
-        for op in walk(role.kernel.body):
-            if isinstance(op, Gemm) and op.via == "wgmma":
-                sums = op.regions[2].buffer
-                _, across = wgmma_groups(op, role.kernel.threads) or (1, 1)
-                columns = sums.shape[1] // across
-                shared[columns] = product_pieces(columns, columns * sums.dtype.bytes // 8, threads, target)
-    for columns, pieces in shared.items():
+    sums = (
+        (role.fragments[op.c.buffer.name], op.c.buffer)
+        for role in assignment.kernels
+        for op in walk(role.kernel.body)
+        if isinstance(op, Gemm) and op.via == "wgmma"
+    )
+    for columns, pieces in dict(product_pieces(of, layout, threads, target) for layout, of in sums).items():
         if pieces == 1:
             continue
         yield Decision(
@@ -71,15 +65,13 @@ def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Dec
 
 
 def about_operand_transposes(
-    assignment: LayoutAssignment, loops: Sequence[LoopProblem], options: CompileOptions, decided: Sequence[Decision]
+    loops: Sequence[LoopProblem], options: CompileOptions, decided: Sequence[Decision]
 ) -> Iterator[Decision]:
     """Whether each warpgroup has a copy of the tiles that are turned for products; `decided` says what was decided
     about the warpgroups."""
     reasons = {decision.what: decision.why for decision in decided}
-    for loop in (
-        loops if assignment.form == "warp_specialised" and assignment.kernel.threads > WARPGROUP_THREADS else ()
-    ):
-        names = ", ".join(sorted(own_tiles(assignment.kernel, loop.loop)))
+    for loop in loops:
+        names = ", ".join(sorted(loop.own_tiles))
         if not names:
             continue
         if loop.groups > 1:

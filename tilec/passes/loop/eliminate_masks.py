@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.affine import Affine, Interval, interval
-from tilec.ir.rewrite import with_bodies
+from tilec.ir.rewrite import map_expressions, with_bodies
 from tilec.ir.text import show_expr
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
@@ -94,8 +94,9 @@ class _Pass:
         match stmt:
             case tile.For():
                 within = {**ranges, stmt.var: _trip_count(stmt, ranges)}
-                body = tuple(self.nests(stmt, within)) if is_pipelined(stmt) else self.body(stmt.body, within)
-                return replace(stmt, body=body)
+                if not is_pipelined(stmt):
+                    return with_bodies(stmt, lambda body: self.body(body, within))
+                return replace(stmt, body=tuple(self.nests(stmt, within)))
             case _:
                 return with_bodies(stmt, lambda body: self.body(body, ranges))
 
@@ -200,7 +201,7 @@ class _Proof:
         if (needed := self.throughout(tile.substitute(stmt.condition, names), not masks)) is not None:
             self.taken.append(needed)
             return self.body(stmt.orelse if masks else stmt.then, names)
-        return (replace(stmt, then=self.body(stmt.then, names), orelse=self.body(stmt.orelse, names)),)
+        return (with_bodies(stmt, lambda body: self.body(body, names)),)
 
     def expr(self, expr: tile.Expr, names: Mapping[tile.Var, tile.Expr]) -> tile.Expr:
         if isinstance(expr, tile.Select):
@@ -208,7 +209,7 @@ class _Proof:
             if (needed := self.throughout(tile.substitute(expr.condition, names), not masks)) is not None:
                 self.taken.append(needed)
                 return self.expr(expr.orelse if masks else expr.then, names)
-        return tile.with_children(expr, tuple(self.expr(c, names) for c in tile.children(expr)))
+        return map_expressions(expr, lambda operand: self.expr(operand, names))
 
     def throughout(self, condition: tile.Expr, value: bool) -> tile.Expr | None:
         """What makes a condition have this value for all elements, the same for all of them; None if unknown."""

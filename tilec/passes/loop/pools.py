@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Parallel, walk
 from tilec.ir.warp import TensorTile
 from tilec.passes.analysis.rings import Accesses, RingPlan
@@ -130,13 +131,15 @@ def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
     return few, min(240, left // consumer_groups // 8 * 8)
 
 
-def product_pieces(columns: int, accumulators: int, threads: int, target: Target) -> int:
-    """How many wgmma instructions share the columns of a product, of which a thread has so many `accumulators`. The
-    assembler refuses one that does not fit the registers with which each of the block's `threads` starts, however many
-    setmaxnreg gives it later (its C7602, which .maxnreg and .minnctapersm do not change)."""
+def product_pieces(sums: Buffer, layout: Fragment, threads: int, target: Target) -> tuple[int, int]:
+    """The columns that a warpgroup has of a product, and how many wgmma instructions share them. The assembler refuses
+    one that does not fit the registers with which each of the block's `threads` starts, however many setmaxnreg gives
+    it later (its C7602, which .maxnreg and .minnctapersm do not change)."""
+    columns, blocks = layout.registers[2].size * 8, layout.registers[3].size
+    accumulators = layout.register_count * sums.dtype.bytes // 4 // blocks
     entry = target.limit("registers_per_sm") // threads
     pieces = (p for p in (1, 2, 4) if columns % (16 * p) == 0 and accumulators // p + BESIDES_PRODUCTS <= entry)
-    return next(pieces, 1)
+    return columns, next(pieces, 1)
 
 
 def _fragments(assignment: LayoutAssignment, accesses: Sequence[Accesses]) -> list[Buffer]:

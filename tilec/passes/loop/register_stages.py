@@ -106,7 +106,7 @@ def _written_out(
         case tile.For() if stmt.var in inner:
             return tuple(_steps(stmt, inner[stmt.var]))
         case tile.For():
-            made = replace(stmt, body=those_of(stmt.body))
+            made = with_bodies(stmt, those_of)
             is_around = any(isinstance(s, tile.For) and s.var in inner for s in stmt.body)
             made = replace(made, kind="pipelined") if is_around else made
             return (replace(made, num_stages=1) if stmt.var in single else made,)
@@ -145,11 +145,7 @@ def _steps(loop: tile.For, asked: Mapping[str, Asked]) -> Iterator[tile.Stmt]:
 
 def _declared(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
     for stmt in tile.walk(body):
-        match stmt:
-            case tile.Bind(var=var) | tile.For(var=var):
-                yield var
-            case tile.Parallel(vars=several):
-                yield from (var for var in several if var != tile.THREAD)
+        yield from (var for var in tile.declared(stmt) if var != tile.THREAD)
 
 
 def loaded_fragment(stmt: tile.Stmt) -> str:

@@ -11,11 +11,11 @@ up along it, goes on in its second part from what it has after the first; all ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import with_bodies
+from tilec.ir.rewrite import map_declared, map_expressions, with_bodies
 from tilec.ir.types import INT32
 from tilec.passes.analysis.fold_constants import fold
 from tilec.passes.analysis.unique_names import UniqueNames
@@ -151,22 +151,19 @@ class _Part:
                 return self.operation(stmt)
             case tile.Parallel():
                 return self.nest(stmt)
-            case tile.Bind(var=var, value=value):
-                return replace(stmt, var=self.names[var], value=self.expr(value))
-            case tile.If(condition=condition, then=then, orelse=orelse):
-                return tile.If(
-                    self.expr(condition), tuple(map(self.stmt, then)), tuple(map(self.stmt, orelse)), stmt.span
-                )
+            case tile.Bind() | tile.If():
+                named = map_expressions(map_declared(stmt, self.names.__getitem__), self.expr)
+                return with_bodies(named, lambda body: tuple(map(self.stmt, body)))
             case _:
                 raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
 
     def expr(self, expr: tile.Expr) -> tile.Expr:
         if isinstance(expr, tile.Var):
             return self.names.get(expr, expr)
-        return tile.with_children(expr, tuple(map(self.expr, tile.children(expr))))
+        return map_expressions(expr, self.expr)
 
     def operation(self, op: tile.TileOp) -> tile.TileOp:
-        regions = [replace(r, start=tuple(map(self.expr, r.start))) for r in op.regions]
+        regions = [map_expressions(r, self.expr) for r in op.regions]
         for axis in op.axes:
             if not any(self.of.split.get(op.regions[r].buffer) == d for r, d in axis.at):
                 continue
@@ -217,18 +214,13 @@ class _Elements:
     size: int
 
     def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
-        each: Callable[[Sequence[tile.Stmt]], tuple[tile.Stmt, ...]] = lambda body: tuple(map(self.stmt, body))  # noqa: E731
-        match stmt:
-            case tile.Store(buffer=buffer, indices=indices, value=value, previous=previous):
+        named = map_declared(stmt, self.names.__getitem__)
+        match named:
+            case tile.Store(buffer=buffer, indices=indices, value=value):
                 into, at = self.element(buffer, indices)
-                held = None if previous is None else self.names[previous]
-                return replace(stmt, buffer=into, indices=at, value=self.expr(value), previous=held)
-            case tile.Bind(var=var, value=value):
-                return replace(stmt, var=self.names[var], value=self.expr(value))
-            case tile.Print(values=values):
-                return replace(stmt, values=tuple(map(self.expr, values)))
-            case tile.If(condition=condition, then=then, orelse=orelse):
-                return tile.If(self.expr(condition), each(then), each(orelse), stmt.span)
+                return replace(named, buffer=into, indices=at, value=self.expr(value))
+            case tile.Bind() | tile.Print() | tile.If():
+                return with_bodies(map_expressions(named, self.expr), lambda body: tuple(map(self.stmt, body)))
             case _:
                 raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
 
@@ -247,21 +239,13 @@ class _Elements:
         if isinstance(expr, tile.Load):
             buffer, indices = self.element(expr.buffer, expr.indices)
             return tile.Load(buffer, indices)
-        return tile.with_children(expr, tuple(map(self.expr, tile.children(expr))))
+        return map_expressions(expr, self.expr)
 
 
 def _defined(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
     """The variables that statements bring, in them and below them."""
     for inner in tile.walk(body):
-        match inner:
-            case tile.Parallel(vars=variables):
-                yield from variables
-            case tile.Bind(var=var) | tile.For(var=var):
-                yield var
-            case tile.Store(previous=var) if var is not None:
-                yield var
-            case _:
-                pass
+        yield from tile.declared(inner)
 
 
 def _plus(expr: tile.Expr, offset: int) -> tile.Expr:

@@ -112,7 +112,7 @@ def _versions_read(product: warp.Wgmma) -> frozenset[Expr]:
 
 
 def handover_of(
-    nodes: tuple[Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: set[str]
+    nodes: tuple[Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: frozenset[str]
 ) -> Handover:
     """What is known of the operations of a role before anything is placed: see `Handover`."""
     every = [(node.place, node.op) for node in flat(nodes)] if by_async else []

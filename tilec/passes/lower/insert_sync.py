@@ -27,14 +27,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilec.ir import warp
-from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.tile import Buffer, Expr, Var
 from tilec.passes.lower.areas import ANYWHERE
+from tilec.passes.lower.conflicts import Conflicts
 from tilec.passes.lower.handover import forget_copies, handover_of, prepared
 from tilec.passes.lower.loop_borders import begins_with_product, can_be_emptied, says_what_to_wait_for
 from tilec.passes.lower.numbered import Node, accumulators, flat, numbered
 from tilec.passes.lower.placed_waits import END, Counter, Needs, Part, inserted, is_drained, without
-from tilec.passes.lower.scoreboard import QUEUES, Key, Record, RingUse, State, Touch
+from tilec.passes.lower.scoreboard import QUEUES, Record, RingUse, State, Touch
 from tilec.passes.lower.tensor_fences import with_tensor_fences
 from tilec.passes.lower.touches import (
     Over,
@@ -44,75 +44,53 @@ from tilec.passes.lower.touches import (
     reached_by_requests,
     reached_per_warpgroup,
 )
+from tilec.support.records import dataclass
 
 
 def synchronise(program: warp.Program) -> warp.Program:
-    rings = {b: ring for ring in program.rings for b in ring.buffers}
-    fragments = {b.name for b, _ in program.fragments}
-    fragments |= {in_registers(tile.buffer) for tile in program.shared}
     by_async = frozenset(reached_by_async(program)) if program.explicit_roles else frozenset()
     if program.explicit_roles:
         program = prepared(program, by_async)
-    answers = frozenset(reached_by_requests(program))
-    over = lying_over(program)
-    fixed = frozenset({*program.block_vars, *(p for p in program.params if isinstance(p, Var))})
-    tensors = frozenset(p.name for p in program.params if isinstance(p, Buffer))
-    roles = []
-    for number, role in enumerate(program.roles):
-        barrier = warp.BarSync(program.named_barrier(number), role.threads)
-        per_warpgroup = reached_per_warpgroup(role, program)
-        roles.append(
-            _synchronised(
-                role,
-                rings,
-                fragments,
-                by_async,
-                answers,
-                over,
-                per_warpgroup,
-                fixed,
-                tensors,
-                barrier,
-                program.explicit_roles,
-            )
-        )
-    common = program.common
-    if common is not None:
-        barrier, per_warpgroup = warp.BarSync(0, common.threads), reached_per_warpgroup(common, program)
-        common = _synchronised(
-            common,
-            rings,
-            fragments,
+    facts = _Facts.of(program, by_async)
+
+    def synchronised(role: warp.Role, number: int) -> warp.Role:
+        execution = _Role(role, facts, reached_per_warpgroup(role, program))
+        placed, barrier = execution.place(), warp.BarSync(number, role.threads)
+        return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
+
+    roles = tuple(synchronised(role, program.named_barrier(number)) for number, role in enumerate(program.roles))
+    common = None if program.common is None else synchronised(program.common, 0)
+    return with_tensor_fences(replace(program, roles=roles, common=common))
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is the same for all roles. By name: `rings` are those of the tiles in them, `fragments` all that lies in
+    registers, `by_async` what the asynchronous proxy reaches where the kernel orders its roles itself, `answers` what
+    requests of the machine write, `over` the tiles whose memory others have."""
+
+    rings: Mapping[str, warp.Ring]
+    fragments: frozenset[str]
+    by_async: frozenset[str]
+    answers: frozenset[str]
+    over: Mapping[str, tuple[Over, ...]]
+    fixed: frozenset[Var]
+    tensors: frozenset[str]
+    has_explicit_roles: bool
+
+    @classmethod
+    def of(cls, program: warp.Program, by_async: frozenset[str]) -> _Facts:
+        registers = (in_registers(tile.buffer) for tile in program.shared)
+        return cls(
+            {b: ring for ring in program.rings for b in ring.buffers},
+            frozenset({*(b.name for b, _ in program.fragments), *registers}),
             by_async,
-            answers,
-            over,
-            per_warpgroup,
-            fixed,
-            tensors,
-            barrier,
+            frozenset(reached_by_requests(program)),
+            lying_over(program),
+            frozenset({*program.block_vars, *(p for p in program.params if isinstance(p, Var))}),
+            frozenset(p.name for p in program.params if isinstance(p, Buffer)),
             program.explicit_roles,
         )
-    return with_tensor_fences(replace(program, roles=tuple(roles), common=common))
-
-
-def _synchronised(
-    role: warp.Role,
-    rings: dict[str, warp.Ring],
-    fragments: set[str],
-    by_async: frozenset[str],
-    answers: frozenset[str],
-    over: Mapping[str, tuple[Over, ...]],
-    per_warpgroup: frozenset[str],
-    fixed: frozenset[Var],
-    tensors: frozenset[str],
-    barrier: warp.BarSync,
-    has_explicit_roles: bool,
-) -> warp.Role:
-    execution = _Role(
-        role, rings, fragments, by_async, answers, over, per_warpgroup, fixed, tensors, has_explicit_roles
-    )
-    placed = execution.place()
-    return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
 
 
 class _Missing(Exception):
@@ -129,33 +107,22 @@ _CONTROL = (
 
 
 class _Role:
-    def __init__(
-        self,
-        role: warp.Role,
-        rings: dict[str, warp.Ring],
-        fragments: set[str],
-        by_async: frozenset[str],
-        answers: frozenset[str],
-        over: Mapping[str, tuple[Over, ...]],
-        per_warpgroup: frozenset[str],
-        fixed: frozenset[Var],
-        tensors: frozenset[str],
-        has_explicit_roles: bool,
-    ) -> None:
-        self.rings, self.fragments, self.warps = rings, fragments, role.warps
-        self.nodes = numbered(role.body, Counter(), per_warpgroup, over, fixed)
+    def __init__(self, role: warp.Role, facts: _Facts, per_warpgroup: frozenset[str]) -> None:
+        self.rings, self.fragments = facts.rings, facts.fragments
+        self.nodes = numbered(role.body, Counter(), per_warpgroup, facts.over, facts.fixed)
         self.spans = {node.place: node.op.span for node in flat(self.nodes)}
         # Of these tensors nobody hands anything on: where the role only reads one, nothing has to be known of it.
         written = {t.buffer for node in flat(self.nodes) for t in node.touches if t.write}
-        self.only_read: frozenset[str] = frozenset() if has_explicit_roles else tensors - written
-        self.registers = accumulators(self.nodes, fragments)
+        self.only_read: frozenset[str] = frozenset() if facts.has_explicit_roles else facts.tensors - written
+        self.registers = accumulators(self.nodes, facts.fragments)
         self.mixed: frozenset[str] = (
             frozenset()
         )  # registers of wgmma in flight between iterations, which others use too
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
-        self.uses = tuple(_uses(role, rings))
-        self.fenced = None if has_explicit_roles else self.in_need_of_fences(role) | answers
-        self.handover = handover_of(self.nodes, by_async, answers, fragments)
+        self.uses = tuple(_uses(role, facts.rings))
+        self.fenced = None if facts.has_explicit_roles else self.in_need_of_fences(role) | facts.answers
+        self.handover = handover_of(self.nodes, facts.by_async, facts.answers, facts.fragments)
+        self.conflicts = Conflicts(facts.rings, facts.fragments, role.warps, self.handover)
         self.needs: dict[int, Needs] = {}
         self.emptied: set[int] = set()  # the loops that wait for all wgmma at the end of each iteration
         self.changed = False
@@ -311,11 +278,7 @@ class _Role:
         self.apply(node.place)
         within = itertools.takewhile(lambda inner: not isinstance(inner.op, warp.PingPongPass), following)
         touched = [(inner, t) for inner in within for t in inner.touches if t.buffer not in self.fragments]
-        conflicts = [
-            (record, touch)
-            for inner, touch in touched
-            for record in self.conflicting(inner, touch, self.key(inner, touch))
-        ]
+        conflicts = [(record, touch) for inner, touch in touched for record in self.conflicting(inner, touch)]
         if conflicts:
             self.demand(node, conflicts, following)
             self.apply(node.place)
@@ -327,7 +290,7 @@ class _Role:
         shared = {t.buffer for other in others if other.queue is None for t in other.touches} & self.fragments
         touched = [(inner, t) for inner in flat((node,)) for t in inner.touches if t.buffer in shared]
         for inner, touch in touched:
-            for record in self.conflicting(inner, touch, self.key(inner, touch)):
+            for record in self.conflicting(inner, touch):
                 self.add_wait(self.needed(node.place), record)
                 self.apply(node.place)
 
@@ -452,7 +415,7 @@ class _Role:
             for node in inner
             for touch in (replace(t, area=None) for t in node.touches)  # that of every iteration
             if touch.buffer not in written and touch.buffer not in self.fragments
-            for record in self.conflicting(node, touch, self.key(node, touch))
+            for record in self.conflicting(node, touch)
         ]
         if conflicts:
             self.demand(loop, conflicts, ())
@@ -463,9 +426,9 @@ class _Role:
         if not node.touches:
             return
         state = self.state
-        touched = [(t, self.key(node, t)) for t in node.touches if t.buffer not in self.only_read]
-        records = state.records
-        while conflicts := [(r, t) for t, key in touched if key in records for r in self.conflicting(node, t, key)]:
+        touched = [(t, self.conflicts.key(state, node, t)) for t in node.touches if t.buffer not in self.only_read]
+        records, found = state.records, self.conflicts.found
+        while conflicts := [(r, t) for t, key in touched if key in records for r in found(state, node, t, key)]:
             self.demand(node, conflicts, following)
             self.apply(node.place)
         group = state.begin(node.queue)
@@ -484,36 +447,8 @@ class _Role:
         age = ANYWHERE if touch.area is None else 0
         kept.append(Record(node.place, touch, node.queue, group, "", False, age))
 
-    def key(self, node: Node, touch: Touch) -> Key:
-        """The buffer and its version: which one, by counting how far the cursor has moved."""
-        ring = self.rings.get(touch.buffer)
-        if ring is None or ring.depth == 1 or node.cursors[ring.name] not in self.state.positions:
-            return (touch.buffer, 0)  # where the kernel says which version it means, they are not told apart
-        return (touch.buffer, self.state.positions[node.cursors[ring.name]] % ring.depth)
-
-    def conflicting(self, node: Node, touch: Touch, key: Key) -> Iterator[Record]:
-        for record in self.state.records.get(key, ()):
-            commute = record.touch.atomic == touch.atomic != "" or self.by_same_warp(record.touch, touch)
-            if commute or not (record.touch.write or touch.write):
-                continue
-            if touch.owner is not None and touch.owner == record.touch.owner:
-                continue
-            if record.is_elsewhere(touch, self.state.frame):
-                continue
-            if touch.buffer in self.fragments:
-                # Registers are a thread's own: only operations still in flight matter, and wgmma
-                # groups keep their order.
-                if record.group and (touch.proxy == "registers" or not (record.queue == node.queue == "wgmma")):
-                    yield record
-            elif record.group or not has_met(record, touch) or self.unfenced(record, touch):
-                yield record
-
-    def by_same_warp(self, one: Touch, other: Touch) -> bool:
-        """Whether threads reach tensor memory both times, in a role where each warp has lanes of its own."""
-        return self.warps == WARPGROUP_WARPS and one.proxy == other.proxy == "tensor" and not one.atomic + other.atomic
-
-    def unfenced(self, record: Record, touch: Touch) -> bool:
-        return touch.proxy == "async" and self.handover.is_to_be_fenced(record)
+    def conflicting(self, node: Node, touch: Touch) -> Iterator[Record]:
+        return self.conflicts.found(self.state, node, touch, self.conflicts.key(self.state, node, touch))
 
     # ---- what is missing ---------------------------------------------------------------------------------------------
 
@@ -527,7 +462,7 @@ class _Role:
                     needs.over, needs.after = touch.buffer, self.spans[record.place]
                 if needs.barrier != "role":
                     needs.barrier = "warpgroup" if record.touch.per_warpgroup and touch.per_warpgroup else "role"
-                needs.fence |= self.unfenced(record, touch)
+                needs.fence |= self.conflicts.unfenced(record, touch)
         if needs.barrier:
             self.look_ahead(needs, following)
         assert before != (needs.waits, needs.fence, needs.barrier), f"{node.op} still conflicts after its waits"
@@ -556,10 +491,10 @@ class _Role:
             for touch in node.touches:
                 if touch.write or touch.buffer in self.fragments:
                     continue
-                for record in self.state.records.get(self.key(node, touch), ()):
+                for record in self.state.records.get(self.conflicts.key(self.state, node, touch), ()):
                     if record.touch.write:
                         self.add_wait(needs, record)
-                        needs.fence |= self.unfenced(record, touch)
+                        needs.fence |= self.conflicts.unfenced(record, touch)
 
     def apply(self, place: int) -> None:
         needs = self.needs.get(place)
@@ -576,7 +511,7 @@ class _Role:
         """As an access would wait, which leaves no record: nothing has to wait for this one."""
         self.apply(node.place)
         touched = [Touch(name, op.readers) for name in op.tiles]
-        conflicts = [(r, t) for t in touched for r in self.conflicting(node, t, self.key(node, t))]
+        conflicts = [(r, t) for t in touched for r in self.conflicting(node, t)]
         if op.rendezvous and conflicts:
             self.demand(node, conflicts, following)
             self.apply(node.place)
@@ -634,12 +569,7 @@ class _Role:
                 self.needed(END).waits[record.queue] = 0
 
 
-def has_met(record: Record, touch: Touch) -> bool:
-    """Whether who has met since the access is enough for this one."""
-    return record.met == "role" or (record.touch.per_warpgroup and touch.per_warpgroup and record.met == "warpgroup")
-
-
-def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:
+def _uses(role: warp.Role, rings: Mapping[str, warp.Ring]) -> Iterator[RingUse]:
     """The rings that this role moves through."""
     moved = dict.fromkeys(op.cursor for op in warp.walk(role.body) if isinstance(op, warp.Advance))
     for ring in dict.fromkeys(rings.values()):

@@ -124,7 +124,7 @@ def flat(nodes: tuple[Node, ...]) -> Iterator[Node]:
             yield from flat(body)
 
 
-def accumulators(nodes: tuple[Node, ...], fragments: set[str]) -> dict[int, frozenset[str]]:
+def accumulators(nodes: tuple[Node, ...], fragments: frozenset[str]) -> dict[int, frozenset[str]]:
     """The accumulator of each wgmma, and its operand in registers, by the place of the wgmma."""
     found = ((n.place, n.op) for n in flat(nodes))
     return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilec.ir import warp
+from tilec.ir.rewrite import with_bodies
 from tilec.passes.lower.scoreboard import QUEUES, BarrierScope, Queue
 from tilec.support.source import NOWHERE, Span
 
@@ -75,20 +76,16 @@ def inserted(
     for op in body:
         place = counter.next()
         new += (replace(n, moment=op.moment) for n in _before(placed.get(place), barrier, op))
+        op = with_bodies(op, lambda inside: inserted(inside, placed, emptied, barrier, counter, False))
         match op:
-            case warp.Loop() | warp.Forever() | warp.Pipeline():
-                inside = inserted(op.body, placed, emptied, barrier, counter, False)
-                end = (warp.WgmmaWait(0, span=op.span, moment=op.moment),) if place in emptied else ()
-                op = replace(op, body=(*inside, *end))
-                if isinstance(op, warp.Pipeline):
-                    op = replace(op, body=tuple(itertools.chain.from_iterable(map(_drained, op.body))))
+            case warp.Loop() | warp.Forever() | warp.Pipeline() if place in emptied:
+                op = replace(op, body=(*op.body, warp.WgmmaWait(0, span=op.span, moment=op.moment)))
             case warp.BarSync():
                 op = replace(barrier, moment=op.moment, span=op.span)
-            case warp.Branch():
-                then = inserted(op.then, placed, emptied, barrier, counter, False)
-                op = replace(op, then=then, orelse=inserted(op.orelse, placed, emptied, barrier, counter, False))
             case _:
                 pass
+        if isinstance(op, warp.Pipeline):
+            op = replace(op, body=tuple(itertools.chain.from_iterable(map(_drained, op.body))))
         new.append(op)
     if outer:
         new += _before(placed.get(END), barrier, None)

@@ -6,11 +6,11 @@ before another has read there what it sets its registers to. In nests one after 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.layout import Fragment
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.passes.analysis.usage import expressions, reads
 from tilec.support.diagnostics import Label, fail
 
@@ -25,7 +25,7 @@ def separated(nest: tile.Parallel, layout: Fragment) -> tuple[tile.Parallel, ...
         return (nest,)
     made, before = [], set[tile.Buffer]()
     for part in _parts(nest):
-        body = tuple(_only(nest.body, set(map(id, part))))
+        body = _only(nest.body, set(map(id, part)))
         _check_same(body, before, nest)
         made.append(replace(nest, body=body))
         before |= {s.buffer for s in part if isinstance(s, tile.Store)}
@@ -46,19 +46,17 @@ def _parts(nest: tile.Parallel) -> list[list[tile.Store | tile.Print]]:
     return parts
 
 
-def _only(body: tuple[tile.Stmt, ...], chosen: set[int]) -> Iterator[tile.Stmt]:
+def _only(body: tuple[tile.Stmt, ...], chosen: set[int]) -> tuple[tile.Stmt, ...]:
     """The statements without others that store or print, and what is left without a use."""
-    for stmt in body:
-        match stmt:
-            case tile.Store() | tile.Print():
-                if id(stmt) in chosen:
-                    yield stmt
-            case tile.If(then=then, orelse=orelse):
-                left = tuple(_only(then, chosen)), tuple(_only(orelse, chosen))
-                if any(isinstance(s, tile.Store | tile.Print) for s in tile.walk((*left[0], *left[1]))):
-                    yield replace(stmt, then=left[0], orelse=left[1])
-            case _:
-                yield stmt
+
+    def one(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        if isinstance(stmt, tile.Store | tile.Print):
+            return stmt if id(stmt) in chosen else ()
+        left = with_bodies(stmt, lambda inside: _only(inside, chosen))
+        is_used = any(isinstance(s, tile.Store | tile.Print) for s in tile.walk((left,)))
+        return left if is_used or not isinstance(left, tile.If) else ()
+
+    return map_statements(body, one)
 
 
 def _check_same(body: tuple[tile.Stmt, ...], before: set[tile.Buffer], nest: tile.Parallel) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ir.affine import Affine, affine
 from tilec.ir.multicast import number, sliced_dimension
+from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.ops.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.memory.prefetch import is_prefetched
@@ -45,7 +46,7 @@ class Finder:
 
     def body(self, stmts: tuple[tile.Stmt, ...], axes: str) -> tuple[tile.Stmt, ...]:
         """`axes` are those along which all blocks come here equally often."""
-        return tuple(self.stmt(stmt, axes) for stmt in stmts)
+        return map_statements(stmts, lambda stmt: self.stmt(stmt, axes))
 
     def stmt(self, stmt: tile.Stmt, axes: str) -> tile.Stmt:
         match stmt:
@@ -54,12 +55,12 @@ class Finder:
                 self.alike[stmt.var] = axes
                 if any(isinstance(inner, tile.Break) for inner in tile.walk(stmt.body)):
                     axes = ""
-                return replace(stmt, body=self.body(stmt.body, axes))
+                return with_bodies(stmt, lambda body: self.body(body, axes))
             case tile.While():
-                return replace(stmt, body=self.body(stmt.body, ""))
+                return with_bodies(stmt, lambda body: self.body(body, ""))
             case tile.If():
                 axes = self.along(axes, stmt.condition)
-                return replace(stmt, then=self.body(stmt.then, axes), orelse=self.body(stmt.orelse, axes))
+                return with_bodies(stmt, lambda body: self.body(body, axes))
             case tile.Bind():
                 self.values[stmt.var] = tile.substitute(stmt.value, self.values)
                 return stmt

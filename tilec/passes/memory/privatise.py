@@ -11,16 +11,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.transpose import Transpose
 from tilec.passes.analysis.rings import accesses, touched_outside
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 
 
-def own_tiles(kernel: tile.Kernel, loop: tile.For) -> frozenset[str]:
-    """The tiles that could have a copy for each warpgroup: those that a transposition fills in the loop, for nothing
-    but products there by wgmma."""
-    outside = touched_outside(kernel, loop)
+def own_tiles(assignment: LayoutAssignment, loop: tile.For) -> frozenset[str]:
+    """The tiles that could have a copy for each of several warpgroups that compute: those that a transposition fills in
+    the loop, for nothing but products there by wgmma."""
     transposed = {s.regions[1].buffer.name: s for s in loop.body if isinstance(s, Transpose)}
+    has_several = assignment.form == "warp_specialised" and assignment.kernel.threads > WARPGROUP_THREADS
+    if not transposed or not has_several:
+        return frozenset()
+    outside = touched_outside(assignment.kernel, loop)
     return frozenset(
         name
         for name, filled in transposed.items()
@@ -38,6 +42,6 @@ def with_private_copies(assignment: LayoutAssignment, replicated: Sequence[tuple
     """The kernel with copies of the tiles of these loops, for so many warpgroups each that run apart."""
     shared = dict(assignment.shared)
     for loop, groups in replicated:
-        for name in own_tiles(assignment.kernel, loop):
+        for name in own_tiles(assignment, loop):
             shared[name] = replace(shared[name], copies=groups)
     return assignment if shared == assignment.shared else replace(assignment, shared=shared)

@@ -1,0 +1,59 @@
+"""When two operations of one role that touch the same thing need something between them: a wait, a barrier, a proxy
+fence (promises 5, 7 and 8 of `warp_verify`)."""
+
+from __future__ import annotations
+
+from tilec.ir import warp
+from tilec.ir.groups import WARPGROUP_WARPS
+from tilec.ir.tile import Buffer
+from tilec.ir.warp import Operation, Program
+from tilec.ir.warp_effects import name_of
+from tilec.ir.warp_owners import are_disjoint
+from tilec.ir.warp_regions import Parts
+from tilec.ir.warp_run_state import Access, RoleState
+
+
+class Conflicts:
+    """By name: `fragments` lie in registers, `tensor` tiles in tensor memory; each warpgroup reaches its own part alone
+    of those `per_warpgroup`."""
+
+    def __init__(self, program: Program, parts: Parts) -> None:
+        self.fixed = parts.fixed
+        self.fragments = {b.name for b, _ in program.fragments}
+        self.tensor = {tile.buffer.name for tile in program.tensor}
+        self.tensors = {p.name for p in program.params if isinstance(p, Buffer)}
+        stored = (op for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1)
+        copied = (tile for tile in program.shared if tile.layout.copies > 1)
+        self.per_warpgroup = {op.source.name for op in stored} | {tile.buffer.name for tile in copied}
+
+    def after(
+        self,
+        state: RoleState,
+        op: Operation,
+        name: str,
+        earlier: Access,
+        write: bool,
+        queue: str | None,
+        by_async: bool,
+        by_all: bool = False,
+    ) -> str:
+        """What is missing between an access of the role's own and an operation that touches the same, or ""."""
+        if not (earlier.write or write):
+            return ""
+        where = f"line {op.span.line}: {name_of(op)} on {name}"
+        if earlier.group and not (name in self.fragments and earlier.queue == queue == "wgmma"):
+            return f"{where} does not wait for {earlier.op}"
+        if name in self.fragments:
+            return ""
+        moves = {name_of(op), earlier.op} <= {"TensorLoad", "TensorStore"}
+        if moves and name in self.tensor and state.role.warps == WARPGROUP_WARPS:
+            return ""  # in tensor memory each warp of a warpgroup has lanes of its own
+        is_per_warpgroup = name in self.per_warpgroup and not by_all
+        has_met = earlier.part < state.part if is_per_warpgroup else earlier.interval < state.interval
+        if not has_met and name in self.tensors:
+            has_met = are_disjoint(earlier.by, op, name, (earlier.write, write), self.fixed)
+        if not has_met:
+            return f"{where} has no barrier after {earlier.op}"
+        if by_async and earlier.write and not earlier.async_proxy and not earlier.fenced:
+            return f"{where} has no proxy fence after {earlier.op}"
+        return ""

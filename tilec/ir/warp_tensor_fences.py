@@ -1,0 +1,57 @@
+"""Fences of tensor memory: others are told what threads have done there only when those have fenced it since, and who
+waits fences before it touches tensor memory (promise 16 of `warp_verify`)."""
+
+from __future__ import annotations
+
+from tilec.ir import warp
+from tilec.ir.warp import Operation, Program
+from tilec.ir.warp_effects import name_of
+from tilec.ir.warp_run_state import RoleState
+
+
+class TensorFences:
+    """At the barriers of rings that lie in tensor memory, and in a kernel that makes its roles at all of them."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        tensor = {tile.buffer.name for tile in program.tensor}
+        self.has_tensor_memory = bool(tensor)
+        self.rings = {ring.name for ring in program.rings if not tensor.isdisjoint(ring.buffers)}
+
+    def missing(self, state: RoleState, op: Operation) -> str:
+        """What is wrong with the operation behind those that the role has executed, or ""."""
+        if not self.has_tensor_memory:
+            return ""
+        where = f"line {op.span.line}: {name_of(op)} has no fence of tensor memory"
+        match op:
+            case warp.TensorFence(what="before"):
+                state.moved = ""
+            case warp.TensorFence(what="after"):
+                state.entered = ""
+            case warp.TensorLoad() | warp.TensorStore() | warp.TensorMma() | warp.TensorCopy():
+                if state.entered:
+                    return f"{where} after {state.entered}"
+                if isinstance(op, warp.TensorLoad | warp.TensorStore):
+                    state.moved = name_of(op)
+            case _ if state.moved and self.tells(op):
+                return f"{where} behind {state.moved}"
+            case _:
+                pass
+        if self.hears(op):
+            state.entered = name_of(op)
+        return ""
+
+    def tells(self, op: Operation) -> bool:
+        """Whether threads tell others of what they have done to tensor memory."""
+        if isinstance(op, warp.RingFill | warp.RingRelease):
+            return not op.by_tensor_cores and op.cursor.ring in self.rings
+        meets = warp.Arrive | warp.NamedBarrier | warp.BarSync | warp.WarpgroupSync
+        return self.program.explicit_roles and isinstance(op, meets)
+
+    def hears(self, op: Operation) -> bool:
+        """Whether threads wait for what others have done to it."""
+        if isinstance(op, warp.RingWait | warp.RingAcquire):
+            return op.cursor.ring in self.rings
+        if isinstance(op, warp.NamedBarrier):
+            return self.program.explicit_roles and op.waits
+        return self.program.explicit_roles and isinstance(op, warp.BarrierWait | warp.BarSync | warp.WarpgroupSync)

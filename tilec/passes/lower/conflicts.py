@@ -1,0 +1,58 @@
+"""Which of a role's accesses that are not done with a later one must not overtake, so that something stands between."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from tilec.ir import warp
+from tilec.ir.groups import WARPGROUP_WARPS
+from tilec.passes.lower.handover import Handover
+from tilec.passes.lower.numbered import Node
+from tilec.passes.lower.scoreboard import Key, Record, State, Touch
+
+
+class Conflicts:
+    """Of a role of so many warps. By name: the rings of tiles, and `fragments`, all that lies in registers."""
+
+    def __init__(
+        self, rings: Mapping[str, warp.Ring], fragments: Collection[str], warps: int, handover: Handover
+    ) -> None:
+        self.rings, self.fragments, self.warps, self.handover = rings, fragments, warps, handover
+
+    def key(self, state: State, node: Node, touch: Touch) -> Key:
+        """The buffer and its version: which one, by counting how far the cursor has moved."""
+        ring = self.rings.get(touch.buffer)
+        if ring is None or ring.depth == 1 or node.cursors[ring.name] not in state.positions:
+            return (touch.buffer, 0)  # where the kernel says which version it means, they are not told apart
+        return (touch.buffer, state.positions[node.cursors[ring.name]] % ring.depth)
+
+    def found(self, state: State, node: Node, touch: Touch, key: Key) -> Iterator[Record]:
+        """The accesses to that version that the operation's one must not overtake."""
+        for record in state.records.get(key, ()):
+            commute = record.touch.atomic == touch.atomic != "" or self.by_same_warp(record.touch, touch)
+            if commute or not (record.touch.write or touch.write):
+                continue
+            if touch.owner is not None and touch.owner == record.touch.owner:
+                continue
+            if record.is_elsewhere(touch, state.frame):
+                continue
+            if touch.buffer in self.fragments:
+                # Registers are a thread's own: only operations still in flight matter, and wgmma
+                # groups keep their order.
+                if record.group and (touch.proxy == "registers" or not (record.queue == node.queue == "wgmma")):
+                    yield record
+            elif record.group or not has_met(record, touch) or self.unfenced(record, touch):
+                yield record
+
+    def by_same_warp(self, one: Touch, other: Touch) -> bool:
+        """Whether threads reach tensor memory both times, in a role where each warp has lanes of its own."""
+        return self.warps == WARPGROUP_WARPS and one.proxy == other.proxy == "tensor" and not one.atomic + other.atomic
+
+    def unfenced(self, record: Record, touch: Touch) -> bool:
+        """Whether a proxy fence is missing between the two."""
+        return touch.proxy == "async" and self.handover.is_to_be_fenced(record)
+
+
+def has_met(record: Record, touch: Touch) -> bool:
+    """Whether who has met since the access is enough for this one."""
+    return record.met == "role" or (record.touch.per_warpgroup and touch.per_warpgroup and record.met == "warpgroup")
