@@ -159,7 +159,7 @@ def _tell(done: int, outcome: Outcome) -> None:
     )
 
 
-def weekly(minutes: float, folder: Path, profile: str) -> int:
+def weekly(minutes: float, folder: Path, profile: str, least: int = LEAST) -> int:
     """Every subject for so long, each in a process of its own, with other mutants each week; then the properties that
     tests draw cases for. A line for each, and 1 where something was found."""
     year, week, _ = datetime.date.today().isocalendar()
@@ -167,16 +167,16 @@ def weekly(minutes: float, folder: Path, profile: str) -> int:
     failed: list[str] = []
     total = minutes * len(SUBJECTS)
     print(
-        f"{len(SUBJECTS)} subjects, {minutes:g} minutes and {LEAST} mutants of each at least: about {total:g} minutes, "
+        f"{len(SUBJECTS)} subjects, {minutes:g} minutes and {least} mutants of each at least: about {total:g} minutes, "
         f"then the properties, {profile}",
         flush=True,
     )
     for name in SUBJECTS:
         child = multiprocessing.get_context("spawn").Process(
-            target=_report, args=(name, 60 * minutes, first, folder), daemon=True
+            target=_report, args=(name, 60 * minutes, first, folder, least), daemon=True
         )
         child.start()
-        child.join(60 * minutes + LEAST * SECONDS + 600)
+        child.join(60 * minutes + least * SECONDS + 600)
         if child.is_alive():
             child.kill()
         if child.exitcode != 0:
@@ -191,8 +191,8 @@ def weekly(minutes: float, folder: Path, profile: str) -> int:
     return 1 if failed else 0
 
 
-def _report(name: str, seconds: float, first: int, folder: Path) -> None:
-    outcome = run_for(name, seconds, first, folder)
+def _report(name: str, seconds: float, first: int, folder: Path, least: int) -> None:
+    outcome = run_for(name, seconds, first, folder, least)
     kept = len(list((folder / name).iterdir()))
     print(f"{name}: from {first}, {kept} inputs kept; ", end="")
     _tell(outcome.accepted + outcome.refused, outcome)
@@ -211,10 +211,13 @@ def main() -> int:
         "--minutes", type=float, default=10, help="weekly: for each subject, so that all take as many times as long"
     )
     parser.add_argument("--corpus", type=Path, default=ROOT / ".fuzz", help="weekly: where what is found is kept")
-    parser.add_argument("--profile", choices=("thorough", "full"), default="thorough", help="weekly: drawn cases")
+    parser.add_argument(
+        "--profile", choices=("quick", "thorough", "full"), default="thorough", help="weekly: drawn cases"
+    )
+    parser.add_argument("--least", type=int, default=LEAST, help="weekly: mutants of each subject whatever the minutes")
     asked = parser.parse_args()
     if asked.subject == "weekly":
-        return weekly(asked.minutes, asked.corpus, asked.profile)
+        return weekly(asked.minutes, asked.corpus, asked.profile, asked.least)
     if asked.show:
         subject = SUBJECTS[asked.subject]
         for number in range(asked.first, asked.first + asked.count):

@@ -11,6 +11,7 @@ from tilec.driver import build as driver, emulate
 from tilec.emu.memory import Memory
 from tilec.emu.numbers import Array
 from tilec.ir.tile import Parallel, walk
+from tilec.passes.layout import lane_addresses
 from tilec.passes.layout.lane_addresses import conflicts
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -108,3 +109,16 @@ def test_the_lint_names_the_worst_of_several_statements() -> None:
     (found,) = (w for w in observer.warnings if w.code == "bank-conflict")
     assert found.primary is not None and found.primary.span.line == 16
     assert found.primary.text == "S takes 4 times as long as its bytes need"
+
+
+def test_accesses_that_are_alike_are_looked_at_once() -> None:
+    """However often: running sums become nests, the same ones for each."""
+
+    def looked_at(count: int) -> int:
+        sums = "        T.cumsum(S, dim=1)\n" * count
+        text = KERNEL.format(columns=64, index="j", dtype="float32").replace("        T.clear(acc)\n", sums)
+        lane_addresses._ways.cache_clear()
+        driver.plan(SourceFile("k.tl", text), CompileOptions(), driver.Observer())
+        return lane_addresses._ways.cache_info().misses
+
+    assert looked_at(1) == looked_at(8) > 4

@@ -13,6 +13,7 @@ from loops import attention, gemm, random_problem, valued_problem
 from tilec.sched import cache
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.budget import WORK_FOR_ANSWERS, Budget
+from tilec.sched.cp import Program
 from tilec.sched.problem import Edge, Op, Pool, Problem, Value
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve
@@ -114,3 +115,15 @@ def test_what_a_search_took_is_kept(tmp_path: Path) -> None:
     cache.solve_cached(gemm(), tmp_path, budget=cold)
     cache.solve_cached(replace(gemm(), name="another"), tmp_path, budget=warm)
     assert cold.spent == warm.spent > 0
+
+
+def test_simplifying_many_intervals_is_paid_for() -> None:
+    """The solver does not count what it takes for each two of them, which is most of it where there are hundreds."""
+    spent = []
+    for presolve in (False, True):
+        budget = Budget()
+        program = Program(budget)
+        program._no_overlap([program._interval(program._variable(0, 1000), 1, 0, None) for _ in range(100)])
+        assert program._run(1.0, presolve=presolve).outcome == "found"
+        spent.append(budget.spent)
+    assert spent[1] - spent[0] >= 9_000

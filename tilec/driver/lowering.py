@@ -91,8 +91,10 @@ def assemble(file: File, observer: Observer) -> File:
     """The cubin; the assembler's remarks are warnings."""
     from tilec.driver.lints import lint_assembler
     from tilec.ptx.assemble import assemble
+    from tilec.ptx.assembler_level import assembler_level
 
-    assembled = assemble(file.ptx, file.module.target, opt_level=file.options.opt_level)
+    level = assembler_level(file.ptx, file.options.opt_level, file.options.assembler_level)
+    assembled = assemble(file.ptx, file.module.target, opt_level=level)
     file = replace(file, assembled=assembled)
     lint_assembler(file, observer)
     return file

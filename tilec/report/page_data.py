@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.ptx.assemble import assemble
+from tilec.ptx.assembler_level import assembler_level
 from tilec.ptx.disassemble import PACKAGE, disassembled, disassembler
 from tilec.support.render import render
 from tilec.support.source import SourceFile
@@ -101,7 +102,8 @@ def _code(source: SourceFile, library: Library, options: CompileOptions) -> dict
     sass = None
     if disassembler() is not None:
         target = library.plans[0].target.ptx_target
-        sass = disassembled(assemble(library.ptx, target, opt_level=options.opt_level, line_info=True).cubin)
+        level = assembler_level(library.ptx, options.opt_level, options.assembler_level)
+        sass = disassembled(assemble(library.ptx, target, opt_level=level, line_info=True).cubin)
     return {
         "files": [{"name": name, "lines": list(file.lines)} for name, file in files.items()],
         "ptx": _runs(_ptx_lines(library.ptx)),

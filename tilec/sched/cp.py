@@ -18,6 +18,9 @@ Outcome = Literal["found", "refuted", "unknown"]
 _WORK_PER_CONSTRAINT = 2
 """What a variable or a constraint takes to be made and read, beside what the solver counts."""
 
+_WORK_PER_PAIR = 1
+"""What two intervals of one resource take where the solver simplifies the model first, which it does not count."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -46,6 +49,7 @@ class Program:
         self._cp = load_solver()
         self._proto: Any = self._cp.CpModelProto()
         self._budget = budget or Budget()
+        self._pairs = 0
 
     def _variable(self, low: int, high: int) -> int:
         variables = self._proto.variables
@@ -86,12 +90,14 @@ class Program:
     def _no_overlap(self, intervals: Iterable[int]) -> None:
         constraint = self._proto.constraints.add()
         constraint.no_overlap.intervals.extend(intervals)
+        self._pairs += len(constraint.no_overlap.intervals) ** 2
 
     def _cumulative(self, intervals: Sequence[int], width: int) -> None:
         """At most `width` of the intervals overlap at any time."""
         constraint = self._proto.constraints.add()
         constraint.cumulative.capacity.offset = width
         constraint.cumulative.intervals.extend(intervals)
+        self._pairs += len(intervals) ** 2
         for _ in intervals:
             constraint.cumulative.demands.add().offset = 1
 
@@ -126,6 +132,7 @@ class Program:
         spent = float(response.deterministic_time)
         made = len(self._proto.variables) + len(self._proto.constraints)
         self._budget.spend(round(spent * WORK_PER_EFFORT) + made * _WORK_PER_CONSTRAINT)
+        self._budget.spend(self._pairs * _WORK_PER_PAIR if presolve else 0)
         if response.status == statuses.INFEASIBLE:
             return Run("refuted", True, (), 0, spent)
         bound = ceil(response.best_objective_bound - 0.001)

@@ -210,6 +210,15 @@ class CompileOptions:
     """How much all of the solver's runs for a kernel may take together, in thousandths of CP-SAT's deterministic time
     (0: nothing is searched)."""
 
+    assembler_level: int | None = option(
+        None,
+        "--assembler-level",
+        "How far the assembler optimises. auto: as --opt-level says, and at 1 where it would take minutes, which a "
+        "warning tells.",
+        words={AUTO: None, "1": 1, "2": 2, "3": 3},
+    )
+    """The assembler's own -O (None: `opt_level`, unless `ptx.assembler_level` says that this takes too long)."""
+
     ping_pong: bool = option(
         True,
         "--ping-pong",

@@ -37,6 +37,7 @@ NOT_DRAWN = {
     "warnings_are_errors": "not about code",
     "verify": "tests verify everything anyhow",
     "tuned_for": "what tuning writes",
+    "assembler_level": "not about PTX",
     "search_budget": "tests/sched/test_budget.py ends searches early",
 }
 

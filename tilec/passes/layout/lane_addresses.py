@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import TypeAlias, assert_never
 
 from tilec.ir import tile
-from tilec.ir.layout import SharedLayout
+from tilec.ir.layout import Fragment, SharedLayout
 from tilec.passes.analysis.usage import expressions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import BANK_BYTES, BANKS, CHUNK, TRANSACTION, of_phases, offset, words
+from tilec.support.records import dataclass
 
 _RUNS = 8
 """Accesses of a thread that are looked at: in so many, every pattern of banks has come up."""
@@ -23,18 +26,37 @@ def conflicts(nest: tile.Parallel, assignment: LayoutAssignment) -> dict[str, fl
     """By tile, how many times longer the nest's accesses take than their words need: the worst of each; 1 without bank
     conflicts. A tile that is reached where only data say is left out."""
     layout = assignment.nest_layout(nest)
-    lanes = [layout.thread_offset(lane) for lane in range(min(BANKS, layout.thread_count))]
-    registers = [layout.register_offset(r) for r in range(min(layout.register_count, _RUNS * CHUNK))]
     bound = {s.var: s.value for s in tile.walk(nest.body) if isinstance(s, tile.Bind)}
+    places = {var: place for place, var in enumerate(nest.vars)}
     found: dict[str, float] = {}
     for buffer, indices in dict.fromkeys(_accesses(nest)):
-        shared, looked_at = assignment.shared[buffer.name], registers[: _RUNS * max(CHUNK // buffer.dtype.bytes, 1)]
-        reached = [[_byte(shared, nest, indices, bound, register, lane) for lane in lanes] for register in looked_at]
-        if any(byte is _UNKNOWN for row in reached for byte in row):
-            continue
-        taken, needed = _transactions([[b for b in row if isinstance(b, int)] for row in reached], buffer.dtype.bytes)
-        found[buffer.name] = max(found.get(buffer.name, 1.0), taken / max(needed, 1))
+        forms = tuple(_form(index, places, bound) for index in indices)
+        ways = _ways(assignment.shared[buffer.name], buffer.dtype.bytes, layout, nest.extents, forms)
+        if ways is not None:
+            found[buffer.name] = max(found.get(buffer.name, 1.0), ways)
     return found
+
+
+@lru_cache(maxsize=1024)
+def _ways(
+    shared: SharedLayout, size: int, layout: Fragment, extents: tuple[int, ...], forms: tuple[_Form, ...]
+) -> float | None:
+    """How many times longer one access takes, to a tile of elements of `size` bytes by indices of these forms; None
+    where only data say. Nests that an operation becomes hundreds of times are told apart by nothing that this asks for:
+    one answer does for all of them."""
+    lanes = [layout.thread_offset(lane) for lane in range(min(BANKS, layout.thread_count))]
+    count = min(layout.register_count, _RUNS * max(CHUNK // size, 1))
+    reached = []
+    for register in (layout.register_offset(r) for r in range(count)):
+        points = (tuple(map(operator.add, register, lane)) for lane in lanes)
+        inside = (point for point in points if all(map(operator.lt, point, extents)))
+        row = [_byte(shared, forms, point) for point in inside]
+        known = [byte for byte in row if byte is not None]
+        if len(known) < len(row):
+            return None
+        reached.append(known)
+    taken, needed = _transactions(reached, size)
+    return taken / max(needed, 1)
 
 
 def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
@@ -47,51 +69,63 @@ def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Exp
                     yield load.buffer, load.indices
 
 
-class _Unknown:
-    """An address that only data say."""
-
-
-_UNKNOWN = _Unknown()
-
-
-def _byte(
-    layout: SharedLayout,
-    nest: tile.Parallel,
-    indices: Sequence[tile.Expr],
-    bound: Mapping[tile.Var, tile.Expr],
-    register: Sequence[int],
-    lane: Sequence[int],
-) -> int | _Unknown | None:
-    """The byte of the tile that a lane reaches with a register; None where it has no element there. What does not
-    change from lane to lane counts as 0."""
-    values = {var: a + b for var, a, b in zip(nest.vars, register, lane, strict=True)}
-    if any(value >= extent for value, extent in zip(values.values(), nest.extents, strict=True)):
-        return None
-    place = [_value(index, values, bound) for index in indices]
+def _byte(layout: SharedLayout, forms: Sequence[_Form], point: tuple[int, ...]) -> int | None:
+    """The byte of the tile that is reached at a point of the nest; None where only data say."""
+    place = [_value(form, point) for form in forms]
     row = 0
     for index, extent in zip(place[:-1], layout.shape[:-1], strict=True):
         if index is None:
-            return _UNKNOWN
+            return None
         row = row * extent + index % extent
-    return _UNKNOWN if place[-1] is None else offset(layout, row, place[-1] % layout.shape[-1] * layout.element_bytes)
+    return None if place[-1] is None else offset(layout, row, place[-1] % layout.shape[-1] * layout.element_bytes)
 
 
-def _value(expr: tile.Expr, values: Mapping[tile.Var, int], bound: Mapping[tile.Var, tile.Expr]) -> int | None:
-    """Of an index; None where only data say. Variables of loops and blocks are the same for all lanes: 0."""
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """The nest's variable of this place."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    op: str
+    a: _Form
+    b: _Form
+
+
+_Form: TypeAlias = "int | _Along | _Applied | None"
+"""An index without the names in it; None where only data say."""
+
+
+def _form(expr: tile.Expr, places: Mapping[tile.Var, int], bound: Mapping[tile.Var, tile.Expr]) -> _Form:
+    """Of an index. What does not change from lane to lane, variables of loops and blocks, counts as 0."""
     match expr:
         case tile.Const(value=int(value)):
             return int(value)
         case tile.Var():
-            if expr in values:
-                return values[expr]
-            return _value(bound[expr], values, bound) if expr in bound else 0
+            if expr in places:
+                return _Along(places[expr])
+            return _form(bound[expr], places, bound) if expr in bound else 0
         case tile.Cast(a=inner):
-            return _value(inner, values, bound)
+            return _form(inner, places, bound)
         case tile.Binary(op=op, a=first, b=second) if op in _ARITHMETIC:
-            a, b = _value(first, values, bound), _value(second, values, bound)
-            return None if a is None or b is None or (op in _DIVIDES and not b) else _ARITHMETIC[op](a, b)
+            return _Applied(op, _form(first, places, bound), _form(second, places, bound))
         case _:
             return None
+
+
+def _value(form: _Form, point: tuple[int, ...]) -> int | None:
+    """Of an index, at a point of the nest."""
+    match form:
+        case None | int():
+            return form
+        case _Along(place):
+            return point[place]
+        case _Applied(op, first, second):
+            a, b = _value(first, point), _value(second, point)
+            return None if a is None or b is None or (op in _DIVIDES and not b) else _ARITHMETIC[op](a, b)
+    assert_never(form)
 
 
 _DIVIDES = ("floordiv", "floormod")
