@@ -33,7 +33,7 @@ def test_usually_there_is_enough() -> None:
     assert not said(found) and not [w for w in observer.warnings if w.code == "schedule-not-proven"]
 
 
-@pytest.mark.parametrize("budget", [0, 40])
+@pytest.mark.parametrize("budget", [0, 20])
 def test_heuristics_answer_where_it_ends_and_that_is_said(budget: int) -> None:
     found, observer = planned(budget)
     assert found.loops[0].solution.schedule.status == "feasible"
@@ -43,7 +43,7 @@ def test_heuristics_answer_where_it_ends_and_that_is_said(budget: int) -> None:
     assert '"search-budget"' in found.trace and said(found) in found.trace
 
 
-@pytest.mark.parametrize("budget", [40, 200])
+@pytest.mark.parametrize("budget", [20, 200])
 def test_no_cache_changes_what_comes_out(budget: int, tmp_path: Path) -> None:
     alone = planned(budget)[0].trace
     assert planned(budget, tmp_path)[0].trace == alone
