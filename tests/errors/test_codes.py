@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,7 @@ from tilec.driver.emulate import Arguments
 from tilec.ir.tile import Kernel
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.bounds import Unschedulable
-from tilec.sched.budget import Budget
 from tilec.sched.solution import Attempt, Solution
-from tilec.support.options import CompileOptions
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parents[1] / "samples"
@@ -156,8 +155,8 @@ def test_a_schedule_that_is_not_proven(
     """A time-limited answer is used, with a warning."""
     solve = scheduling._solve
 
-    def tired(loop: LoopProblem, options: CompileOptions, budget: Budget) -> Solution:
-        solution = solve(loop, options, budget)
+    def tired(loop: LoopProblem, *asked: Any) -> Solution:
+        solution = solve(loop, *asked)
         return replace(solution, attempts=(Attempt(1, "unknown", "solver", ""), *solution.attempts))
 
     monkeypatch.setattr(scheduling, "_solve", tired)
