@@ -63,7 +63,7 @@ def least(
         first, last = separation[u][v], -separation[v][u]
         possible = range((first - high) // high - 1, last // low + 2)
         ends = [(min(t * low, t * high) + ahead, max((t + 1) * low, (t + 1) * high) - behind) for t in possible]
-        wraps = [t for t, (least, most) in zip(possible, ends, strict=True) if least <= last and most >= first]
+        wraps = tuple(t for t, (least, most) in zip(possible, ends, strict=True) if least <= last and most >= first)
         choices.append((u, v, ahead, behind, wraps))
     if sum(len(wraps) for *_, wraps in choices) > _MOST_WRAPS_PER_PAIR * len(choices):
         return Least(low, 0.0)
@@ -102,7 +102,7 @@ class _Program(Program):
                     self._linear((*gap, (self.ii, arc.distance)), arc.latency, None)
         for u, v, ahead, behind, wraps in choices:
             gap = self._gap(u, v)
-            if not self._is_new(gap, ahead, behind, *wraps):
+            if not self._is_new(gap, ahead, behind, wraps):
                 continue
             literals = [self._variable(0, 1) for _ in wraps]
             for wrap, literal in zip(wraps, literals, strict=True):

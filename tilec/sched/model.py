@@ -10,7 +10,6 @@ must not overlap with others. A ring's depth times II covers its lifetime, and d
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
@@ -32,9 +31,6 @@ _MOST_OPS_FOR_WRAPS = 48
 _MOST_WORK_FOR_DISTANCES = 1 << 18
 """Of ops times arcs: a second."""
 _MOST_WRAPS_PER_PAIR = 3
-
-Terms = tuple[tuple[int, int], ...]
-"""Variables with their coefficients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +88,10 @@ class Model(Program):
         self.stages = enough_stages(problem, ii, self._distances, without)
         self.is_complete = stages is None or stages >= self.stages
         self._span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
+        self._leader = {op: (of[0], group) for of in problem.copies for group, op in enumerate(of)}
         self._phases: dict[tuple[int, int, bool], int] = {}
         self._lives: dict[Value, tuple[int, int]] = {}
         self._takes: dict[tuple[int, int], int] = {}
-        self._said: set[tuple[object, ...]] = set()
         self._place(from_begin)
         for group in problem.same_stage:
             self._share_stage(group)
@@ -104,6 +100,7 @@ class Model(Program):
             self._at_least(edge.src, edge.dst, edge.latency - ii * edge.distance)
             if edge.hand_over:
                 self._hand_over(edge)
+        self.lag = self._keep_step()
         separated = self._separate(without)
         for index, slot in enumerate(problem.slots):
             if f"slot {slot.name}" not in without and index not in separated:
@@ -131,12 +128,8 @@ class Model(Program):
         terms: fast to prove sums of many booleans, but it finds nothing better on the way."""
         self._minimise(objective.terms)
         begin = 0 if self._busiest_at is None or not hint else self._busiest_at - hint[self._busiest]
-        known = {self._begin: begin} | {at: begin + hint[op] for op, at in self._start.items()}
-        known |= {
-            lag: hint[op] - hint[of[0]] for of in self.problem.copies for lag, op in zip(self.lag, of[1:], strict=True)
-        }
-        self._proto.solution_hint.vars.extend([*known])
-        self._proto.solution_hint.values.extend([*known.values()])
+        self._proto.solution_hint.vars.extend([*self.start, self._begin])
+        self._proto.solution_hint.values.extend([*(begin + start for start in hint), begin])
         answer = self._answer(effort, by_core)
         self._proto.clear_objective()
         self._proto.clear_solution_hint()
@@ -168,8 +161,7 @@ class Model(Program):
             next((r for r in op.roles if self._runs(index, r) or run.values[self._takes[index, r]]), None)
             for index, op in enumerate(self.problem.ops if run.values else ())
         )
-        since = [self._since(op) for op in range(len(self.problem.ops))] if run.values else []
-        start = tuple(sum(run.values[variable] * count for variable, count in terms) for terms in since)
+        start = tuple(run.values[at] - run.values[self._begin] for at in self.start) if run.values else ()
         return Answer(run.outcome, run.is_proven, start, run.effort, role)
 
     # --- what can be minimised ---
@@ -178,7 +170,7 @@ class Model(Program):
         """A variable that no distance between these pairs of ops exceeds; `limit` says how large it may be."""
         longest = self._variable(0, self._span)
         for first, last in reach:
-            self._linear(((longest, 1), *self._gap(last, first)), 0, None)
+            self._linear(((longest, 1), (self.start[first], 1), (self.start[last], -1)), 0, None)
         return longest
 
     def limit(self, variable: int, most: int) -> None:
@@ -257,43 +249,15 @@ class Model(Program):
         self._busiest = busy.index(max(busy)) if busy else 0
         # A whole number of intervals, with room for an iteration on both sides.
         self._busiest_at = None if from_begin else self._span + 1
+        self.start: list[int] = []
         self._begin = self._variable(0, 0) if from_begin else self._variable(1, self._span + 1)
-        leader = {op: (of[0], group) for of in self.problem.copies for group, op in enumerate(of)}
-        self.lag = self._lags()
-        self._start: dict[int, int] = {}
-        self._at: list[Terms] = [()] * len(self.problem.ops)
-        for op in sorted(range(len(self.problem.ops)), key=lambda op: leader.get(op, (op, 0))[1]):
-            of, group = leader.get(op, (op, 0))
-            low, at = self.low[op], self._busiest_at or 0
+        for op, low in enumerate(self.low):
             least, most = (low, self._span) if self._busiest_at is None else self._reach(self._busiest, op)
-            if group:
-                self._at[op] = (*self._at[of], (self.lag[group - 1], 1))
-                self._linear(self._at[op], at + least, at + max(least, most))
-            else:
-                self._start[op] = self._variable(at + least, at + max(least, most))
-                self._at[op] = ((self._start[op], 1),)
+            at = self._busiest_at or 0
+            self.start.append(self._variable(at + least, at + max(least, most)))
             self._linear(self._since(op), low, max(low, self._span))
             if least > most or low > self._span:
                 self._refuse()
-
-    def _lags(self) -> list[int]:
-        """How far each group of warps is behind the first: a variable each, the first for the second group."""
-        count = max((len(of) for of in self.problem.copies), default=1)
-        low, high = self.problem.lags or (0,) * count, self.problem.lags or (self.ii - 1,) * count
-        return [self._variable(low[group], high[group]) for group in range(1, count)]
-
-    def _gap(self, op: int, other: int) -> Terms:
-        """How far after an op another one starts. Between two ops of a group of warps that is the same for all groups,
-        which run the same code."""
-        gap = Counter(dict(self._at[other]))
-        gap.subtract(dict(self._at[op]))
-        return tuple((variable, count) for variable, count in sorted(gap.items()) if count)
-
-    def _is_new(self, *what: object) -> bool:
-        """Whether this has not been said yet, of another group."""
-        before = len(self._said)
-        self._said.add(what)
-        return len(self._said) > before
 
     def _reach(self, op: int, other: int) -> tuple[int, int]:
         """How far after an op another starts, at least and at most."""
@@ -305,14 +269,25 @@ class Model(Program):
         least = -self._span if ahead is None else max(-self._span, ahead)
         return least, self._span if behind is None else min(self._span, -behind)
 
-    def _since(self, op: int) -> Terms:
+    def _since(self, op: int) -> tuple[tuple[int, int], ...]:
         """When an op issues in its iteration."""
-        return (*self._at[op], (self._begin, -1))
+        return ((self.start[op], 1), (self._begin, -1))
 
     def _share_stage(self, group: Sequence[int]) -> None:
         stage = self._variable(0, self._span // self.ii)
         for op in group:
             self._linear((*self._since(op), (stage, -self.ii)), 0, self.ii - 1)
+
+    def _keep_step(self) -> list[int]:
+        """How far each group of warps is behind the first: a variable each, the first for the second group."""
+        problem = self.problem
+        count = max((len(of) for of in problem.copies), default=1)
+        low, high = problem.lags or (0,) * count, problem.lags or (self.ii - 1,) * count
+        lag = [self._variable(low[group], high[group]) for group in range(1, count)]
+        for first, *others in self.problem.copies:
+            for behind, op in zip(lag, others, strict=True):
+                self._linear(((self.start[op], 1), (self.start[first], -1), (behind, -1)), 0, 0)
+        return lag
 
     def _separate(self, without: frozenset[str]) -> frozenset[int]:
         """Keeps ops apart that share slots of one unit, by turns; the slots for which that is enough: none where the
@@ -327,19 +302,28 @@ class Model(Program):
             choices.append((u, v, ahead, behind, range(-(-(low + behind) // ii) - 1, (high - ahead) // ii + 1)))
         if sum(len(wraps) for *_, wraps in choices) > _MOST_WRAPS_PER_PAIR * len(choices):
             return frozenset()
+        turns: dict[tuple[object, ...], list[int]] = {}
         for u, v, ahead, behind, wraps in choices:
-            gap = self._gap(u, v)
-            if not self._is_new(gap, ahead, behind, *wraps):
-                continue
-            literals = [self._variable(0, 1) for _ in wraps] if len(wraps) > 1 else []
+            # Two ops of one group of warps are as many turns apart as those of any other group.
+            alike = (*self._alike(u, v), ahead, behind, wraps)
+            is_known = alike in turns
+            if not is_known:
+                turns[alike] = [self._variable(0, 1) for _ in wraps] if len(wraps) > 1 else []
+            literals = turns[alike]
             if ahead + behind > ii or not wraps:
                 self._refuse()
             else:
+                separation = ((self.start[v], 1), (self.start[u], -1))
                 for at, wrap in enumerate(wraps):
-                    self._linear(gap, wrap * ii + ahead, (wrap + 1) * ii - behind, literals[at : at + 1])
-            if literals:
+                    self._linear(separation, wrap * ii + ahead, (wrap + 1) * ii - behind, literals[at : at + 1])
+            if literals and not is_known:
                 self._exactly_one(literals)
         return slots
+
+    def _alike(self, op: int, other: int) -> tuple[int, int]:
+        """The ops of the first group of warps that are as far apart as these, where both are of one group."""
+        (first, group), (second, of) = (self._leader.get(at, (at, 0)) for at in (op, other))
+        return (first, second) if group == of else (op, other)
 
     def _reserve(self, slot: int) -> None:
         width = self.problem.slots[slot].width
@@ -384,7 +368,7 @@ class Model(Program):
             for producer in ring.producers:
                 for consumer in ring.consumers:
                     latency = self.problem.ops[consumer].latency
-                    covered = ((depth, self.ii), *self._gap(consumer, producer))
+                    covered = ((depth, self.ii), (self.start[producer], 1), (self.start[consumer], -1))
                     self._linear(covered, latency, None)
         for index, pool in enumerate(self.problem.pools):
             if f"pool {pool.name}" in without:
@@ -415,7 +399,7 @@ class Model(Program):
         is held `beside`. Of a value that lives from b to e, ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋ copies are held at t."""
         values = [(value, *self._life(value)) for value in self.problem.values if value.pool == pool]
         for op in sorted({op for value, _, _ in values for op in value.producers}):
-            at = self._start_of(op)
+            at = self.start[op]
             terms = list(beside)
             for value, begin, end in values:
                 since, until = self._intervals(((at, 1), (begin, -1))), self._intervals(((at, 1), (end, -1)))
@@ -448,22 +432,15 @@ class Model(Program):
         if value not in self._lives:
             top = 2 * self._span + 1 + max(op.latency for op in self.problem.ops)
             only = value.producers[0] if len(value.producers) == 1 else None
-            begin = self._variable(0, top) if only is None else self._start_of(only)
+            begin = self._variable(0, top) if only is None else self.start[only]
             end = self._variable(0, top)
             for op in value.producers if only is None else ():
-                self._linear(((begin, 1), *_negated(self._at[op])), None, 0)
+                self._linear(((begin, 1), (self.start[op], -1)), None, 0)
             self._linear(((end, 1), (begin, -1)), 0, None)
             for op in value.consumers:
-                self._linear(((end, 1), *_negated(self._at[op])), self.problem.ops[op].latency, None)
+                self._linear(((end, 1), (self.start[op], -1)), self.problem.ops[op].latency, None)
             self._lives[value] = begin, end
         return self._lives[value]
-
-    def _start_of(self, op: int) -> int:
-        """A variable that is the op's start."""
-        if op not in self._start:
-            self._start[op] = start = self._variable(0, 2 * self._span + 1)
-            self._linear(((start, -1), *self._at[op]), 0, 0)
-        return self._start[op]
 
     def _intervals(self, terms: Sequence[tuple[int, int]]) -> int:
         """A variable that can be the sum divided by the II, rounded either way."""
@@ -533,7 +510,8 @@ class Model(Program):
         for role in self.problem.ops[edge.src].roles:
             literals = self._in_other_roles(edge, role)
             if literals is not None:
-                self._linear(self._gap(edge.src, edge.dst), separation, None, when=literals)
+                terms = ((self.start[edge.dst], 1), (self.start[edge.src], -1)) if edge.src != edge.dst else ()
+                self._linear(terms, separation, None, when=literals)
 
     def _in_other_roles(self, edge: Edge, role: int) -> tuple[int, ...] | None:
         """Literals that say: this role runs the edge's first op and another its second. None: it cannot be."""
@@ -544,9 +522,9 @@ class Model(Program):
         return takes if there is False else (*takes, -self._takes[edge.dst, role] - 1)
 
     def _at_least(self, first: int, second: int, separation: int) -> None:
-        gap = self._gap(first, second)
-        if first != second and self._is_new(gap, separation):
-            self._linear(gap, separation, None)
+        if first == second:
+            return
+        self._linear(((self.start[second], 1), (self.start[first], -1)), separation, None)
 
     def _phase(self, op: int, offset: int = 0, since: bool = False) -> int:
         """The variable (start[op] + offset) mod II, of the start as it is or `since` the beginning of the iteration."""
@@ -554,11 +532,7 @@ class Model(Program):
         if (op, offset, since) not in self._phases:
             stage = self._variable(0, (2 * self._span + 1 + offset) // self.ii)
             phase = self._variable(0, self.ii - 1)
-            start = self._since(op) if since else self._at[op]
+            start = self._since(op) if since else ((self.start[op], 1),)
             self._linear(((stage, self.ii), (phase, 1), *((v, -c) for v, c in start)), offset, offset)
             self._phases[op, offset, since] = phase
         return self._phases[op, offset, since]
-
-
-def _negated(terms: Terms) -> Terms:
-    return tuple((variable, -count) for variable, count in terms)
