@@ -302,14 +302,14 @@ class Model(Program):
             choices.append((u, v, ahead, behind, range(-(-(low + behind) // ii) - 1, (high - ahead) // ii + 1)))
         if sum(len(wraps) for *_, wraps in choices) > _MOST_WRAPS_PER_PAIR * len(choices):
             return frozenset()
-        turns: dict[tuple[object, ...], list[int]] = {}
+        literals_of: dict[tuple[object, ...], list[int]] = {}
         for u, v, ahead, behind, wraps in choices:
-            # Two ops of one group of warps are as many turns apart as those of any other group.
+            # Two ops of one group of warps are as many literals_of apart as those of any other group.
             alike = (*self._alike(u, v), ahead, behind, wraps)
-            is_known = alike in turns
+            is_known = alike in literals_of
             if not is_known:
-                turns[alike] = [self._variable(0, 1) for _ in wraps] if len(wraps) > 1 else []
-            literals = turns[alike]
+                literals_of[alike] = [self._variable(0, 1) for _ in wraps] if len(wraps) > 1 else []
+            literals = literals_of[alike]
             if ahead + behind > ii or not wraps:
                 self._refuse()
             else:
