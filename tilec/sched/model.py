@@ -304,7 +304,7 @@ class Model(Program):
             return frozenset()
         literals_of: dict[tuple[object, ...], list[int]] = {}
         for u, v, ahead, behind, wraps in choices:
-            # Two ops of one group of warps are as many literals_of apart as those of any other group.
+            # Two ops of one group of warps are as many turns apart as those of any other group.
             alike = (*self._alike(u, v), ahead, behind, wraps)
             is_known = alike in literals_of
             if not is_known:
