@@ -10,16 +10,14 @@ machine's load and speed are in the seconds, and hardly in the ratios. A sample 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from compile_time import ROOT, caches, cpu_model, run, tilec
+from compile_time import ROOT, caches, machine, run, tilec
 
 TARGETS = ("sm_80", "sm_90a", "sm_100a")
 GEMM = "gemm"
@@ -74,14 +72,7 @@ def main() -> None:
         row = {state: {"cpu": round(seconds[state], 3), "times_gemm": round(ratio[state], 2)} for state in seconds}
         results.append({"sample": name, "target": target, **row})
     if asked.json:
-        machine = {
-            "date": datetime.date.today().isoformat(),
-            "cpu": cpu_model(),
-            "cpus": os.cpu_count(),
-            "load_before": round(load, 2),
-            "python": platform.python_version(),
-        }
-        record = {"machine": machine, "repeat": asked.repeat, "results": results}
+        record = {"machine": machine(load), "repeat": asked.repeat, "results": results}
         Path(asked.json).write_text(json.dumps(record, indent=1) + "\n")
 
 

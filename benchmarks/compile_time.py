@@ -163,6 +163,17 @@ def cpu_model() -> str:
     return f"{said.get('model name', '?')} family {said.get('cpu family', '?')} model {said.get('model', '?')}"
 
 
+def machine(load: float) -> dict[str, object]:
+    """What results were measured on, with the load before."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cpu": cpu_model(),
+        "cpus": os.cpu_count(),
+        "load_before": round(load, 2),
+        "python": platform.python_version(),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeat", type=int, default=7)
@@ -182,14 +193,7 @@ def main() -> None:
         times = f"{r.median:8.2f} {r.smallest:8.2f} {r.cpu:8.2f} {r.peak_mib:6.0f}"
         print(f"{r.compiler:20} {r.version:10} {r.state:6} {times}")
     if asked.json:
-        machine = {
-            "date": datetime.date.today().isoformat(),
-            "cpu": cpu_model(),
-            "cpus": os.cpu_count(),
-            "load_before": round(load, 2),
-            "python": platform.python_version(),
-        }
-        record = {"machine": machine, "repeat": asked.repeat, "results": [asdict(r) for r in results]}
+        record = {"machine": machine(load), "repeat": asked.repeat, "results": [asdict(r) for r in results]}
         Path(asked.json).write_text(json.dumps(record, indent=1) + "\n")
 
 

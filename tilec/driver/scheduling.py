@@ -175,6 +175,7 @@ def _settled(planned: Planned, options: CompileOptions, budget: Budget) -> Plann
     from tilec.sched.roles import resolve
     from tilec.sched.solve import settled
 
+    # As a problem without open roles, whose answer the cache can verify by itself.
     role = found.schedule.role
     problem = resolve(planned.loop.problem, role)
     plain = replace(found, schedule=replace(found.schedule, role=()), bounds=bounds(problem), attempts=(), work=0)

@@ -15,7 +15,7 @@ from itertools import product
 from tilec.sched.bounds import depth_limits
 from tilec.sched.budget import Budget
 from tilec.sched.cp import Program, Run
-from tilec.sched.paths import Arc, arcs, distances, edge_arcs, has_positive_cycle, lag_arcs
+from tilec.sched.paths import Arc, arcs, distances, edge_arcs, has_positive_cycle, lag_arcs, leaders
 from tilec.sched.problem import Problem
 from tilec.sched.windows import held_once, separations
 from tilec.support.records import dataclass
@@ -114,7 +114,7 @@ class _Program(Program):
         """The start of each op: a variable, and another one for how far its group is behind."""
         problem = self.problem
         busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
-        leader = {op: (of[0], group) for of in problem.copies for group, op in enumerate(of)}
+        leader = leaders(problem)
         origin, _ = leader.get(at := busy.index(max(busy)), (at, 0))
         first, *others = problem.copies[0] if problem.copies else (0,)
         lags = [self._variable(separation[first][op], -separation[op][first]) for op in others]

@@ -17,7 +17,7 @@ from tilec.sched.bounds import depth_limits
 from tilec.sched.budget import Budget
 from tilec.sched.cp import Outcome, Program
 from tilec.sched.objective import limited, spared
-from tilec.sched.paths import arcs, distances, earliest
+from tilec.sched.paths import arcs, distances, earliest, leaders
 from tilec.sched.problem import Edge, Problem, Value
 from tilec.sched.stages import enough_stages
 from tilec.sched.windows import held_once, separations
@@ -88,7 +88,7 @@ class Model(Program):
         self.stages = enough_stages(problem, ii, self._distances, without)
         self.is_complete = stages is None or stages >= self.stages
         self._span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
-        self._leader = {op: (of[0], group) for of in problem.copies for group, op in enumerate(of)}
+        self._leader = leaders(problem)
         self._phases: dict[tuple[int, int, bool], int] = {}
         self._lives: dict[Value, tuple[int, int]] = {}
         self._takes: dict[tuple[int, int], int] = {}

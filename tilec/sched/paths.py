@@ -55,6 +55,11 @@ def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[A
     )
 
 
+def leaders(problem: Problem) -> dict[int, tuple[int, int]]:
+    """Of each op that several groups of warps run: the first group's op, and the number of its own group."""
+    return {op: (of[0], group) for of in problem.copies for group, op in enumerate(of)}
+
+
 def lag_arcs(problem: Problem) -> tuple[Arc, ...]:
     """Every op of a group is as far behind the first group's as the group is; where that is undecided, less than an
     interval."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Literal
+from typing import Literal, cast
 
 from tilec.ir.types import INT32, UINT32, UINT64, DType
 from tilec.support.diagnostics import InternalError
@@ -39,7 +39,7 @@ class Buffer:
         """The extents where all are numbers, as a tile's always are."""
         if self.is_dynamic:
             raise InternalError(f"the shape of {self.name} is known only at launch")
-        return self.extents  # type: ignore[return-value]
+        return cast("tuple[int, ...]", self.extents)
 
     @property
     def is_dynamic(self) -> bool:
