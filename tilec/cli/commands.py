@@ -30,6 +30,7 @@ from tilec.cli.former import FormerSpellings
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.limits import Limits, bounded, limit_options
 from tilec.cli.names import command_of
+from tilec.cli.terminal import attended
 from tilec.driver.build import Observer
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic
@@ -141,7 +142,8 @@ def run(arguments: Sequence[str]) -> int:
     while True:
         try:
             words, read = expanded(arguments)
-            return _run(words, read)
+            with attended():
+                return _run(words, read)
         except CompileError as error:
             show(error.diagnostics, None)
             return WRONG_KERNEL

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from tilec.cli.console import usage
+from tilec.cli.terminal import attended
 from tilec.support import progress
 from tilec.support.diagnostics import Diagnostic
 from tilec.support.processes import end_with_parent
@@ -134,8 +135,11 @@ def _carry_out(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
         os.setpgid(0, 0)
         end_with_parent(parent)
         signal.signal(signal.SIGTERM, _end_in_silence)
-        progress.listen(writer)
-        code = guarded(work)
+        # Ctrl-C and the status line are this process's own affair.
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with progress.listening(writer, only=True), attended():
+            code = guarded(work)
         with suppress(OSError):
             sys.stderr.flush()
     finally:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Job:
     """One kernel file for one target: the stages to `keep`, where to stop (None: nowhere), and whether the model is to
-    say how long the kernels take."""
+    say how long the kernels take; its `place` among several, as people are told."""
 
     source: SourceFile
     options: CompileOptions
@@ -38,6 +38,7 @@ class Job:
     dump_dir: str | None = None
     only_check: bool = False
     report: bool = False
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ class Made:
 def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
     """What comes of each job, in the order of the jobs. Mistakes in a kernel do not end the others' compilation. A bug
     does; a note of its exception names the folder with what is to be seen of it."""
+    if len(jobs) > 1:
+        jobs = [replace(job, place=f" ({number} of {len(jobs)})") for number, job in enumerate(jobs, 1)]
     if processes <= 1 or len(jobs) <= 1:
         yield from map(_with_evidence, jobs)
         return
@@ -123,7 +126,7 @@ def _evidence(job: Job, bug: Exception) -> str:
 
 def carry_out(job: Job) -> Made:
     """What came of one job. Who listens hears what it is at."""
-    what = f"{Path(job.source.path).name} for {job.options.target}"
+    what = f"{Path(job.source.path).name} for {job.options.target}{job.place}"
     observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=what)
     try:
         return _carried_out(job, observer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.driver import engine
@@ -12,6 +13,7 @@ from tilec.driver.explaining import trace_of
 from tilec.driver.lints import judged
 from tilec.driver.observer import Observer as Observer, Stopped as Stopped
 from tilec.driver.work import File, Planned as Planned, Work
+from tilec.support import progress
 from tilec.support.diagnostics import CompileError, Diagnostic, Label
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
@@ -53,7 +55,13 @@ class Plan:
         """The same, with why no loop has a better schedule: that takes a while, and a trace looks for it otherwise."""
         from tilec.sched.explain import explained
 
-        told = (replace(p, solution=explained(p.loop.problem, p.solution)) for p in self.loops)
+        told = []
+        try:
+            for p in self.loops:
+                progress.say(f"why the loop at line {p.loop.loop.span.line} has no better schedule")
+                told.append(replace(p, solution=explained(p.loop.problem, p.solution)))
+        finally:
+            progress.say("")
         return _plan(replace(self.work, loops=tuple(told)))
 
 
@@ -90,7 +98,7 @@ class Library:
 
 def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
     """The whole way for one kernel."""
-    with judged(options, observer):
+    with _told(source, options, observer):
         with _all_mistakes(source, options):
             file = engine.each(engine.read(source, options, observer, is_single=True), observer)
         made = _library(engine.linked(file, observer))
@@ -110,7 +118,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
 
 def build_all(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
     """The whole way for every kernel of the file, or for the one that `options` names: one cubin has them all."""
-    with judged(options, observer):
+    with _told(source, options, observer):
         with _all_mistakes(source, options):
             file = engine.each(engine.read(source, options, observer), observer)
         return _library(engine.linked(file, observer))
@@ -130,20 +138,20 @@ def check_all(source: SourceFile, options: CompileOptions, observer: Observer) -
 
 def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
     """All that can be wrong with a file before anything is solved. Levels without code end with tile IR."""
-    with judged(options, observer):
+    with _told(source, options, observer):
         engine.checked(source, options, observer)
 
 
 def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
     """What is to be done for a kernel, and when."""
-    with judged(options, observer):
+    with _told(source, options, observer):
         file = engine.read(source, options, observer, is_single=True)
         return _plan(engine.each(file, observer, last=PLANNED).kernels[0])
 
 
 def plan_all(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Plan, ...]:
     """The same for every kernel of the file."""
-    with judged(options, observer):
+    with _told(source, options, observer):
         file = engine.read(source, options, observer)
         return tuple(_plan(work) for work in engine.each(file, observer, last=PLANNED).kernels)
 
@@ -164,6 +172,22 @@ def _library(file: File) -> Library:
 
     made = file.cubin
     return Library(file.ptx, made.cubin, in_module(file.module), made.entries, tuple(map(_plan, file.kernels)))
+
+
+@contextmanager
+def _told(source: SourceFile, options: CompileOptions, observer: Observer) -> Iterator[None]:
+    """Around the whole way: who waits is told what is done, unless the caller says that, and lints are judged."""
+    if observer.of:
+        with judged(options, observer):
+            yield
+        return
+    observer.of = f"{Path(source.path).name} for {options.target}"
+    try:
+        with judged(options, observer):
+            yield
+    finally:
+        observer.of = ""
+        progress.say("")
 
 
 @contextmanager

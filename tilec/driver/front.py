@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilec.driver.observer import Observer
 from tilec.driver.work import File, Work
+from tilec.support import progress
 from tilec.support.diagnostics import CompileError, Label, Mistakes, fail
 from tilec.support.options import STAGES, CompileOptions, Strategy
 from tilec.support.source import SourceFile
@@ -67,7 +68,7 @@ def begun(kernel: Kernel, file: File) -> Work:
     options = file.options
     target = load(options.target, options.calibration)
     target = target if options.stmatrix else target.without("stmatrix")
-    budget = Budget(options.search_budget * WORK_PER_EFFORT // 1000)
+    budget = Budget(options.search_budget * WORK_PER_EFFORT // 1000, tried=_tried)
     return Work(file.source, options, target, budget, kernel, kernel, file.mistakes, file.is_checked_only)
 
 
@@ -76,6 +77,10 @@ def without_cluster(work: Work, observer: Observer) -> Work:
     from tilec.passes.analysis.clusters import without_cluster
 
     return replace(work, kernel=without_cluster(work.kernel))
+
+
+def _tried(interval: int) -> None:
+    progress.refine(f"interval {interval}")
 
 
 def consumer_warpgroups(work: Work, observer: Observer) -> Work:

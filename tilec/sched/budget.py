@@ -20,10 +20,17 @@ def no_deadline() -> float:
 class Budget:
     """`work` is for all runs of the solver together (None: any amount). A run begins while less than that is spent, and
     then has all the effort that it asks for. So a search that took less than there was is the same as one without a
-    limit, whoever searched before. Answers depend on the clock only where `seconds_left` is finite."""
+    limit, whoever searched before. Answers depend on the clock only where `seconds_left` is finite. Who waits is told
+    each interval that is `tried`."""
 
-    def __init__(self, work: int | None = None, seconds_left: Callable[[], float] = no_deadline) -> None:
+    def __init__(
+        self,
+        work: int | None = None,
+        seconds_left: Callable[[], float] = no_deadline,
+        tried: Callable[[int], None] = lambda interval: None,
+    ) -> None:
         self.seconds_left = seconds_left
+        self.tried = tried
         self._work = work
         # One count for all that share the work.
         self._spent = [0]

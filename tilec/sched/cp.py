@@ -115,6 +115,8 @@ class Program:
         parameters = self._cp.SatParameters()
         parameters.num_workers = 1
         parameters.random_seed = 0
+        # Else Ctrl-C ends this run alone, as one that has found nothing, and whoever asked goes on.
+        parameters.catch_sigint_signal = False
         parameters.max_deterministic_time = effort
         if left != inf:
             parameters.max_time_in_seconds = left

@@ -197,6 +197,7 @@ class _Sweep:
             self.reachable(ii, last)  # while there is time
         first, leap_from = ii, ii + _STEPS_BEFORE_LEAP
         while ii <= last:
+            self.budget.tried(ii)
             if self.budget.is_over:
                 return self.fall_back(ii, *self.by_heuristic(ii, last))
             if ii > first and not self.has_leapt and (ii >= leap_from or self.attempts[-1].how == "solver"):

@@ -1,30 +1,54 @@
-"""Says what a process is at, to another one that listens: the one that ends it where it takes too long."""
+"""Says what a process is at, to who listens: the one that ends it where it takes too long, and the status line."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-_listener: int | None = None
-"""A pipe. Processes that are forked have it too."""
+_listeners: tuple[int, ...] = ()
+"""Pipes. Processes that are forked have them too."""
+
+_doing = ""
+"""What was said last."""
 
 _LONGEST = 400
 """Bytes of a message: so few are written at once, whoever else writes."""
 
 
-def listen(pipe: int) -> None:
-    """From now on this process, and those that it forks, say in `pipe` what they are at."""
-    global _listener
-    _listener = pipe
+@contextmanager
+def listening(pipe: int, *, only: bool = False) -> Iterator[None]:
+    """Inside, this process, and those that it forks, say in `pipe` what they are at; to nobody else, if it is `only`
+    this one who listens."""
+    global _listeners
+    before = _listeners
+    _listeners = (pipe,) if only else (*before, pipe)
+    try:
+        yield
+    finally:
+        _listeners = before
 
 
 def say(what: str) -> None:
     """`what` this process is at; nothing, where it is at nothing more."""
-    if _listener is None:
+    global _doing
+    _doing = what
+    _write(what)
+
+
+def refine(what: str) -> None:
+    """More exactly, until something else is said: which candidate of a choice, which interval of a loop."""
+    if _listeners and _doing:
+        _write(f"{_doing}, {what}")
+
+
+def _write(what: str) -> None:
+    if not _listeners:
         return
-    line = what.replace("\n", " ").encode(errors="replace")[:_LONGEST]
-    with suppress(OSError):
-        os.write(_listener, b"%d %b\n" % (os.getpid(), line))
+    text = b"%d %b" % (os.getpid(), what.replace("\n", " ").encode(errors="replace"))
+    for pipe in _listeners:
+        with suppress(OSError):
+            os.write(pipe, text[:_LONGEST] + b"\n")
 
 
 def heard(text: bytes, said: dict[int, str]) -> None:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
 from tilec.sched.decision import Alternative, Decider, Decision, Unit
+from tilec.support import progress
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 
@@ -123,7 +124,8 @@ def decided(question: Question[T]) -> Answer[T]:
     weighed = [_alternative(first, price, question.unit)]
     # What a candidate may cost at most: enough less than the first, and less than any other.
     limit = None if question.last_resort or price is None else price - _gain(price, question.least_gain)
-    for candidate in others:
+    for number, candidate in enumerate(others, 2):
+        progress.refine(f"{question.what}: candidate {number} of {len(question.candidates)}")
         if limit is not None and not _may_cost(candidate, limit):
             weighed.append(_alternative(candidate, None, question.unit))
             continue

@@ -1,0 +1,172 @@
+"""What a terminal sees while something takes long, and that Ctrl-C ends it, whatever it is at."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tilec.sched.budget import Budget
+from tilec.sched.problem import Problem
+from tilec.sched.solve import solve
+from tilec.support import progress
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+GEMM = str(SAMPLES / "gemm.tl")
+BACKSTOP = 120
+"""Seconds. How fast it is, the machine has a say in."""
+
+SLOW = """import sys, time
+from tilec.cli import main, terminal
+from tilec.passes.lower import expand as slow
+terminal._SILENCE = {silence}
+before = slow.expand
+def expand(*given, **named):
+    time.sleep({seconds})
+    return before(*given, **named)
+slow.expand = expand
+sys.exit(main(sys.argv[1:]))
+"""
+"""A compilation in which one pass takes long."""
+
+
+def _on_terminal(code: str, *words: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
+    """The exit code, and all that the terminal is sent."""
+    ours, theirs = pty.openpty()
+    given = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **(environment or {})}
+    if "CI" not in (environment or {}):
+        given.pop("CI", None)
+    process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=theirs, stderr=theirs, env=given)
+    os.close(theirs)
+    seen = b""
+    until = time.monotonic() + BACKSTOP
+    while time.monotonic() < until:
+        if not select.select([ours], [], [], 0.1)[0]:
+            continue
+        try:
+            read = os.read(ours, 1 << 16)
+        except OSError:  # nobody has the other end any more
+            break
+        if not read:
+            break
+        seen += read
+    os.close(ours)
+    return process.wait(BACKSTOP), seen.decode()
+
+
+def _left_on_screen(text: str) -> str:
+    """What is seen at the end, of lines that are erased and written anew."""
+    return "\n".join(line.rpartition("\x1b[2K")[2] for line in text.replace("\r\n", "\n").split("\n"))
+
+
+def test_a_status_line_says_what_takes_long_and_goes(tmp_path: Path) -> None:
+    words = (GEMM, "--target", "sm_80", "-o", str(tmp_path / "x.cubin"))
+    code, seen = _on_terminal(SLOW.format(silence=0, seconds=1), *words)
+    assert code == 0
+    assert re.search(r"tilec: pass [a-z-]+ of gemm\.tl for sm_80", seen)
+    assert "tilec: pass" not in _left_on_screen(seen)
+
+
+def test_a_warning_stands_alone(tmp_path: Path) -> None:
+    (tmp_path / "wrong.tl").write_text(Path(GEMM).read_text().replace("T.gemm(", "T.gem("))
+    code, seen = _on_terminal(SLOW.format(silence=0, seconds=0), str(tmp_path / "wrong.tl"), "--target", "sm_80")
+    assert code == 1
+    left = _left_on_screen(seen)
+    assert "error" in left
+    assert "tilec: pass" not in left
+
+
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"CI": "true"}])
+def test_nothing_comes_and_goes_where_nobody_looks(environment: dict[str, str], tmp_path: Path) -> None:
+    words = (GEMM, "--target", "sm_80", "-o", str(tmp_path / "x.cubin"))
+    assert _on_terminal(SLOW.format(silence=0, seconds=0.5), *words, environment=environment) == (0, "")
+
+
+def test_without_a_terminal_nothing_is_said(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SLOW.format(silence=0, seconds=0.5), GEMM, "-o", str(tmp_path / "x.cubin")]
+    done = subprocess.run([*command, "--target", "sm_80"], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
+
+
+def test_what_is_said_is_refined() -> None:
+    reader, writer = os.pipe()
+    with progress.listening(writer):
+        progress.say("pass solve of x.tl")
+        progress.refine("interval 12")
+        progress.say("")
+        progress.refine("interval 13")
+    progress.say("nobody hears it")
+    os.close(writer)
+    with os.fdopen(reader) as text:
+        said = [line.partition(" ")[2] for line in text.read().splitlines()]
+    assert said == ["pass solve of x.tl", "pass solve of x.tl, interval 12", ""]
+
+
+def test_the_solver_tells_the_interval() -> None:
+    tried: list[int] = []
+    solution = solve(Problem("empty", (), (), ()), budget=Budget(tried=tried.append))
+    assert tried[-1] == solution.schedule.ii
+
+
+# ---- Ctrl-C ----------------------------------------------------------------------------------------------------------
+
+# Each says that it has begun, and then takes longer than anybody waits.
+IN_THE_SOLVER = """import tilec.sched.cp as cp
+before = cp.Program._run
+def run(self, effort, *given, **named):
+    print("begun", flush=True)
+    return before(self, effort, *given, **named)
+cp.Program._run = run
+"""
+IN_MACHINE_CODE = """import ctypes
+import tilec.ptx.assemble as assemble
+def call(*given):
+    print("begun", flush=True)
+    libc = ctypes.CDLL(None)
+    mutex = ctypes.create_string_buffer(256)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
+assemble._link = call
+"""
+IN_THE_EMULATOR = """import tilec.emu.blocks as blocks
+before = blocks.run
+def run(*given):
+    print("begun", flush=True)
+    while True:
+        before(*given)
+blocks.run = run
+"""
+RUN = "import sys\nfrom tilec.cli import main\nsys.exit(main(sys.argv[1:]))\n"
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        (IN_THE_SOLVER, (GEMM, "--target", "sm_90a", "--no-cache", "-o", "x.cubin")),
+        (IN_MACHINE_CODE, (GEMM, "--target", "sm_80", "-o", "x.cubin")),
+        (IN_THE_EMULATOR, ("emulate", str(SAMPLES / "vector_add.tl"), "--target", "sm_80", "-D", "N=1024")),
+    ],
+    ids=["solver", "assembler", "emulator"],
+)
+def test_control_c_ends_it(phase: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    command = [sys.executable, "-c", phase + RUN, *words]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        env={**os.environ, "TILEC_CACHE_DIR": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=BACKSTOP)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert not list(tmp_path.glob("*.cubin"))
+    assert not list(tmp_path.glob(".*.tmp"))

@@ -1,0 +1,228 @@
+"""While a command is carried out: Ctrl-C ends it at once, and a terminal is told what takes long.
+
+Solver and assembler are calls of machine code, in which Python hears of no signal until they return. So a thread of its
+own hears of it too, and ends the process where nothing else does. The same thread writes, and erases, the status line.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn
+
+from tilec.support import progress
+
+INTERRUPTED = 130
+"""As a shell reports a process that SIGINT ended."""
+_PATIENCE = 0.15
+"""Seconds in which Python hears of Ctrl-C, unless machine code keeps it from that."""
+_SILENCE = 1.0
+"""Seconds after which silence is long."""
+_STEP = 0.1
+"""Seconds between two looks at what the line is to say."""
+_ERASE = "\r\x1b[2K"
+_LINE_BEGINS = re.compile(r"(?:\n|\x1b\[3J)\Z")
+"""The end of what leaves the cursor where a line begins, a clean screen too."""
+
+
+@contextmanager
+def attended() -> Iterator[None]:
+    """Inside, Ctrl-C is heard at any moment, and where standard error is a terminal it has a status line."""
+    attendant = _Attendant(_Line() if _is_for_people() else None)
+    try:
+        with attendant.at_work():
+            yield
+    finally:
+        attendant.end()
+
+
+def _is_for_people() -> bool:
+    """Whether somebody sees a line come and go: as is the custom, not where builds are automatic."""
+    return sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb") and not os.environ.get("CI")
+
+
+class _Line:
+    """The status line, on a terminal where others write too. It is drawn only where a line begins, and gone before
+    anything else is written."""
+
+    def __init__(self) -> None:
+        self._out = sys.stderr
+        self._lock = threading.RLock()
+        self._shown = ""
+        self._is_at_begin = True
+        self._process = os.getpid()
+
+    def draw(self, text: str) -> None:
+        with self._lock, suppress(OSError, ValueError):
+            width = os.get_terminal_size(self._out.fileno()).columns or 80  # 0 where the terminal does not know
+            text = text[: width - 1]
+            if self._is_at_begin and text != self._shown:
+                os.write(self._out.fileno(), (_ERASE + text).encode(self._out.encoding, "replace"))
+                self._shown = text
+
+    def erase(self) -> None:
+        with self._lock, suppress(OSError, ValueError):
+            if self._shown:
+                os.write(self._out.fileno(), _ERASE.encode())
+                self._shown = ""
+
+    def before(self, text: str) -> None:
+        """Somebody else writes this next. A forked process has no line, and a lock that nobody may give back."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            self.erase()
+            if text:
+                self._is_at_begin = _LINE_BEGINS.search(text) is not None
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Inside, standard output and standard error erase the line before they write on the terminal."""
+        before = sys.stdout, sys.stderr
+        ours: list[_Beside] = []
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if isinstance(stream, io.TextIOWrapper) and stream.isatty():
+                stream.flush()
+                ours.append(_Beside(stream, self))
+                setattr(sys, name, ours[-1])
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
+            for each in ours:
+                with suppress(OSError):
+                    each.flush()
+                with suppress(OSError, ValueError):
+                    each.detach()  # else the terminal is closed with it
+            self.erase()
+
+
+class _Beside(io.TextIOWrapper):
+    """A stream of a terminal that has a status line."""
+
+    def __init__(self, stream: io.TextIOWrapper, line: _Line) -> None:
+        super().__init__(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
+        self._line = line
+
+    def write(self, text: str, /) -> int:
+        self._line.before(text)
+        return super().write(text)
+
+
+class _Attendant:
+    def __init__(self, line: _Line | None) -> None:
+        self._line = line
+        self._heard_at = float("-inf")
+        self._reader, self._writer = _pipe()
+        self._said_reader, self._said_writer = _pipe() if line is not None else (-1, -1)
+        self._process = os.getpid()
+        self._ended, self._end_writer = _pipe()
+        # The signal is for the thread that works: what it writes without interruption is then not interrupted.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        try:
+            self._thread = threading.Thread(target=self._attend, name="terminal", daemon=True)
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        with self._interruptible():
+            if self._line is None:
+                yield
+                return
+            with progress.listening(self._said_writer), self._line.beside():
+                yield
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        is_ours = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
+        if not is_ours:
+            yield
+            return
+        before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            yield
+        finally:
+            if signal.getsignal(signal.SIGINT) == self._interrupt:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.set_wakeup_fd(before)
+
+    def end(self) -> None:
+        """The thread ends before its pipes are closed; a forked process has the pipes only."""
+        if os.getpid() == self._process:
+            os.write(self._end_writer, b"\0")
+            self._thread.join()
+        for pipe in (self._reader, self._writer, self._ended, self._end_writer, self._said_reader, self._said_writer):
+            if pipe >= 0:
+                os.close(pipe)
+
+    def _interrupt(self, _: int, __: FrameType | None) -> NoReturn:
+        self._heard_at = time.monotonic()
+        raise KeyboardInterrupt
+
+    # ---- in the thread -----------------------------------------------------------------------------------------------
+
+    def _attend(self) -> None:
+        said: dict[int, str] = {}
+        unfinished = b""
+        quiet_since = time.monotonic()
+        sources = [pipe for pipe in (self._reader, self._ended, self._said_reader) if pipe >= 0]
+        while True:
+            # Without a line there is nothing to look at again; nor where nothing is done.
+            ready = select.select(sources, [], [], _STEP if said else None)[0]
+            if self._ended in ready:
+                return
+            if self._reader in ready and signal.SIGINT in os.read(self._reader, 4096):
+                self._end_unless_heard()
+            if self._line is None:
+                continue
+            if self._said_reader in ready:
+                was_idle = not said
+                whole, newline, unfinished = (unfinished + os.read(self._said_reader, 1 << 16)).rpartition(b"\n")
+                progress.heard(whole + newline, said)
+                if was_idle:
+                    quiet_since = time.monotonic()
+            if not said:
+                self._line.erase()
+            elif time.monotonic() - quiet_since >= _SILENCE:
+                self._line.draw(_spelled(said))
+            if ready and said:
+                time.sleep(_STEP / 4)  # much may be said at once
+
+    def _end_unless_heard(self) -> None:
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            if time.monotonic() - self._heard_at < 1.0:
+                return
+            time.sleep(0.005)
+        if self._line is not None:
+            self._line.erase()
+        # Whatever has been written is whole: outputs get their names at one go, which no signal interrupts. Processes
+        # that this one has started end with it.
+        os._exit(INTERRUPTED)
+
+
+def _spelled(said: dict[int, str]) -> str:
+    others = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
+    return f"tilec: {list(said.values())[-1]}{others}"
+
+
+def _pipe() -> tuple[int, int]:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    return reader, writer
