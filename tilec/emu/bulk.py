@@ -33,7 +33,8 @@ _RANKS = {f"{rank}d": rank for rank in range(1, 6)}
 _REDUCTIONS = ("add", "min", "max", "and", "or", "xor", "inc", "dec")
 
 
-def _map_at(cta: Cta, thread: int, address: int) -> Layout:
+def map_at(cta: Cta, thread: int, address: int) -> Layout:
+    """What the tensor map says that thread `thread` names."""
     in_params = address >> WINDOW_SHIFT == PARAM_WINDOW >> WINDOW_SHIFT
     memory = cta.launch.params if in_params else cta.launch.memory
     if address % 64:
@@ -157,7 +158,7 @@ def _items(form: Form, operand: Operand) -> tuple[Operand, ...]:
 
 
 def _layout_of_rank(cta: Cta, thread: int, address: int, rank: int) -> Layout:
-    layout = _map_at(cta, thread, address)
+    layout = map_at(cta, thread, address)
     if len(layout.sizes) != rank:
         raise Fault("bad-descriptor", f"a {rank}d copy through a tensor map of rank {len(layout.sizes)}")
     return layout
