@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilec.emu.bulk import announcing
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault
 from tilec.emu.functions import Place
@@ -31,9 +32,12 @@ def skip_numbers(program: Program) -> bool:
     kept = _kept(program)
     if any(steps[pc].stem.startswith(_MATRIX) for pc in kept):
         return False
+    reads_shared = any(_loads(steps[pc], "shared") for pc in kept)
     for pc, step in enumerate(steps):
         if step.control is None and pc not in kept:
             step.run = _nothing
+        elif not reads_shared and step.stem.startswith("cp.async.bulk.tensor"):
+            step.run = announcing(program.form(pc))
         step.stains = frozenset()
         step.is_matrix = False
     return True

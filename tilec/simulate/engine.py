@@ -29,6 +29,10 @@ _WARPGROUP = 4
 _GLOBAL_LOADS = ("ld.global", "cp.async", "tma.load")
 _GLOBAL_STORES = ("st.global", "tma.store")
 
+class _Steady(Exception):
+    """What was to be seen has been."""
+
+
 Cause = str
 """What a warp waits for, in words."""
 
@@ -162,6 +166,14 @@ class Result:
     slices: list[Slice] = field(default_factory=list)
     instructions: int = 0
 
+    def stretch(self, cycles: float) -> None:
+        """What was seen went on in the same way until then."""
+        by = cycles / self.cycles
+        for account in (self.stalls, self.issued, self.lifetime, self.held):
+            for key in account:
+                account[key] *= by  # type: ignore[index]
+        self.cycles = cycles
+
 
 class Engine:
     """Runs clusters of blocks. `queue` are those that start as residents end; every one is a list of its blocks."""
@@ -187,6 +199,7 @@ class Engine:
         self._calls = count(1)
         self._sms: list[Sm] = []
         self._queue: list[list[Block]] = []
+        self._until: tuple[int, int, int] | None = None
         self._deeds: dict[str, Callable[[Warp, Instruction, Any, float], float | None]] = {
             "load": self._load, "store": self._store, "copy": self._copy, "copy.commit": self._copy_commit,
             "copy.wait": self._copy_wait, "copy.arrive": self._copy_arrive, "bulk.load": self._bulk_load,
@@ -198,21 +211,28 @@ class Engine:
             "tcgen05.wait": self._tensor_wait,
         }  # fmt: skip
 
-    def run(self, clusters: Sequence[Sequence[Block]], resident: int) -> Result:
+    def run(
+        self, clusters: Sequence[Sequence[Block]], resident: int, until: tuple[int, int, int] | None = None
+    ) -> Result:
         """The clusters one after the other, `resident` of them at a time, on as many multiprocessors as a cluster has
-        blocks."""
+        blocks; `until` a warp of the first block has come by a branch back so many times."""
+        self._until = until
         self._sms = [Sm() for _ in clusters[0]]
         self._queue = [list(cluster) for cluster in clusters]
         for _ in range(min(resident, len(self._queue))):
             self._start(0.0)
         heap = self._heap
-        while heap:
-            time, age, item = heappop(heap)
-            if age < 0:
-                item(time)
-            else:
-                self._step(item, time)
-        if len(self.result.ends) != len(clusters):
+        try:
+            while heap:
+                time, age, item = heappop(heap)
+                if age < 0:
+                    item(time)
+                else:
+                    self._step(item, time)
+        except _Steady:
+            assert until is not None
+            self.result.cycles = self.result.marks[until[:2]][-1]
+        if until is None and len(self.result.ends) != len(clusters):
             raise InternalError("a warp of the simulated block waits for ever")
         for sm in self._sms:
             for name, cycles in sm.held.items():
@@ -269,7 +289,10 @@ class Engine:
             result.instructions += 1
             warp.want = time + instruction.issue
             if pc in self.loops and warp.home.cluster.number == 0 and warp.home.rank == 0:
-                result.marks.setdefault((warp.number, pc), []).append(time)
+                marks = result.marks.setdefault((warp.number, pc), [])
+                marks.append(time)
+                if self._until == (warp.number, pc, len(marks)):
+                    raise _Steady
             if detail != OFF:
                 if pipe is not None:
                     sm.pipes[pipe.name][quarter] = time + pipe.cycles

@@ -20,7 +20,7 @@ from tilec.emu.recorder import Recorder as Listener
 from tilec.simulate.costs import Costs
 from tilec.simulate.engine import Engine, Result, Shares
 from tilec.simulate.instructions import Instruction, loops_of
-from tilec.simulate.record import OFF, Block, Recorder
+from tilec.simulate.record import MOST_ENTRIES, Block, Recorder
 from tilec.target.table import Target
 
 _WATCHED_BYTES = 1 << 17
@@ -29,6 +29,8 @@ _MOST_WATCHED = 160
 """Blocks of the first wave that are compared."""
 _MOST_REPLAYED = 1_200_000
 """Warp instructions of a replay; beyond them a steady state is taken as found."""
+_ENOUGH = 5
+"""Passes of a loop after which its interval is known."""
 _ROUNDS = 3
 """Waves that are replayed one after the other: in the third, blocks begin as those before them end."""
 Position = tuple[int, int, int]
@@ -92,23 +94,35 @@ def simulate(what: Launch, target: Target, *, blocks: int = 0, draws: bool = Fal
     slots = seats * what.resident
     notes: list[str] = []
     is_dynamic = "clusterlaunchcontrol.try_cancel" in what.ptx
-    chosen: list[int] | range = _sampled(what, total)
+    chosen: Sequence[int] = _sampled(what, total) if total > slots else sorted({0, total - 1})
     if is_dynamic:
         # A cluster takes over the work of those that have not started: as many as there are for each place.
         chosen = range(-(-total // slots))
         notes.append(f"dynamic tile scheduler: {len(chosen)} tiles for each of {min(total, slots)} places")
-    seen = _recorded(what, costs, chosen)
-    recorded = dict(zip(chosen, seen.clusters, strict=False))
+    wave = range(0) if is_dynamic else range(min(total, slots, _MOST_WATCHED))
+    seen = _recorded(what, costs, chosen, wave)
+    recorded = {number: cluster for number, cluster in seen.clusters.items() if number in chosen}
     active = min(costs.sms, min(total, seats) * size)
     shares = Shares(costs.l2_bytes_per_cycle / active, costs.dram_bytes_per_cycle / active)
     first = seen.clusters[0]
-    if not is_dynamic and sum(block.loaded for block in first):
-        shares = replace(shares, missing=_missing(what, costs, range(min(total, slots, _MOST_WATCHED))))
+    if wave:
+        shares = replace(shares, missing=_missing([seen.clusters[number] for number in wave]))
     loops = loops_of(seen.program)
 
     def replayed(cluster: Sequence[Block], resident: int, count: int, *, draw: bool = False) -> Result:
         engine = Engine(seen.instructions, costs, shares, loops=loops, draws=draw)
-        return engine.run([cluster] * count, resident)
+        steady = _steady(cluster[0], loops) if cluster[0].length > MOST_ENTRIES else None
+        if steady is None:
+            return engine.run([cluster] * count, resident)
+        warp, pc, passes, all_passes = steady
+        result = engine.run([cluster] * resident, resident, (warp, pc, passes))
+        marks = result.marks[warp, pc]
+        half = len(marks) // 2
+        interval = (marks[-1] - marks[half]) / (len(marks) - 1 - half)
+        # The last pass is followed by as much as came before the first one, or less: half of an interval is a guess.
+        result.stretch(marks[-1] + interval * (all_passes - len(marks) + 0.5))
+        result.ends = [result.cycles] * resident
+        return result
 
     lengths = {number: sum(block.length for block in cluster) for number, cluster in recorded.items()}
     shortest, longest = min(lengths.values()), max(lengths.values())
@@ -117,6 +131,7 @@ def simulate(what: Launch, target: Target, *, blocks: int = 0, draws: bool = Fal
         waves = max(1, -(-count // slots))
         together = max(1, min(what.resident, -(-count // seats)))
         rounds = max(1, min(waves, _ROUNDS, _MOST_REPLAYED // max(1, longest * together)))
+        rounds = rounds if first[0].length <= MOST_ENTRIES else 1
         result = replayed(first, together, together * rounds, draw=draws)
         each = result.cycles / rounds if rounds < 2 else result.ends[-1] - result.ends[-1 - together]
         last = count - (waves - 1) * slots
@@ -141,15 +156,17 @@ def simulate(what: Launch, target: Target, *, blocks: int = 0, draws: bool = Fal
                 durations[number] = durations[known]
         result = results[max(results, key=lambda number: lengths[number])]
         first = recorded[max(results, key=lambda number: lengths[number])]
-        spread = _between(what, total, durations)
+        ends = total <= slots  # all at once: those at the ends are looked at, and the others lie between
+        known_of = (lambda values: _line(values, total)) if ends else (lambda values: _between(what, total, values))
+        spread = known_of(durations)
         cycles, busy = _dealt(spread, seats * together)
         tail = cycles - busy / min(slots, total)
         waves = -(-total // slots)
-        made = _between(what, total, {n: float(lengths[n]) for n in durations})
+        made = known_of({n: float(lengths[n]) for n in durations})
         weight = sum(made.values()) / lengths[max(results, key=lambda number: lengths[number])]
     flops = sum(_flops(block, seen.instructions) for block in first) * weight
-    loaded = sum(block.loaded for block in first) * weight
-    stored = sum(block.stored for block in first) * weight
+    loaded = sum(block.loaded / block.part for block in first) * weight
+    stored = sum(block.stored / block.part for block in first) * weight
     if not seen.skips_numbers:
         notes.append("what runs depends on the numbers: they are computed, for inputs of zeros")
     return Simulation(
@@ -164,42 +181,57 @@ def _has(target: Target, limit: str) -> bool:
     return any(known.name == limit for known in target.limits)
 
 
-def _recorded(what: Launch, costs: Costs, clusters: Sequence[int], most_bytes: int = 0) -> Recorder:
+def _recorded(what: Launch, costs: Costs, whole: Sequence[int], wave: Sequence[int]) -> Recorder:
     made: list[Recorder] = []
 
     def observe(program: Program) -> Listener:
-        made.append(Recorder(program, costs, most_bytes))
+        made.append(Recorder(program, costs, whole, _WATCHED_BYTES))
         return made[0]
 
     launch(
         what.ptx, what.entry, what.grid, what.block, what.args, cluster=what.cluster, dynamic_smem=what.dynamic_smem,
-        races=False, observe=observe, only=clusters, step_limit=1 << 40,
+        races=False, observe=observe, only={*whole, *wave}, step_limit=1 << 40,
     )  # fmt: skip
     return made[0]
 
 
-def _missing(what: Launch, costs: Costs, clusters: Sequence[int]) -> float:
+def _missing(clusters: Sequence[Sequence[Block]]) -> float:
     """Which part of what the blocks of a wave load first is loaded by one of them first: the others find it in L2."""
-    seen = _recorded(what, costs, clusters, _WATCHED_BYTES)
-    blocks = [block for cluster in seen.clusters for block in cluster]
+    blocks = [block for cluster in clusters for block in cluster]
     pieces: dict[tuple[int, ...], int] = {}
     asked = 0
     for block in blocks:
-        pieces |= block.piece_bytes
-        asked += block.loaded
+        pieces |= block.pieces
+        asked += block.watched
     return min(1.0, sum(pieces.values()) / asked) if asked else 1.0
 
 
 def _flops(block: Block, instructions: Sequence[Instruction]) -> int:
     total = 0
-    for warp in block.warps:
-        for pc, detail in warp:
-            flops = instructions[pc].flops
-            if flops and detail != OFF:
-                if instructions[pc].deed == "tcgen05.mma":
-                    flops *= detail[0] * detail[1]
-                total += flops
+    for pc, count in block.counts.items():
+        flops = instructions[pc].flops
+        if flops and instructions[pc].deed == "tcgen05.mma":
+            flops *= block.details[pc][0] * block.details[pc][1]
+        total += flops * count
     return total
+
+
+def _steady(block: Block, loops: frozenset[int]) -> tuple[int, int, int, float] | None:
+    """For a block of which not all is written down: the warp and the branch back by whose times it is told how the rest
+    goes on, after how many passes, and how many there are in all, with the part of one that follows the last. The
+    outermost loop that has enough of them."""
+    written: dict[tuple[int, int], int] = {}
+    for number, warp in enumerate(block.warps):
+        for pc, _ in warp:
+            if pc in loops:
+                written[number, pc] = written.get((number, pc), 0) + 1
+    enough = [key for key, passes in written.items() if passes >= _ENOUGH]
+    if not enough:
+        return None
+    busiest = max(sum(n for (w, _), n in block.passes.items() if w == warp) for warp, _ in enough)
+    mine = [key for key in enough if sum(n for (w, _), n in block.passes.items() if w == key[0]) == busiest]
+    warp, pc = min(mine, key=lambda key: (block.passes[key], key))
+    return warp, pc, written[warp, pc] - 2, float(block.passes[warp, pc])
 
 
 # ---- blocks that differ ----------------------------------------------------------------------------------------------
@@ -240,6 +272,12 @@ def _between(what: Launch, total: int, values: dict[int, float]) -> dict[int, fl
     return {
         number: max(base + added[0][i] + added[1][j] + added[2][k], 1.0) for number, (k, j, i) in enumerate(places)
     }
+
+
+def _line(values: dict[int, float], total: int) -> dict[int, float]:
+    """Between the first and the last."""
+    first, last = values[0], values[total - 1]
+    return {number: first + (last - first) * number / max(1, total - 1) for number in range(total)}
 
 
 def _dealt(durations: dict[int, float], slots: int) -> tuple[float, float]:

@@ -6,7 +6,7 @@ as the addresses have them), bytes of the sectors of global memory, the barrier 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from tilec.emu.recorder import Enough
 from tilec.ptx.module import Address, Imm, Operand, TensorAddress
 from tilec.simulate.control_slice import skip_numbers
 from tilec.simulate.costs import Costs
-from tilec.simulate.instructions import Instruction, instructions_of
+from tilec.simulate.instructions import Instruction, instructions_of, loops_of
 
 if TYPE_CHECKING:
     from tilec.emu.decode import Program
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SECTOR = 32
 _LINE = 128
+MOST_ENTRIES = 240_000
+"""Of a block, that are written down. What a longer one does from there on is only counted."""
 OFF = -1
 """What an entry's detail is where no lane's predicate is true."""
 
@@ -46,26 +48,41 @@ class Block:
     loaded: int = 0
     """Bytes of global memory that it asks L2 for."""
     stored: int = 0
-    parts: set[tuple[int, ...]] = field(default_factory=set)
-    """Which pieces of global memory it loads, of the size that `piece_bytes` says."""
-    piece_bytes: dict[tuple[int, ...], int] = field(default_factory=dict)
+    pieces: dict[tuple[int, ...], int] = field(default_factory=dict)
+    """Which pieces of global memory it loads, and their bytes."""
+    watched: int = 0
+    """Bytes that `pieces` were asked for in."""
+    length: int = 0
+    """Warp instructions; more than the warps' entries where only the beginning is written down."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """How many warps run each step."""
+    seen: dict[int, int] = field(default_factory=dict)
+    """The same, of what is written down."""
+    details: dict[int, Detail] = field(default_factory=dict)
+    """The last one of each step."""
+    passes: dict[tuple[int, int], int] = field(default_factory=dict)
+    """How often each warp comes by each branch back."""
 
     @property
-    def length(self) -> int:
-        """Warp instructions."""
-        return sum(len(warp) for warp in self.warps)
+    def part(self) -> float:
+        """Of the bytes that it loads and stores, what is written down, counted by its warp instructions."""
+        return sum(self.seen.values()) / max(1, sum(self.counts.values()))
 
 
 class Recorder:
-    """Makes the traces of a launch. With `most_bytes`, only until a block has loaded so much."""
+    """Makes the traces of the clusters with the numbers in `whole`; any other one is followed until a block of it has
+    loaded `most_bytes`."""
 
-    def __init__(self, program: Program, costs: Costs, most_bytes: int = 0) -> None:
+    def __init__(self, program: Program, costs: Costs, whole: Collection[int], most_bytes: int = 0) -> None:
         self.program = program
+        self.whole = frozenset(whole)
         self.most_bytes = most_bytes
+        self._is_whole = True
         self.instructions = instructions_of(program, costs)
         self.skips_numbers = skip_numbers(program)
+        self.loops = loops_of(program)
         self.looks = [self._look(instruction) for instruction in self.instructions]
-        self.clusters: list[list[Block]] = []
+        self.clusters: dict[int, list[Block]] = {}
         self._blocks: dict[int, Block] = {}
         self._last: dict[int, list[int]] = {}
         self._current: object = None
@@ -86,25 +103,43 @@ class Recorder:
             return  # it has waited, and goes on
         if self._is_free[pc]:
             return
-        look = self.looks[pc]
-        if threads is None:
-            details: Sequence[Detail] | None = None
-            entry: Entry | None = (pc, OFF)
-        elif look is None:
-            entry, details = (pc, None), None
-        else:
-            entry, details = None, look(cta, group, threads)
-        for index, warp in enumerate(warps):
+        for warp in warps:
             last[warp] = pc
-            block.warps[warp].append(entry if details is None else (pc, details[index]))  # type: ignore[arg-type]
-        if self.most_bytes and block.loaded >= self.most_bytes:
+        block.length += len(warps)
+        if threads is not None:
+            block.counts[pc] = block.counts.get(pc, 0) + len(warps)
+        if pc in self.loops:
+            for warp in warps:
+                block.passes[warp, pc] = block.passes.get((warp, pc), 0) + 1
+        if block.length > MOST_ENTRIES:
+            return
+        self._write(cta, group, pc, threads, block, warps)
+        if block.loaded >= self.most_bytes and not self._is_whole:
             raise Enough
+
+    def _write(
+        self, cta: Cta, group: Group, pc: int, threads: Threads | None, block: Block, warps: Sequence[int]
+    ) -> None:
+        look = self.looks[pc]
+        if threads is not None:
+            block.seen[pc] = block.seen.get(pc, 0) + len(warps)
+        if threads is None or look is None:
+            entry = (pc, OFF if threads is None else None)
+            for warp in warps:
+                block.warps[warp].append(entry)
+            return
+        for warp, detail in zip(warps, look(cta, group, threads), strict=True):
+            block.warps[warp].append((pc, detail))
+            if detail != OFF:
+                block.details[pc] = detail
 
     def _begin(self, cta: Cta) -> None:
         self._current = cta.cluster
         count = -(-cta.thread_count // 32)
         made = [Block(each.position, [[] for _ in range(count)]) for each in cta.cluster.ctas]
-        self.clusters.append(made)
+        number = cta.cluster.number
+        self.clusters[number] = made
+        self._is_whole = number in self.whole
         self._blocks = dict(enumerate(made))
         self._last = {rank: [-1] * count for rank in self._blocks}
         self._warps = {}
@@ -212,10 +247,10 @@ class Recorder:
                 size = len(sectors) * SECTOR
                 if is_load:
                     block.loaded += size
-                    if self.most_bytes:
+                    if block.loaded <= self.most_bytes:
+                        block.watched += size
                         for sector in sectors.tolist():
-                            block.parts.add((sector,))
-                            block.piece_bytes[(sector,)] = SECTOR
+                            block.pieces[(sector,)] = SECTOR
                 else:
                     block.stored += size
                 return size
@@ -251,8 +286,9 @@ class Recorder:
                         continue
                     key = (int(maps[place]), *(int(cta.views[slot][threads][place]) for slot in slots))
                     block.loaded += size
-                    block.parts.add(key)
-                    block.piece_bytes[key] = size
+                    if block.loaded <= self.most_bytes:
+                        block.watched += size
+                        block.pieces[key] = size
                     owner, _ = _home(cta, int(destination(cta, threads)[place]))
                     bar_rank, bar = _home(cta, int(barrier(cta, threads)[place]))
                     ranks = [owner]
