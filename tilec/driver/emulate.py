@@ -282,9 +282,7 @@ def run(
     return report
 
 
-def launched(
-    manifest: Manifest, arguments: Arguments
-) -> tuple[tuple[int, int, int], Arguments, dict[str, Array]]:
+def launched(manifest: Manifest, arguments: Arguments) -> tuple[tuple[int, int, int], Arguments, dict[str, Array]]:
     """The grid, the arguments with all that a launcher adds and the strides that the kernel wants, and the tensors that
     had to be spread for that, as they were given."""
     shapes = {name: array.shape for name, array in arguments.tensors.items()}

@@ -57,12 +57,9 @@ def _kept(program: Program) -> set[int]:
         if step.control is not None or _synchronises(step):
             kept.add(pc)
             needed |= step.registers
-        operands: list[Operand] = [*instruction.operands]
-        if instruction.guard is not None:
-            operands.append(instruction.guard.reg)
         if step.stem.startswith("tcgen05.mma"):
             needed |= _places(program, pc, (instruction.operands[3],))
-        addressing = [o for o in operands if isinstance(o, (Address, TensorAddress))]
+        addressing: list[Operand] = [o for o in instruction.operands if isinstance(o, (Address, TensorAddress))]
         if instruction.guard is not None:
             addressing.append(instruction.guard.reg)
         needed |= _places(program, pc, addressing)

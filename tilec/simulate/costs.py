@@ -67,7 +67,7 @@ class Costs:
         self.try_wait = float(target.price("mbarrier").issue)
 
     def _pipe(self, kind: str, times: int = 1) -> Pipe:
-        """"elementwise", "integer", "mufu" or "mma.sync": `times` of it in a row."""
+        """ "elementwise", "integer", "mufu" or "mma.sync": `times` of it in a row."""
         price = self.target.price
         if kind == "mma.sync":
             one, many = price("mma.sync", count=1, warps=1), price("mma.sync", count=_MANY, warps=1)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -28,6 +29,7 @@ SCHEDULERS = 4
 _WARPGROUP = 4
 _GLOBAL_LOADS = ("ld.global", "cp.async", "tma.load")
 _GLOBAL_STORES = ("st.global", "tma.store")
+
 
 class _Steady(Exception):
     """What was to be seen has been."""
@@ -152,9 +154,10 @@ class Slice:
 
 @dataclass(slots=True, eq=False)
 class Result:
-    """What a replay found. `stalls` are the cycles that each warp (by its number in the block) lost at each step to each
-    cause, `issued` those in which it issued, both over all blocks; `rounds` the times at which blocks ended, by
-    multiprocessor; `marks` when a warp of the first block came by each branch back."""
+    """What a replay found, in cycles. `stalls` are those that each warp (by its number in the block) lost at each step to
+    each cause, `issued` those in which it issued, `lifetime` all that it had, each over all blocks; `held` those of
+    each unit of a multiprocessor; `ends` when each cluster ended; `marks` when a warp of the first block came by each
+    branch back."""
 
     cycles: float = 0.0
     stalls: dict[tuple[int, int, Cause], float] = field(default_factory=dict)
@@ -169,9 +172,10 @@ class Result:
     def stretch(self, cycles: float) -> None:
         """What was seen went on in the same way until then."""
         by = cycles / self.cycles
-        for account in (self.stalls, self.issued, self.lifetime, self.held):
-            for key in account:
-                account[key] *= by  # type: ignore[index]
+        self.stalls = {key: lost * by for key, lost in self.stalls.items()}
+        self.issued = {warp: issued * by for warp, issued in self.issued.items()}
+        self.lifetime = {warp: lived * by for warp, lived in self.lifetime.items()}
+        self.held = {unit: held * by for unit, held in self.held.items()}
         self.cycles = cycles
 
 
@@ -263,7 +267,7 @@ class Engine:
     def _step(self, warp: Warp, time: float) -> None:
         """Issue this warp's instructions from `time` on, for as long as no other warp or arrival comes first."""
         trace, instructions, heap = warp.trace, self.instructions, self._heap
-        sm, quarter, registers = warp.home.sm, warp.quarter, warp.registers
+        sm, quarter = warp.home.sm, warp.quarter
         result = self.result
         length = len(trace)
         while warp.at < length:
@@ -451,7 +455,7 @@ class Engine:
             if not instruction.flag:
                 barrier.pending += lanes
             there = max(time + self.costs.mbarrier, warp.copies)
-            self._call(there, lambda at, barrier=barrier, lanes=lanes: self._arrived(barrier, lanes, at, instruction))  # type: ignore[misc]
+            self._call(there, partial(self._arrived, barrier, lanes, instruction))
         return warp.want
 
     def _bulk_load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -462,7 +466,7 @@ class Engine:
                     # Another block's copy of a multicast comes through its own ports.
                     there = max(there, self._receive(warp, rank, instruction, size, time))
                 barrier = self._mbarrier(warp, holder, address)
-                self._call(there, lambda at, barrier=barrier, size=size: self._completed(barrier, size, at, instruction))  # type: ignore[misc]
+                self._call(there, partial(self._completed, barrier, size, instruction))
         return warp.want
 
     def _receive(self, warp: Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
@@ -548,7 +552,7 @@ class Engine:
             ranks = [r for r in range(len(warp.home.cluster.blocks)) if mask >> r & 1] if is_multicast else [rank]
             for each in ranks:
                 barrier = self._mbarrier(warp, each, address)
-                self._call(there, lambda at, barrier=barrier: self._arrived(barrier, 1, at, instruction))  # type: ignore[misc]
+                self._call(there, partial(self._arrived, barrier, 1, instruction))
         return warp.want
 
     def _tensor_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -574,7 +578,7 @@ class Engine:
             arrivals = lanes if instruction.flag or not total else total
             if "arrive_drop" in instruction.text:
                 barrier.expected -= arrivals
-            self._call(there, lambda at, barrier=barrier, n=arrivals: self._arrived(barrier, n, at, instruction))  # type: ignore[misc]
+            self._call(there, partial(self._arrived, barrier, arrivals, instruction))
         self._set(warp, instruction.writes, there, "mbarrier")
         return warp.want
 
@@ -585,12 +589,12 @@ class Engine:
             self._flip_if_due(barrier, time)
         return warp.want
 
-    def _arrived(self, barrier: Mbarrier, arrivals: int, time: float, by: Instruction) -> None:
+    def _arrived(self, barrier: Mbarrier, arrivals: int, by: Instruction, time: float) -> None:
         barrier.pending -= arrivals
         barrier.by = f"mbarrier: {_ARRIVALS.get(by.deed, 'arrival')} of {by.place}"
         self._flip_if_due(barrier, time)
 
-    def _completed(self, barrier: Mbarrier, size: int, time: float, by: Instruction) -> None:
+    def _completed(self, barrier: Mbarrier, size: int, by: Instruction, time: float) -> None:
         barrier.tx -= size
         barrier.by = f"mbarrier: copy of {by.place}"
         self._flip_if_due(barrier, time)

@@ -144,8 +144,8 @@ def simulate(what: Launch, target: Target, *, blocks: int = 0, draws: bool = Fal
             tail = ending * (1 - last / (seats * left))
         weight = float(total if not is_dynamic else min(total, slots))
     else:
-        durations = {}
-        results = {}
+        durations: dict[int, float] = {}
+        results: dict[int, Result] = {}
         together = max(1, min(what.resident, -(-total // seats)))
         for number, cluster in recorded.items():
             known = next((n for n in results if lengths[n] == lengths[number]), None)
@@ -156,13 +156,11 @@ def simulate(what: Launch, target: Target, *, blocks: int = 0, draws: bool = Fal
                 durations[number] = durations[known]
         result = results[max(results, key=lambda number: lengths[number])]
         first = recorded[max(results, key=lambda number: lengths[number])]
-        ends = total <= slots  # all at once: those at the ends are looked at, and the others lie between
-        known_of = (lambda values: _line(values, total)) if ends else (lambda values: _between(what, total, values))
-        spread = known_of(durations)
+        spread = _spread(what, total, slots, durations)
         cycles, busy = _dealt(spread, seats * together)
         tail = cycles - busy / min(slots, total)
         waves = -(-total // slots)
-        made = known_of({n: float(lengths[n]) for n in durations})
+        made = _spread(what, total, slots, {n: float(lengths[n]) for n in durations})
         weight = sum(made.values()) / lengths[max(results, key=lambda number: lengths[number])]
     flops = sum(_flops(block, seen.instructions) for block in first) * weight
     loaded = sum(block.loaded / block.part for block in first) * weight
@@ -221,10 +219,10 @@ def _steady(block: Block, loops: frozenset[int]) -> tuple[int, int, int, float] 
     goes on, after how many passes, and how many there are in all, with the part of one that follows the last. The
     outermost loop that has enough of them."""
     written: dict[tuple[int, int], int] = {}
-    for number, warp in enumerate(block.warps):
-        for pc, _ in warp:
-            if pc in loops:
-                written[number, pc] = written.get((number, pc), 0) + 1
+    for number, entries in enumerate(block.warps):
+        for step, _ in entries:
+            if step in loops:
+                written[number, step] = written.get((number, step), 0) + 1
     enough = [key for key, passes in written.items() if passes >= _ENOUGH]
     if not enough:
         return None
@@ -269,9 +267,13 @@ def _between(what: Launch, total: int, values: dict[int, float]) -> dict[int, fl
             line.append(values[low * step] * (1 - part) + values[high * step] * part - base)
         added.append(line)
     places = itertools.product(range(z), range(y), range(x))
-    return {
-        number: max(base + added[0][i] + added[1][j] + added[2][k], 1.0) for number, (k, j, i) in enumerate(places)
-    }
+    return {number: max(base + added[0][i] + added[1][j] + added[2][k], 1.0) for number, (k, j, i) in enumerate(places)}
+
+
+def _spread(what: Launch, total: int, slots: int, values: dict[int, float]) -> dict[int, float]:
+    """A value for each cluster, from those of the ones that were looked at: the first and the last where all start at
+    once."""
+    return _line(values, total) if total <= slots else _between(what, total, values)
 
 
 def _line(values: dict[int, float], total: int) -> dict[int, float]:

@@ -8,8 +8,8 @@ from typing import Literal
 
 from tilec.emu.decode import Program
 from tilec.emu.functions import Place
-from tilec.emu.tcgen05_descriptors import K
 from tilec.emu.steps import Step
+from tilec.emu.tcgen05_descriptors import K
 from tilec.ptx.module import Imm, Vector
 from tilec.simulate.costs import Costs, Pipe
 from tilec.support.records import dataclass
@@ -218,8 +218,8 @@ def _mma_steps(opcode: str) -> int:
     return max(1, -(-(m * n * k * bits) // (16 * 8 * 16 * 16)))
 
 
-_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1, "e4m3": 8, "e5m2": 8,
-         "e2m1": 4, "e3m2": 8, "e2m3": 8}  # fmt: skip
+_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1, "e4m3": 8,
+         "e5m2": 8, "e2m1": 4, "e3m2": 8, "e2m3": 8}  # fmt: skip
 
 
 def loops_of(program: Program) -> frozenset[int]:
@@ -228,8 +228,8 @@ def loops_of(program: Program) -> frozenset[int]:
 
 
 def _invariant(steps: Sequence[Step]) -> set[int]:
-    """The arithmetic that an optimising assembler takes out of loops: in the body of a loop, with no predicate, the only
-    writer there of what it writes, and of nothing that the loop changes."""
+    """The arithmetic that an optimising assembler takes out of loops: in the body of a loop, with no predicate, the
+    only writer there of what it writes, and of nothing that the loop changes."""
     found: set[int] = set()
     for start, end in _loops(steps):
         body = range(start, end + 1)

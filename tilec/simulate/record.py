@@ -277,7 +277,7 @@ class Recorder:
             block = self._blocks[cta.rank]
 
             def of(places: Array) -> Detail:
-                copies = []
+                copies: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
                 for place in places.tolist():
                     size = map_at(cta, int(members[place]), int(maps[place])).box_bytes * (4 if is_gather else 1)
                     if destination is None or barrier is None:
@@ -367,6 +367,7 @@ class Recorder:
         def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             numbers = cta.views[number][threads]
             counts = cta.views[count][threads] if count >= 0 else None
+
             def of(places: Array) -> Detail:
                 return int(numbers[places[0]]), int(counts[places[0]]) if counts is not None else 0
 
@@ -388,8 +389,8 @@ class Recorder:
 
 
 def transactions(addresses: Array, width: int) -> int:
-    """How often the 32 banks of four bytes must be read or written for the lanes of a warp, in turns of 128 bytes: lanes
-    that ask for one word share it."""
+    """How often the 32 banks of four bytes must be read or written for the lanes of a warp, in turns of 128 bytes:
+    lanes that ask for one word share it."""
     lanes = max(1, _LINE // max(width, 4)) if width > 4 else 32
     total = 0
     for start in range(0, len(addresses), lanes):
