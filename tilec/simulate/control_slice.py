@@ -16,8 +16,8 @@ from tilec.emu.functions import Place
 from tilec.emu.steps import Step
 from tilec.ptx.module import Address, Operand, Reg, TensorAddress
 
-_SYNCHRONISES = ("mbarrier", "cp.async.mbarrier", "clusterlaunchcontrol", "tcgen05.commit", "tcgen05.alloc", "atom",
-                 "tcgen05.dealloc", "tcgen05.relinquish", "barrier.cluster", "setmaxnreg", "st.async", "red.async",
+_SYNCHRONISES = ("mbarrier", "cp.async.mbarrier", "clusterlaunchcontrol", "tcgen05.commit", "atom",
+                 "barrier.cluster", "setmaxnreg", "st.async", "red.async",
                  "cp.async.bulk.shared", "cp.async.bulk.tensor", "cp.reduce.async.bulk.shared", "griddepcontrol",
                  "tensormap", "fence.proxy.tensormap", "fence.mbarrier_init")  # fmt: skip
 """How the stems of steps begin that others may wait for, or read control from."""
@@ -62,7 +62,11 @@ def _kept(program: Program) -> set[int]:
         addressing: list[Operand] = [o for o in instruction.operands if isinstance(o, (Address, TensorAddress))]
         if instruction.guard is not None:
             addressing.append(instruction.guard.reg)
-        needed |= _places(program, pc, addressing)
+        if not step.stem.startswith("tcgen05"):
+            # Where in tensor memory a product lies makes no difference to its time.
+            needed |= _places(program, pc, addressing)
+        elif instruction.guard is not None:
+            needed |= _places(program, pc, (instruction.guard.reg,))
     is_growing = True
     while is_growing:
         is_growing = False

@@ -154,8 +154,8 @@ class Slice:
 
 @dataclass(slots=True, eq=False)
 class Result:
-    """What a replay found, in cycles. `stalls` are those that each warp (by its number in the block) lost at each step to
-    each cause, `issued` those in which it issued, `lifetime` all that it had, each over all blocks; `held` those of
+    """What a replay found, in cycles. `stalls` are those that each warp (by its number in the block) lost at each step
+    to each cause, `issued` those in which it issued, `lifetime` all that it had, each over all blocks; `held` those of
     each unit of a multiprocessor; `ends` when each cluster ended; `marks` when a warp of the first block came by each
     branch back."""
 

@@ -181,14 +181,15 @@ def _has(target: Target, limit: str) -> bool:
 
 def _recorded(what: Launch, costs: Costs, whole: Sequence[int], wave: Sequence[int]) -> Recorder:
     made: list[Recorder] = []
+    numbers = sorted({*whole, *wave})
 
     def observe(program: Program) -> Listener:
-        made.append(Recorder(program, costs, whole, _WATCHED_BYTES))
+        made.append(Recorder(program, costs, whole, numbers, _WATCHED_BYTES))
         return made[0]
 
     launch(
         what.ptx, what.entry, what.grid, what.block, what.args, cluster=what.cluster, dynamic_smem=what.dynamic_smem,
-        races=False, observe=observe, only={*whole, *wave}, step_limit=1 << 40,
+        races=False, observe=observe, only=numbers, step_limit=1 << 40,
     )  # fmt: skip
     return made[0]
 

@@ -71,10 +71,13 @@ class Block:
 
 class Recorder:
     """Makes the traces of the clusters with the numbers in `whole`; any other one is followed until a block of it has
-    loaded `most_bytes`."""
+    loaded `most_bytes`. `numbers` are all that run, in their order."""
 
-    def __init__(self, program: Program, costs: Costs, whole: Collection[int], most_bytes: int = 0) -> None:
+    def __init__(
+        self, program: Program, costs: Costs, whole: Collection[int], numbers: Sequence[int] = (0,), most_bytes: int = 0
+    ) -> None:
         self.program = program
+        self.numbers = numbers
         self.whole = frozenset(whole)
         self.most_bytes = most_bytes
         self._is_whole = True
@@ -137,7 +140,7 @@ class Recorder:
         self._current = cta.cluster
         count = -(-cta.thread_count // 32)
         made = [Block(each.position, [[] for _ in range(count)]) for each in cta.cluster.ctas]
-        number = cta.cluster.number
+        number = self.numbers[cta.cluster.number]
         self.clusters[number] = made
         self._is_whole = number in self.whole
         self._blocks = dict(enumerate(made))
