@@ -22,6 +22,8 @@ _SYNCHRONISES = ("mbarrier", "cp.async.mbarrier", "clusterlaunchcontrol", "tcgen
                  "tensormap", "fence.proxy.tensormap", "fence.mbarrier_init")  # fmt: skip
 """How the stems of steps begin that others may wait for, or read control from."""
 _ORDERED = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
+_RESERVES = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish")
+"""What deals out tensor memory, whose addresses make no difference to time."""
 _MATRIX = ("wgmma.mma", "mma", "tcgen05.mma", "tcgen05.ld", "wmma")
 
 
@@ -34,7 +36,9 @@ def skip_numbers(program: Program) -> bool:
         return False
     reads_shared = any(_loads(steps[pc], "shared") for pc in kept)
     for pc, step in enumerate(steps):
-        if step.control is None and pc not in kept:
+        if step.stem.startswith(_RESERVES):
+            step.run, step.control = _nothing, None
+        elif step.control is None and pc not in kept:
             step.run = _nothing
         elif not reads_shared and step.stem.startswith("cp.async.bulk.tensor"):
             step.run = announcing(program.form(pc))
@@ -54,7 +58,7 @@ def _kept(program: Program) -> set[int]:
     needed: set[Place] = set()
     for pc, step in enumerate(steps):
         instruction = step.instruction
-        if step.control is not None or _synchronises(step):
+        if (step.control is not None and not step.stem.startswith(_RESERVES)) or _synchronises(step):
             kept.add(pc)
             needed |= step.registers
         if step.stem.startswith("tcgen05.mma"):
