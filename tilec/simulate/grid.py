@@ -164,7 +164,7 @@ def simulate(what: Launch, target: Target, *, blocks: int = 0, draws: bool = Fal
         weight = sum(made.values()) / lengths[max(results, key=lambda number: lengths[number])]
     flops = sum(_flops(block, seen.instructions) for block in first) * weight
     loaded = sum(block.loaded / block.part for block in first) * weight
-    stored = sum(block.stored / block.part for block in first) * weight
+    stored = sum(block.stored for block in first) * weight
     if not seen.skips_numbers:
         notes.append("what runs depends on the numbers: they are computed, for inputs of zeros")
     return Simulation(

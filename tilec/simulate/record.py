@@ -91,6 +91,7 @@ class Recorder:
         self._current: object = None
         self._warps: dict[int, tuple[Array, list[int]]] = {}
         self._controls = [step.control is not None and step.stem != "bra" for step in program.steps]
+        self._is_store = [instruction.move in ("st.global", "tma.store") for instruction in self.instructions]
         self._is_free = [instruction.deed == "free" for instruction in self.instructions]
         self._transactions: dict[bytes, int] = {}
 
@@ -115,6 +116,9 @@ class Recorder:
             for warp in warps:
                 block.passes[warp, pc] = block.passes.get((warp, pc), 0) + 1
         if block.length > MOST_ENTRIES:
+            look = self.looks[pc]
+            if self._is_store[pc] and threads is not None and look is not None:
+                look(cta, group, threads)  # results may be written at the very end
             return
         self._write(cta, group, pc, threads, block, warps)
         if block.loaded >= self.most_bytes and not self._is_whole:
