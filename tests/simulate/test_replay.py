@@ -10,9 +10,10 @@ import pytest
 
 from tilec.driver import build as driver, simulate
 from tilec.simulate.costs import Costs
-from tilec.simulate.engine import Engine, Result, Shares
+from tilec.simulate.engine import Engine
 from tilec.simulate.instructions import Deed, Instruction
 from tilec.simulate.record import Block, transactions
+from tilec.simulate.state import Result, Shares
 from tilec.support import files
 from tilec.support.diagnostics import InternalError
 from tilec.support.options import CompileOptions

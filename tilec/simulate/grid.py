@@ -18,9 +18,10 @@ from tilec.emu import launch
 from tilec.emu.decode import Program
 from tilec.emu.recorder import Recorder as Listener
 from tilec.simulate.costs import Costs
-from tilec.simulate.engine import Engine, Result, Shares
+from tilec.simulate.engine import Engine
 from tilec.simulate.instructions import Instruction, loops_of
 from tilec.simulate.record import MOST_ENTRIES, Block, Recorder
+from tilec.simulate.state import Result, Shares
 from tilec.target.table import Target
 
 _WATCHED_BYTES = 1 << 17
