@@ -69,6 +69,7 @@ class Engine:
         self._ages = count(1)
         self._calls = count(1)
         self._sms: list[Sm] = []
+        self._alive: dict[int, Warp] = {}
         self._queue: list[list[Block]] = []
         self._until: tuple[int, int, int] | None = None
         self._deeds: dict[str, Callable[[Warp, Instruction, Any, float], float | None]] = {
@@ -103,6 +104,8 @@ class Engine:
         except _Steady:
             assert until is not None
             self.result.cycles = self.result.marks[until[:2]][-1]
+            for warp in self._alive.values():
+                self._lived(warp, self.result.cycles)
         if until is None and len(self.result.ends) != len(clusters):
             raise InternalError("a warp of the simulated block waits for ever")
         for sm in self._sms:
@@ -127,6 +130,7 @@ class Engine:
                 registers = [0.0] * self._registers
                 warp = Warp(running, number, next(self._ages), quarter, trace, registers, [""] * self._registers)
                 warp.want = time
+                self._alive[warp.age] = warp
                 heappush(self._heap, (time, warp.age, warp))
 
     # -- issuing -------------------------------------------------------------------------------------------------------
@@ -215,8 +219,8 @@ class Engine:
 
     def _end(self, warp: Warp) -> None:
         home = warp.home
-        lifetime = self.result.lifetime
-        lifetime[warp.number] = lifetime.get(warp.number, 0.0) + warp.want - home.start
+        self._lived(warp, warp.want)
+        del self._alive[warp.age]
         home.last = max(home.last, warp.want, warp.products, warp.copies)
         home.alive -= 1
         if home.alive:
@@ -232,6 +236,10 @@ class Engine:
         self.result.ends.append(done)
         self.result.cycles = max(self.result.cycles, done)
         self._call(done, self._start)
+
+    def _lived(self, warp: Warp, until: float) -> None:
+        lifetime = self.result.lifetime
+        lifetime[warp.number] = lifetime.get(warp.number, 0.0) + until - warp.home.start
 
     def _call(self, time: float, act: Callable[[float], None]) -> None:
         # Arrivals come before instructions of the same cycle, in the order in which they were made.
