@@ -38,6 +38,7 @@ def proposed(line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
         ("tilec em", ["file,em", "plain,emulate"]),
         ("tilec explain pipeline ge", ["file,ge"]),
         ("tilec emulate --adv", ["plain,--adversary"]),
+        ("tilec simulate --timel", ["plain,--timeline"]),
         ("tilec explain pipeline --adv", [""]),
         ("tilec gemm.tl --pipeline-strategy warp", ["plain,warp-specialize"]),
         ("tilec completion ", ["plain,bash", "plain,zsh", "plain,fish"]),

@@ -19,6 +19,7 @@ FLOORS = [
     "emu",
     "sched",
     "target",
+    "simulate",
     "ir",
     "frontend.syntax",
     "ops",
@@ -151,7 +152,7 @@ MACHINE = {
     f"emu.{name}"
     for name in (
         "access", "answers", "asyncops", "calls", "cluster", "decode", "gather", "machine", "mbarrier", "memory",
-        "printf", "progress", "races", "registers", "semantics", "steps", "tmem",
+        "printf", "progress", "races", "recorder", "registers", "semantics", "steps", "tmem",
     )
 }  # fmt: skip
 

@@ -91,11 +91,12 @@ def emulate(
         return
     if any(option is not None for option in (grid, block, smem)) or args:
         raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
-    known = dict(map(_size, sizes))
+    known = dict(map(size_of, sizes))
     _emulate_kernel(file, inputs, _Files(outputs, timeline), compare, options, known, given)
 
 
-def _size(text: str) -> tuple[str, int]:
+def size_of(text: str) -> tuple[str, int]:
+    """`NAME=N`, as --size takes it."""
     name, _, number = text.partition("=")
     if not name.isidentifier() or not number.isdecimal():
         raise click.UsageError(f"--size {text}: expected NAME=N")

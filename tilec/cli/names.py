@@ -9,6 +9,7 @@ import click
 
 COMMANDS = {
     "emulate": "emulate:emulate",
+    "simulate": "simulate:simulate",
     "schedule": "commands:schedule",
     "report": "report:report",
     "diff": "diff:diff",

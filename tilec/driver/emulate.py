@@ -85,6 +85,19 @@ def random_arguments(
     return arguments
 
 
+def blank_arguments(kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None) -> Arguments:
+    """Tensors of zeros, which take no memory until they are touched, and numbers that are one."""
+    known = {**(sizes or {}), **_sizes(manifest, {}, sizes or {})}
+    arguments = Arguments({}, {})
+    for param in kernel.params:
+        if isinstance(param, tile.Var):
+            arguments.scalars[param.name] = known.get(param.name, 1.0 if param.dtype.is_float else 1)
+        else:
+            shape = storage_shape(_shape(param, known), param.dtype)
+            arguments.tensors[param.name] = np.zeros(shape, storage_type(param.dtype))
+    return arguments
+
+
 def _sizes(
     manifest: Manifest, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float], path: str = ""
 ) -> dict[str, int]:
@@ -249,15 +262,9 @@ def run(
 ) -> Report:
     """Run the PTX on the CPU; tensors are written in place. A fault is a `Fault`."""
     manifest = build.manifest
-    shapes = {name: array.shape for name, array in arguments.tensors.items()}
-    sizes = _sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
-    arguments = with_workspaces(manifest, Arguments(arguments.tensors, {**arguments.scalars, **sizes}))
-    grid = manifest.blocks(sizes)
+    grid, arguments, dense = launched(manifest, arguments)
     if 0 in grid:
         return Report({}, 0, (), tuple(None for _ in manifest.params), ())
-    dense = {t.name: arguments.tensors[t.name] for t in manifest.tensors if t.strides is not None}
-    strided = {t.name: _strided(t, dense[t.name], sizes) for t in manifest.tensors if t.strides is not None}
-    arguments = Arguments({**arguments.tensors, **strided}, arguments.scalars)
     report = launch(
         build.ptx,
         manifest.entry,
@@ -271,8 +278,22 @@ def run(
         **(options or RunOptions()).of_launch(),
     )
     for name, array in dense.items():
-        array[...] = strided[name]
+        array[...] = arguments.tensors[name]
     return report
+
+
+def launched(manifest: Manifest, arguments: Arguments) -> tuple[tuple[int, int, int], Arguments, dict[str, Array]]:
+    """The grid, the arguments with all that a launcher adds and the strides that the kernel wants, and the tensors that
+    had to be spread for that, as they were given."""
+    shapes = {name: array.shape for name, array in arguments.tensors.items()}
+    sizes = _sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
+    grid = manifest.blocks(sizes)
+    if 0 in grid:
+        return grid, arguments, {}
+    arguments = with_workspaces(manifest, Arguments(arguments.tensors, {**arguments.scalars, **sizes}))
+    dense = {t.name: arguments.tensors[t.name] for t in manifest.tensors if t.strides is not None}
+    strided = {t.name: _strided(t, dense[t.name], sizes) for t in manifest.tensors if t.strides is not None}
+    return grid, Arguments({**arguments.tensors, **strided}, arguments.scalars), dense
 
 
 def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:

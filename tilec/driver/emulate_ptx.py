@@ -138,6 +138,25 @@ def run(
     options: RunOptions | None = None,
 ) -> Report:
     """Run one kernel of a PTX file. Wrong text and a wrong launch are diagnostics, a fault of the run is a `Fault`."""
+    name = entry_of(source, entry)
+    try:
+        return launch(
+            source.text,
+            name,
+            geometry.grid,
+            geometry.block,
+            given.values,
+            cluster=geometry.cluster,
+            dynamic_smem=geometry.dynamic_smem,
+            progress=progress,
+            **(options or RunOptions()).of_launch(),
+        )
+    except ValueError as error:
+        fail("wrong-launch", str(error))
+
+
+def entry_of(source: SourceFile, entry: str | None) -> str:
+    """The kernel that is named, or the only one of the file."""
     try:
         module = parse_module(source.text)
     except PtxSyntaxError as error:
@@ -149,20 +168,7 @@ def run(
             f"{source.path} has {len(names)} kernels",
             help=f"choose with --entry: {', '.join(names)}",
         )
-    try:
-        return launch(
-            source.text,
-            entry or names[0],
-            geometry.grid,
-            geometry.block,
-            given.values,
-            cluster=geometry.cluster,
-            dynamic_smem=geometry.dynamic_smem,
-            progress=progress,
-            **(options or RunOptions()).of_launch(),
-        )
-    except ValueError as error:
-        fail("wrong-launch", str(error))
+    return entry or names[0]
 
 
 def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:

@@ -19,6 +19,7 @@ from typing import Any
 
 from tilec.emu.cluster import Cluster, LaunchState
 from tilec.emu.fault import Fault, SourceLocation
+from tilec.emu.recorder import Enough
 from tilec.emu.steps import Step
 from tilec.emu.timeline import Event
 
@@ -106,7 +107,12 @@ def _run_some(
             # Each cluster draws for itself, so that the order in which they run changes nothing.
             state.random.seed(f"{seed}/{number}")
         cluster = Cluster(state, number, positions)
-        if cluster.run():
+        try:
+            is_done = cluster.run()
+        except Enough:
+            state.moments.forget()
+            continue
+        if is_done:
             state.blocks_done += len(positions)
             report(state.blocks_done)
         elif may_wait:

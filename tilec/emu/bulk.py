@@ -25,6 +25,7 @@ from tilec.ptx.module import Operand, TensorAddress, Vector
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
+    from tilec.emu.steps import Run
 
 Read = Callable[[], Array]
 Places = Callable[[int], Array]
@@ -33,7 +34,8 @@ _RANKS = {f"{rank}d": rank for rank in range(1, 6)}
 _REDUCTIONS = ("add", "min", "max", "and", "or", "xor", "inc", "dec")
 
 
-def _map_at(cta: Cta, thread: int, address: int) -> Layout:
+def map_at(cta: Cta, thread: int, address: int) -> Layout:
+    """What the tensor map says that thread `thread` names."""
     in_params = address >> WINDOW_SHIFT == PARAM_WINDOW >> WINDOW_SHIFT
     memory = cta.launch.params if in_params else cta.launch.memory
     if address % 64:
@@ -157,7 +159,7 @@ def _items(form: Form, operand: Operand) -> tuple[Operand, ...]:
 
 
 def _layout_of_rank(cta: Cta, thread: int, address: int, rank: int) -> Layout:
-    layout = _map_at(cta, thread, address)
+    layout = map_at(cta, thread, address)
     if len(layout.sizes) != rank:
         raise Fault("bad-descriptor", f"a {rank}d copy through a tensor map of rank {len(layout.sizes)}")
     return layout
@@ -216,6 +218,35 @@ def _tensor_load(form: Form) -> None:
                 )
 
     form.step.run = run
+
+
+def announcing(form: Form) -> Run:
+    """What a tensor load is to the barriers, without its bytes: a kernel whose control reads none of them runs the
+    same."""
+    map_pointer, _ = _coordinates(form, form.operands[1])
+    destination, barrier = form.address(form.operands[0]), form.address(form.operands[2])
+    mask_slot = form.read(form.operands[-1], "u16") if form.has("multicast::cluster") else -1
+    is_gather, is_paired = form.has("tile::gather4"), form.has("cta_group::2")
+    line = form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        maps, places, barriers = map_pointer(cta, threads), destination(cta, threads), barrier(cta, threads)
+        for index, thread in enumerate(cta.thread_ids[threads].tolist()):
+            size = map_at(cta, thread, int(maps[index])).box_bytes * (4 if is_gather else 1)
+            first, _ = cta.peer(shared_address(int(places[index])))
+            owner, address = cta.peer(shared_address(int(barriers[index])))
+            mask = int(cta.views[mask_slot][threads][index]) if mask_slot >= 0 else 1 << first.rank
+            for target in cta.cluster.ctas:
+                if mask >> target.rank & 1:
+                    holder = cta.cluster.ctas[target.rank & ~1 | owner.rank & 1] if is_paired else target
+                    found = barrier_at(cta, in_block(holder, address), cta.actors[thread : thread + 1])
+                    found.add(Copy(size, line, _ends))
+
+    return run
+
+
+def _ends(column: int) -> None:
+    return
 
 
 @semantics(

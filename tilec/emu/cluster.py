@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilec.emu.asyncops import AsyncState
     from tilec.emu.moments import Moments
     from tilec.emu.order import EventLog
+    from tilec.emu.recorder import Recorder
     from tilec.emu.timeline import Timeline
 
 _MOST_POLLS = 1000
@@ -47,6 +48,7 @@ class LaunchState:
     watches_races: bool = True
     begins_early: bool = False
     timeline: Timeline | None = None
+    recorder: Recorder | None = None
     cluster_number: int = 0
     blocks_done: int = 0
     clock: int = 0

@@ -23,7 +23,7 @@ _RESTRICTIONS = "sync_restrict::shared::cta sync_restrict::shared::cluster"
 
 @semantics("bra", accepts="uni")
 def _bra(form: Form) -> None:
-    target = form.label(form.operands[0])
+    target = form.step.target = form.label(form.operands[0])
 
     def control(cta: Cta, group: Group, threads: Threads) -> bool:
         taken = cta.thread_ids[threads]

@@ -157,8 +157,10 @@ class Program:
             self.function_at[addresses[function.name]] = layout
         self.start = len(pending)
         self._flatten(entry.body, root, pending)
+        self._scopes: list[_Scope] = []
         for instruction, scope, location in pending:
             self.steps.append(self._decode(instruction, scope, location))
+            self._scopes.append(scope)
         matrix = frozenset[Place]().union(*(step.registers for step in self.steps if step.is_matrix))
         for step in self.steps:
             if not step.is_matrix:
@@ -322,6 +324,14 @@ class Program:
         return self._carry
 
     # -- instructions --------------------------------------------------------------------------------------------------
+
+    def form(self, pc: int) -> Form:
+        """The instruction of a step once more, for who looks at its operands without running it. Before blocks are
+        made: what is asked of it may take further registers."""
+        step = self.steps[pc]
+        row = isa.lookup(step.instruction.opcode)
+        assert row is not None
+        return Form(self, Step(step.instruction, step.stem, step.location), self._scopes[pc], row)
 
     def _decode(self, instruction: Instruction, scope: _Scope, location: SourceLocation | None) -> Step:
         try:

@@ -48,6 +48,7 @@ from tilec.emu.moments import Moments
 from tilec.emu.numbers import Array
 from tilec.emu.order import EventLog
 from tilec.emu.races import Accesses
+from tilec.emu.recorder import Observe
 from tilec.emu.tensormap import Columns, TensorMap
 from tilec.emu.timeline import Event, Timeline
 from tilec.ptx.module import Entry, Module
@@ -113,6 +114,8 @@ def launch(
     on_fault: Literal["raise", "report"] = "raise",
     allow: Collection[str] = (),
     progress: Callable[[int, int], None] | None = None,
+    observe: Observe | None = None,
+    only: Collection[int] | None = None,
 ) -> Report:
     """Run kernel `entry`. `args` are its parameters in order: arrays (written in place), numbers by `.param` type,
     `TensorMap`, `None` for a null pointer, bytes as they are, or a tuple for a C struct.
@@ -126,7 +129,8 @@ def launch(
 
     An `adversary` is the seed of an unfriendly but legal machine: garbage in fresh registers, an arbitrary order of
     warps, and asynchronous operations that act at any moment. `jobs` processes share the blocks where no block can see
-    another one's work. A `sample` (blocks, seed) runs only some of them.
+    another one's work. A `sample` (blocks, seed) runs only some of them; `only` says which clusters do, by number.
+    `observe` makes a recorder, which is told of every step that runs (with one process).
     """
     module = _parse(ptx)
     kernel = _find_entry(module, entry)
@@ -138,9 +142,10 @@ def launch(
         raise ValueError(f"allow has {unknown[0]!r}: what can be allowed is {', '.join(sorted(ALLOWED))}")
     allocator = Allocator(module, args)
     params = pack_params(kernel, args, allocator)
-    jobs = jobs if blocks.can_fork() else 1
+    jobs = jobs if blocks.can_fork() and observe is None else 1
     memory, symbols = allocator.build(is_shared_by_processes=jobs > 1)
     program = Program(module, kernel, symbols, dynamic_smem)
+    recorder = None if observe is None else observe(program)
     generator = None if adversary is None else random.Random(adversary)
     state = LaunchState(
         program=program,
@@ -160,6 +165,7 @@ def launch(
         watches_races=races,
         begins_early=begins_early,
         timeline=Timeline() if timeline else None,
+        recorder=recorder,
         allow=frozenset(allow),
     )
     memory.found = state.found
@@ -169,6 +175,8 @@ def launch(
     clusters = _clusters(sizes[0], sizes[2])
     if sample is not None:
         clusters = blocks.sampled(clusters, *sample)
+    if only is not None:
+        clusters = [clusters[number] for number in sorted(only)]
     faults: tuple[Fault, ...] = ()
     try:
         with np.errstate(all="ignore"):

@@ -237,6 +237,7 @@ class Cta:
         last = -_QUANTUM if generator is None else 0
         warps = -(-len(group.indices) // _WARP)
         asynchronous = self.asynchronous
+        recorder = self.launch.recorder
         events = self.launch.events
         pc, time_slice = group.pc, group.time_slice
         step: Step = steps[pc] if pc < len(steps) else self._past_the_end()
@@ -256,6 +257,8 @@ class Cta:
                     if np.count_nonzero(chosen) < len(chosen):
                         active = group.indices[chosen]
                         if not len(active):
+                            if recorder is not None:
+                                recorder.note(self, group, pc, None)
                             pc += 1
                             budget -= 1
                             if pc >= reconvergence or budget <= last:
@@ -264,6 +267,8 @@ class Cta:
                             continue
                         threads = as_threads(active)
                 events.pc = pc
+                if recorder is not None:
+                    recorder.note(self, group, pc, threads)
                 if step.stains and asynchronous.stained:
                     asynchronous.stain(step, group.indices)
                 if step.run is not None:

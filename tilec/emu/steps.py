@@ -57,6 +57,8 @@ class Step:
     stains: frozenset[Place] = frozenset()
     """Registers of some wgmma that this ordinary step writes."""
 
+    target: int | None = None
+    """Of a branch: the step that it goes to."""
     cost: int = 1
     """What it takes of a group's quantum."""
     polled: Callable[[Cta, Threads], Any] | None = None

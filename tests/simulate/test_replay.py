@@ -1,0 +1,164 @@
+"""The replay, on traces made by hand: each resource, each kind of waiting; and a block of a GEMM counted by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilec.driver import build as driver, simulate
+from tilec.simulate.costs import Costs
+from tilec.simulate.engine import Engine
+from tilec.simulate.instructions import Deed, Instruction
+from tilec.simulate.record import Block, transactions
+from tilec.simulate.state import Result, Shares
+from tilec.support import files
+from tilec.support.diagnostics import InternalError
+from tilec.support.options import CompileOptions
+from tilec.target.table import load
+
+COSTS = Costs(load("sm_90a"))
+SAMPLES = Path(__file__).parents[2] / "samples"
+WIDE = Shares(1e9, 1e9)
+"""L2 and DRAM that are never the narrowest."""
+
+
+def step(deed: Deed = "plain", **said: Any) -> Instruction:
+    given = {"pc": 0, "text": deed, "file": "", "line": 0, "ptx_line": 1, "reads": (), "writes": (), **said}
+    return Instruction(deed=deed, **given)
+
+
+def replay(warps: list[list[tuple[Instruction, Any]]], shares: Shares = WIDE) -> Result:
+    """Each warp's instructions with their details; the block runs alone."""
+    table: list[Instruction] = []
+    traces: list[list[tuple[int, Any]]] = []
+    for warp in warps:
+        traces.append([])
+        for instruction, detail in warp:
+            traces[-1].append((len(table), detail))
+            table.append(instruction)
+    return Engine(table, COSTS, shares).run([[Block((0, 0, 0), traces)]], 1)
+
+
+def test_a_scheduler_issues_one_instruction_a_cycle() -> None:
+    # Warps 0 and 4 have the same scheduler, 1 to 3 have others.
+    assert replay([[(step(), None)] * 10] * 4).cycles == 10
+    assert replay([[(step(), None)] * 10] * 5).cycles == 20
+
+
+def test_two_warps_share_a_pipe() -> None:
+    mufu = step(pipe=COSTS.pipe("mufu"))
+    none: list[tuple[Instruction, Any]] = []
+    # 8.5 cycles each, taken in turns: the fourth begins at 25.5.
+    found = replay([[(mufu, None)] * 2, none, none, none, [(mufu, None)] * 2])
+    assert found.cycles == 26.5
+    assert {cause for _, _, cause in found.stalls} == {"special functions"}
+
+
+def test_a_result_is_awaited() -> None:
+    add = COSTS.pipe("elementwise")
+    chain = [(step(pipe=add, writes=(0,)), None), (step(pipe=add, reads=(0,), writes=(1,)), None)]
+    # Issued at 0 and, four cycles later, at 4.
+    assert replay([chain]).cycles == 5
+    assert replay([[(step(pipe=add, writes=(0,)), None), (step(pipe=add, reads=(2,)), None)]]).cycles == 2
+
+
+def test_a_named_barrier_waits_for_the_last() -> None:
+    barrier = step("barrier", flag=True)
+    early, late = [(barrier, (1, 64))], [(step(), None)] * 7 + [(barrier, (1, 64))]
+    found = replay([early, late])
+    # The second arrives in cycle 7, and both go on 30 cycles later.
+    assert found.cycles == 7 + COSTS.barrier
+    assert found.stalls[0, 0, "barrier 1"] == 7 + COSTS.barrier - 1
+
+
+def copies(count: int) -> list[tuple[Instruction, Any]]:
+    """As many copies of 16 KiB to one mbarrier, and a wait for them."""
+    at = ((0, 0, 64),)
+    return [
+        (step("mbarrier.init"), ((0, 64, 1, 1),)),
+        (step("mbarrier.arrive", flag=True), ((0, 64, 1, 16384 * count),)),
+        *[(step("bulk.load", move="tma.load"), ((16384, at),))] * count,
+        (step("mbarrier.wait", flag=True, writes=(0,)), ((0, 64, 1, 0),)),
+    ]
+
+
+def test_bulk_copies_take_a_latency_and_their_bytes() -> None:
+    # Issued in cycle 2; 256 cycles for 16 KiB at 64 bytes a cycle, and 1049 from the last byte to the barrier.
+    assert replay([copies(1)]).cycles == 2 + 256 + 1049
+    assert replay([copies(3)]).cycles == 2 + 3 * 256 + 1049
+    # A share of L2 of 32 bytes a cycle takes twice as long.
+    assert replay([copies(1)], Shares(32.0, 1e9)).cycles == 2 + 512 + 1049
+    # What others of the wave have loaded, DRAM need not.
+    assert replay([copies(1)], Shares(1e9, 16.0, missing=0.5)).cycles == 2 + 512 + 1049
+
+
+def test_an_arrival_takes_its_time() -> None:
+    waiter = [(step("mbarrier.init"), ((0, 64, 1, 1),)), (step("mbarrier.wait", flag=True), ((0, 64, 1, 0),))]
+    other = [(step(), None)] * 10 + [(step("mbarrier.arrive"), ((0, 64, 1, 0),))]
+    assert replay([waiter, other]).cycles == 10 + COSTS.mbarrier
+
+
+def test_products_queue_at_the_tensor_cores() -> None:
+    product = step("wgmma", number=128)
+    group = [(product, None), (product, None), (step("wgmma.commit"), None), (step("wgmma.wait"), None)]
+    # Two products of 64 cycles, and 72 until the accumulators are there; another warpgroup's come behind them.
+    assert replay([group] * 4).cycles == 2 * 64 + 72
+    assert replay([group] * 8).cycles == 4 * 64 + 72
+
+
+def test_loads_wait_for_memory() -> None:
+    load_ = step("load", move="ld.global", writes=(0,))
+    use = step(reads=(0,))
+    assert replay([[(load_, 128), (use, None)]]).cycles == 658 + 1
+    shared = step("load", move="ld.shared", writes=(0,))
+    # Four transactions instead of one: a conflict of four ways.
+    assert replay([[(shared, 128), (use, None)]]).cycles == 30 + 1
+    assert replay([[(shared, 512), (use, None)]]).cycles == 33 + 1
+
+
+def test_a_block_that_waits_for_ever_is_no_result() -> None:
+    with pytest.raises(InternalError):
+        replay([[(step("mbarrier.init"), ((0, 64, 1, 1),)), (step("mbarrier.wait", flag=True), ((0, 64, 1, 0),))]])
+
+
+@pytest.mark.parametrize(
+    ("stride", "width", "turns"), [(4, 4, 1), (8, 4, 2), (128, 4, 32), (0, 4, 1), (16, 16, 4), (128, 16, 32), (8, 8, 2)]
+)
+def test_bank_conflicts_are_those_of_the_addresses(stride: int, width: int, turns: int) -> None:
+    assert transactions(np.arange(32) * stride, width) == turns
+
+
+def test_a_block_of_a_gemm_counted_by_hand() -> None:
+    """128 × 128 × 256 of samples/gemm.tl: one block, four stages of 32 KiB, a producer and two warpgroups.
+
+    The count, event by event, in cycles:
+
+    * 34: the last warp is at the barrier that follows the initialisation (three warps on a scheduler, eleven
+      instructions each); 30 more until all go on: 64.
+    * Warps 0, 4 and 8 share an integer pipe. The first two have 16 instructions of 2 cycles and 8 of 4 before they wait
+      for data: 128, and the producer is through with its own among them: 192.
+    * The producer finds the stage free (20), says what it expects (2), and computes where to copy (2 · 4): 222.
+    * A stage is 32768 bytes at 64 a cycle: 512. The first is through at 734 and there 1049 later, at 1783; the others
+      follow as they come through: the last is there at 1783 + 3 · 512 = 3319. A stage takes the tensor cores
+      8 products of 64 cycles, 512 too, so that no stage waits for the one before.
+    * The wait, the fence and two descriptors take 25; 512 for the products, 72 until they can be read: 3928.
+    * Where the ring goes on, 24, and a barrier, 30: 3982. Then both warps of a scheduler convert and compute addresses
+      in 31 integer instructions of 2 cycles: 124; three more pieces of 29 (four conversions, five instructions that
+      wait for each other), a barrier of 32 with its issue, 20 for the coordinates: 4245.
+    * The second half has the pipe for itself: 62 and the 29 of its last piece's addresses, three pieces of 29, and a
+      barrier of 32: 4455. The store of 8 KiB takes 546: 5001.
+    """
+    by_hand = 64 + 128 + 30 + 512 + 1049 + 3 * 512 + 25 + 512 + 72 + 24 + 30
+    by_hand += 124 + 3 * 29 + 32 + 20 + 62 + 29 + 3 * 29 + 32 + 546
+    assert by_hand == 5001
+    source = files.read_source(str(SAMPLES / "gemm.tl"))
+    defines = (("M", 128), ("N", 128), ("K", 256))
+    build = driver.build(source, CompileOptions(target="sm_90a", defines=defines), driver.Observer())
+    found = simulate.of_build(build, load("sm_90a"))
+    assert found.cycles == pytest.approx(by_hand, rel=0.02)
+    assert found.flops == 2 * 128 * 128 * 256
+    assert found.loaded == 2 * 128 * 256 * 2
+    assert found.stored == 128 * 128 * 2

@@ -1,0 +1,129 @@
+"""`tilec simulate`: how many cycles the emitted PTX takes, and where they go, without a GPU."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilec.cli.console import reported, show
+from tilec.cli.kernel_options import compile_options, input_files, kernel_options
+from tilec.support import files
+
+if TYPE_CHECKING:
+    from tilec.simulate.grid import Simulation
+
+
+@click.command()
+@click.argument("file", metavar="FILE.tl|FILE.ptx")
+@click.option("--blocks", type=click.IntRange(1), metavar="N", help="Only the first N blocks of the grid.  [all]")
+@click.option("--timeline", metavar="FILE.json", help="Write what each warp and unit does, in cycles, for Perfetto.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A size that the kernel learns at launch.")
+@click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
+@click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
+@click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")
+@click.option("--arg", "args", multiple=True, metavar="ARG", help="FILE.ptx: a parameter, in order; as of emulate.")
+@kernel_options
+def simulate(
+    file: str,
+    blocks: int | None,
+    timeline: str | None,
+    sizes: tuple[str, ...],
+    grid: str | None,
+    block: str | None,
+    smem: int | None,
+    args: tuple[str, ...],
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Compile a kernel and say how many cycles its PTX takes, and where they go.
+
+    The emulator follows the warps of some blocks; their instructions are replayed through the schedulers, pipes, ports
+    and barriers of a multiprocessor at the prices of the target file. Tensors hold zeros, and no GPU is needed.
+
+    FILE.ptx, of any compiler, is launched as `tilec emulate` does it, by --entry, --grid, --block, --cluster, --smem
+    and --arg, on the machine that --target names.
+    """
+    if file.endswith(".ptx"):
+        if sizes:
+            raise click.UsageError("--size is for FILE.tl; the arguments of FILE.ptx are --arg")
+        cluster = given["cluster"]
+        launched = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
+        _simulate_ptx(file, timeline, blocks or 0, launched, args, given)
+        return
+    if any(option is not None for option in (grid, block, smem)) or args:
+        raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
+    _simulate_kernel(file, timeline, blocks or 0, sizes, given)
+
+
+def _simulate_kernel(
+    file: str, timeline: str | None, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]
+) -> None:
+    from tilec.cli.emulate import size_of
+    from tilec.driver import build as driver, emulate, simulate
+    from tilec.emu import Fault
+    from tilec.support.diagnostics import CompileError
+    from tilec.target.table import load
+
+    known = dict(map(size_of, sizes))
+    with reported(None):
+        source = files.read_source(file)
+        asked = compile_options(given)
+        files.check_outputs([timeline] if timeline else [], input_files([file], given))
+    observer = driver.Observer()
+    with reported(source):
+        build = driver.build(source, asked, observer)
+        show(observer.warnings, source)
+        machine = load(build.manifest.target)
+        try:
+            found = simulate.of_build(build, machine, sizes=known, blocks=blocks, draws=timeline is not None)
+        except Fault as fault:
+            raise CompileError(emulate.fault_diagnostic(fault, source)) from None
+        scheduled = [schedule.ii for schedule in build.schedules]
+        events = json.loads(build.trace)["traceEvents"] if timeline is not None else []
+    _print(found, build.manifest.entry, machine.name, scheduled, timeline, events)
+
+
+def _simulate_ptx(
+    file: str,
+    timeline: str | None,
+    blocks: int,
+    launched: tuple[str | None, str | None, str | None, int | None],
+    args: tuple[str, ...],
+    given: dict[str, Any],
+) -> None:
+    from tilec.driver import emulate_ptx, simulate
+    from tilec.emu import Fault
+    from tilec.support.diagnostics import CompileError
+
+    grid, block, cluster, smem = launched
+    if block is None:
+        raise click.UsageError("FILE.ptx needs --block")
+    with reported(None):
+        source = files.read_source(file)
+        options = compile_options(given)
+        sizes = [emulate_ptx.extents(text) for text in (grid or "1", block, cluster or "1")]
+        geometry = emulate_ptx.Geometry(sizes[0], sizes[1], sizes[2], smem or 0)
+        arguments = emulate_ptx.arguments(args)
+        files.check_outputs([timeline] if timeline else [], [file])
+    with reported(source):
+        try:
+            found = simulate.of_ptx(
+                source, given["entry"], geometry, arguments, options.target, blocks=blocks, draws=timeline is not None
+            )
+        except Fault as fault:
+            raise CompileError(emulate_ptx.fault_diagnostic(fault, source)) from None
+    _print(found, found.launch.entry, options.target, [], timeline, [])
+
+
+def _print(
+    found: Simulation, name: str, target: str, scheduled: list[int], timeline: str | None, events: list[dict[str, Any]]
+) -> None:
+    from tilec.simulate import text, timeline as drawing
+
+    for line in text.lines(found, name, target, scheduled):
+        print(line)
+    if timeline is not None:
+        with reported(None):
+            files.write_all({timeline: drawing.chrome_trace(found, events).encode()})

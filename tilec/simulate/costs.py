@@ -1,0 +1,121 @@
+"""The prices of single warp instructions, from the rows of the target file.
+
+The file prices statements of a whole block in whole cycles. One warp instruction is a part of such a statement: where
+a price is proportional to a count, a hundred of them are priced and divided, so that a fraction of a cycle is kept.
+Four warps run side by side, one in each quarter of the multiprocessor; what a row states for 128 lanes is therefore
+what a warp holds its own quarter's pipe for.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tilec.support.records import dataclass
+from tilec.target.kinds import InstructionKind
+from tilec.target.table import Target, Timing
+
+_MANY = 100
+_LANES = 128
+"""Of the four quarters of a multiprocessor together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """What an instruction does to a pipe of its quarter: cycles that it holds it, and until its result is there."""
+
+    name: str
+    cycles: float
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a transfer does to the ports of the multiprocessor: cycles at each, and those until the data is there: all
+    of them for the first byte (`base`), and in all for one that meets no other (`latency`)."""
+
+    ports: tuple[tuple[str, float], ...]
+    base: float
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product of the tensor cores taken together: cycles that it holds them, those of the shared memory that it
+    reads, until its result is there, and until a warp that has issued it goes on."""
+
+    cycles: float
+    reading: float
+    latency: float
+    issue: float
+
+
+class Costs:
+    """Of one target."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.sms = target.limit("sms")
+        self.clock_mhz = target.limit("clock_mhz")
+        self.l2_bytes_per_cycle = target.limit("l2_bytes_per_cycle")
+        self.dram_bytes_per_cycle = target.limit("dram_bytes_per_cycle")
+        self.pipe = cache(self._pipe)
+        self.move = cache(self._move)
+        self.wgmma = cache(self._wgmma)
+        self.tcgen05 = cache(self._tcgen05)
+        self.barrier = float(target.price("barrier").latency)
+        self.mbarrier = float(target.price("mbarrier").latency)
+        self.try_wait = float(target.price("mbarrier").issue)
+
+    def _pipe(self, kind: str, times: int = 1) -> Pipe:
+        """ "elementwise", "integer", "mufu" or "mma.sync": `times` of it in a row."""
+        price = self.target.price
+        if kind == "mma.sync":
+            one, many = price("mma.sync", count=1, warps=1), price("mma.sync", count=_MANY, warps=1)
+            cycles = _held(many, "tc_and_mma") / _MANY
+            return Pipe("tensor", cycles * times, cycles * (times - 1) + one.latency)
+        if kind == "mufu":
+            one, many = price("mufu", elements=_LANES), price("mufu", elements=_LANES * _MANY)
+        else:
+            operation: InstructionKind = "elementwise" if kind == "elementwise" else "integer"
+            one = price(operation, ops=1, elements=_LANES, threads=_LANES)
+            many = price(operation, ops=_MANY, elements=_LANES, threads=_LANES)
+        slot, cycles = next((slot, cycles / _MANY) for slot, cycles, _ in many.uses if slot != "issue")
+        # The row counts from the issue; a dependent instruction may issue when the last of the lanes is through.
+        after = one.latency - max(cycles for slot, cycles, _ in one.uses if slot != "issue")
+        return Pipe(slot, cycles * times, cycles * times - cycles + max(after, cycles))
+
+    def _move(self, kind: InstructionKind, size: int) -> Move:
+        parameters = {"bytes": size, "threads": 32}
+        known = next(each for each in self.target.kinds if each.name == kind)
+        given = {name: parameters[name] for name in known.parameters}
+        price = self.target.price(kind, **given)
+        nothing = self.target.price(kind, **{**given, "bytes": 0})
+        many = self.target.price(kind, **{**given, "bytes": size * _MANY})
+        # A fraction of a cycle counts where many small transfers follow each other; a least time of one does not scale.
+        ports = []
+        for (slot, cycles, _), (_, scaled, _) in zip(price.uses, many.uses, strict=True):
+            if slot != "issue":
+                exact = scaled / _MANY if scaled / _MANY > cycles - 1 else cycles
+                ports.append((slot, exact / self.target.slot(slot).width))
+        return Move(tuple(ports), float(nothing.latency), float(price.latency))
+
+    def _wgmma(self, n: int, k_bytes: int, from_registers: bool) -> Product:
+        kind: InstructionKind = "wgmma.rs" if from_registers else "wgmma.ss"
+        asked = {"n": n} if from_registers else {"n": n, "k_bytes": k_bytes}
+        one, many = (self.target.price(kind, count=count, **asked) for count in (1, _MANY))
+        cycles = _held(many, "tc_and_mma") / _MANY
+        issue = (many.issue - one.issue) / (_MANY - 1)
+        drain = one.latency - max(cycles for _, cycles, _ in one.uses)
+        return Product(cycles, _held(many, "tp_smem_rd") / _MANY, cycles + drain, issue)
+
+    def _tcgen05(self, m: int, n: int, is_pair: bool, from_tensor_memory: bool) -> Product:
+        kind: InstructionKind = "tcgen05.mma.ts" if from_tensor_memory else "tcgen05.mma.ss"
+        if is_pair:
+            kind = "tcgen05.mma.ts.pair" if from_tensor_memory else "tcgen05.mma.ss.pair"
+        one, many = (self.target.price(kind, m=m, n=n, count=count) for count in (1, _MANY))
+        cycles = _held(many, "tc_and_mma") / _MANY
+        return Product(cycles, 0.0, float(one.latency), 1.0)
+
+
+def _held(price: Timing, slot: str) -> float:
+    return float(sum(cycles for name, cycles, _ in price.uses if name == slot))

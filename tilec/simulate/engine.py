@@ -1,0 +1,587 @@
+"""Replays the warps of blocks on multiprocessors, in cycles: who issues when, what it holds, what it waits for.
+
+Events are warps that are ready to issue, and arrivals at barriers, in the order of their times; the oldest warp first
+where several are ready. A warp issues in order, an instruction at a time, when
+
+* the registers that it reads and writes are there (scoreboard),
+* the scheduler of its quarter is free (one instruction a cycle), and the pipe that it needs,
+* and what it waits for has happened: an mbarrier's phase, a named barrier, a group of copies or products.
+
+Transfers queue at the ports of the multiprocessor in the order of issue, and at its share of L2 and DRAM. Data is there
+after the latency of a transfer that meets no other, or when the last port has let it through, whichever is later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from tilec.simulate.costs import Costs, Move
+from tilec.simulate.instructions import Instruction
+from tilec.simulate.record import OFF, Block
+from tilec.simulate.state import (
+    SCHEDULERS,
+    Cause,
+    ClusterRun,
+    Gathering,
+    Mbarrier,
+    Result,
+    Running,
+    Shares,
+    Slice,
+    Sm,
+    Warp,
+)
+from tilec.support.diagnostics import InternalError
+
+_WARPGROUP = 4
+_GLOBAL_LOADS = ("ld.global", "cp.async", "tma.load")
+_GLOBAL_STORES = ("st.global", "tma.store")
+
+
+class _Steady(Exception):
+    """What was to be seen has been."""
+
+
+class Engine:
+    """Runs clusters of blocks. `queue` are those that start as residents end; every one is a list of its blocks."""
+
+    def __init__(
+        self,
+        instructions: Sequence[Instruction],
+        costs: Costs,
+        shares: Shares,
+        *,
+        loops: frozenset[int] = frozenset(),
+        draws: bool = False,
+    ) -> None:
+        self.instructions = instructions
+        self.costs = costs
+        self.shares = shares
+        self.loops = loops
+        self.draws = draws
+        self.result = Result()
+        self._registers = 1 + max((n for i in instructions for n in (*i.reads, *i.writes)), default=0)
+        self._heap: list[tuple[float, int, Any]] = []
+        self._ages = count(1)
+        self._calls = count(1)
+        self._sms: list[Sm] = []
+        self._alive: dict[int, Warp] = {}
+        self._queue: list[list[Block]] = []
+        self._until: tuple[int, int, int] | None = None
+        self._deeds: dict[str, Callable[[Warp, Instruction, Any, float], float | None]] = {
+            "load": self._load, "store": self._store, "copy": self._copy, "copy.commit": self._copy_commit,
+            "copy.wait": self._copy_wait, "copy.arrive": self._copy_arrive, "bulk.load": self._bulk_load,
+            "bulk.store": self._bulk_store, "bulk.commit": self._bulk_commit, "bulk.wait": self._bulk_wait,
+            "wgmma": self._wgmma, "wgmma.commit": self._wgmma_commit, "wgmma.wait": self._wgmma_wait,
+            "mbarrier.init": self._init, "mbarrier.arrive": self._arrive, "mbarrier.expect": self._expect,
+            "mbarrier.wait": self._wait, "barrier": self._barrier, "cluster.arrive": self._cluster_arrive,
+            "cluster.wait": self._cluster_wait, "tcgen05.mma": self._product, "tcgen05.commit": self._product_commit,
+            "tcgen05.wait": self._tensor_wait,
+        }  # fmt: skip
+
+    def run(
+        self, clusters: Sequence[Sequence[Block]], resident: int, until: tuple[int, int, int] | None = None
+    ) -> Result:
+        """The clusters one after the other, `resident` of them at a time, on as many multiprocessors as a cluster has
+        blocks; `until` a warp of the first block has come by a branch back so many times."""
+        self._until = until
+        self._sms = [Sm() for _ in clusters[0]]
+        self._queue = [list(cluster) for cluster in clusters]
+        for _ in range(min(resident, len(self._queue))):
+            self._start(0.0)
+        heap = self._heap
+        try:
+            while heap:
+                time, age, item = heappop(heap)
+                if age < 0:
+                    item(time)
+                else:
+                    self._step(item, time)
+        except _Steady:
+            assert until is not None
+            self.result.cycles = self.result.marks[until[:2]][-1]
+            for warp in self._alive.values():
+                self._lived(warp, self.result.cycles)
+        if until is None and len(self.result.ends) != len(clusters):
+            raise InternalError("a warp of the simulated block waits for ever")
+        for sm in self._sms:
+            for name, cycles in sm.held.items():
+                self.result.held[name] = self.result.held.get(name, 0.0) + cycles / len(self._sms)
+        return self.result
+
+    def _start(self, time: float) -> None:
+        if not self._queue:
+            return
+        cluster = ClusterRun(number=len(self.result.ends))
+        blocks = self._queue.pop(0)
+        cluster.left = len(blocks)
+        for rank, block in enumerate(blocks):
+            sm = self._sms[rank]
+            running = Running(sm, block, cluster, rank, len(block.warps), time, time)
+            cluster.blocks.append(running)
+            cluster.warps += len(block.warps)
+            for number, trace in enumerate(block.warps):
+                quarter = sm.warps % SCHEDULERS
+                sm.warps += 1
+                registers = [0.0] * self._registers
+                warp = Warp(running, number, next(self._ages), quarter, trace, registers, [""] * self._registers)
+                warp.want = time
+                self._alive[warp.age] = warp
+                heappush(self._heap, (time, warp.age, warp))
+
+    # -- issuing -------------------------------------------------------------------------------------------------------
+
+    def _step(self, warp: Warp, time: float) -> None:
+        """Issue this warp's instructions from `time` on, for as long as no other warp or arrival comes first."""
+        trace, instructions, heap = warp.trace, self.instructions, self._heap
+        sm, quarter = warp.home.sm, warp.quarter
+        result = self.result
+        length = len(trace)
+        while warp.at < length:
+            pc, detail = trace[warp.at]
+            instruction = instructions[pc]
+            pipe = instruction.pipe
+            start = max(time, sm.issue[quarter])
+            cause = "scheduler"
+            if pipe is not None:
+                free = sm.pipes.get(pipe.name)
+                if free is None:
+                    free = sm.pipes[pipe.name] = [0.0] * SCHEDULERS
+                if free[quarter] > start:
+                    start, cause = free[quarter], _PIPES.get(pipe.name, pipe.name)
+            if start > time:
+                warp.held_by = cause
+                heappush(heap, (start, warp.age, warp))
+                return
+            if time > warp.want:
+                self._blame(warp, pc, time)
+            sm.issue[quarter] = time + instruction.issue
+            result.issued[warp.number] = result.issued.get(warp.number, 0.0) + instruction.issue
+            result.instructions += 1
+            warp.want = time + instruction.issue
+            if pc in self.loops and warp.home.cluster.number == 0 and warp.home.rank == 0:
+                marks = result.marks.setdefault((warp.number, pc), [])
+                marks.append(time)
+                if self._until == (warp.number, pc, len(marks)):
+                    raise _Steady
+            if detail != OFF:
+                if pipe is not None:
+                    sm.pipes[pipe.name][quarter] = time + pipe.cycles
+                    sm.held[pipe.name] = sm.held.get(pipe.name, 0.0) + pipe.cycles / SCHEDULERS
+                    self._set(warp, instruction.writes, time + pipe.latency, _PIPES.get(pipe.name, pipe.name))
+                    if self.draws and pipe.name in ("tensor", "xu"):
+                        self._draw(sm, pipe.name, instruction, time, time + pipe.cycles)
+                elif instruction.deed != "plain":
+                    resumed = self._deeds[instruction.deed](warp, instruction, detail, time)
+                    if resumed is None:
+                        return  # parked: an arrival lets it go on
+                    if resumed > warp.want:
+                        self._lose(warp, pc, _WAITS[instruction.deed], resumed - warp.want)
+                        if self.draws:
+                            self._draw_wait(warp, instruction, _WAITS[instruction.deed], warp.want, resumed)
+                        warp.want = resumed
+            warp.at += 1
+            if warp.at >= length:
+                break
+            time = self._ready(warp)
+            if heap and (heap[0][0], heap[0][1]) < (time, warp.age):
+                heappush(heap, (time, warp.age, warp))
+                return
+        self._end(warp)
+
+    def _ready(self, warp: Warp) -> float:
+        """When the registers of the next instruction are there."""
+        instruction = self.instructions[warp.trace[warp.at][0]]
+        registers = warp.registers
+        time = warp.want
+        for number in instruction.reads:
+            if registers[number] > time:
+                time = registers[number]
+                warp.held_by = warp.causes[number]
+        for number in instruction.writes:
+            if registers[number] > time:
+                time = registers[number]
+                warp.held_by = warp.causes[number]
+        return time
+
+    def _go_on(self, warp: Warp, time: float) -> None:
+        """A parked warp's instruction is done."""
+        warp.want = max(warp.want, time)
+        warp.at += 1
+        if warp.at >= len(warp.trace):
+            self._end(warp)
+            return
+        heappush(self._heap, (self._ready(warp), warp.age, warp))
+
+    def _end(self, warp: Warp) -> None:
+        home = warp.home
+        self._lived(warp, warp.want)
+        del self._alive[warp.age]
+        home.last = max(home.last, warp.want, warp.products, warp.copies)
+        home.alive -= 1
+        if home.alive:
+            for number, barrier in home.barriers.items():
+                # Threads that are gone are not awaited at a barrier of all.
+                if barrier.is_of_all and barrier.arrived and barrier.arrived == home.alive:
+                    self._release(barrier, number, warp.want)
+            return
+        home.cluster.left -= 1
+        if home.cluster.left:
+            return
+        done = max(each.last for each in home.cluster.blocks)
+        self.result.ends.append(done)
+        self.result.cycles = max(self.result.cycles, done)
+        self._call(done, self._start)
+
+    def _lived(self, warp: Warp, until: float) -> None:
+        lifetime = self.result.lifetime
+        lifetime[warp.number] = lifetime.get(warp.number, 0.0) + until - warp.home.start
+
+    def _call(self, time: float, act: Callable[[float], None]) -> None:
+        # Arrivals come before instructions of the same cycle, in the order in which they were made.
+        heappush(self._heap, (time, -(1 << 60) + next(self._calls), act))
+
+    # -- accounts ------------------------------------------------------------------------------------------------------
+
+    def _set(self, warp: Warp, writes: tuple[int, ...], time: float, cause: Cause) -> None:
+        for number in writes:
+            warp.registers[number] = time
+            warp.causes[number] = cause
+
+    def _blame(self, warp: Warp, pc: int, time: float) -> None:
+        self._lose(warp, pc, warp.held_by or "scheduler", time - warp.want)
+
+    def _lose(self, warp: Warp, pc: int, cause: Cause, cycles: float) -> None:
+        key = (warp.number, pc, cause)
+        self.result.stalls[key] = self.result.stalls.get(key, 0.0) + cycles
+
+    def _draw(self, sm: Sm, track: str, instruction: Instruction, start: float, end: float) -> None:
+        number = next(index for index, each in enumerate(self._sms) if each is sm)
+        self.result.slices.append(Slice(number, track, instruction.text, start, end, instruction.line))
+
+    def _draw_wait(self, warp: Warp, instruction: Instruction, cause: Cause, start: float, end: float) -> None:
+        if warp.home.cluster.number:
+            return
+        self.result.slices.append(Slice(warp.home.rank, f"warp {warp.number}", cause, start, end, instruction.line))
+
+    # -- transfers -----------------------------------------------------------------------------------------------------
+
+    def _transfer(self, warp: Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
+        """When the last port has let it through, and when the data is there."""
+        kind = instruction.move
+        assert kind is not None
+        move: Move = self.costs.move(kind, size)
+        sm = warp.home.sm
+        through = time
+        for port, cycles in move.ports:
+            through = max(through, self._take(sm, port, time, cycles))
+        first = time if not move.ports else max(time, sm.ports[move.ports[0][0]] - move.ports[0][1])
+        if kind in _GLOBAL_LOADS or kind in _GLOBAL_STORES:
+            shares = self.shares
+            through = max(through, self._take(sm, "l2", time, size / shares.l2))
+            part = shares.missing if kind in _GLOBAL_LOADS else shares.written
+            through = max(through, self._take(sm, "dram", time, size * part / shares.dram))
+        if self.draws and kind in ("tma.load", "tma.store"):
+            self._draw(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
+        return through, max(time + move.latency, through + move.base)
+
+    def _take(self, sm: Sm, port: str, time: float, cycles: float) -> float:
+        start = max(time, sm.ports.get(port, 0.0))
+        sm.ports[port] = start + cycles
+        sm.held[port] = sm.held.get(port, 0.0) + cycles
+        return start + cycles
+
+    def _load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        _, there = self._transfer(warp, instruction, detail, time)
+        self._set(warp, instruction.writes, there, _MEMORIES.get(instruction.move or "", "memory"))
+        if instruction.move == "tcgen05.ld":
+            warp.moved = max(warp.moved, there)
+        return warp.want
+
+    def _store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        through, there = self._transfer(warp, instruction, detail, time)
+        if instruction.move == "tcgen05.st":
+            warp.moved = max(warp.moved, there)
+        warp.home.last = max(warp.home.last, through)
+        self._set(warp, instruction.writes, there, _MEMORIES.get(instruction.move or "", "memory"))
+        return warp.want
+
+    def _copy(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        warp.copies = max(warp.copies, self._transfer(warp, instruction, detail, time)[1])
+        return warp.want
+
+    def _copy_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        warp.copy_groups.append(warp.copies)
+        return warp.want
+
+    def _copy_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        due = warp.copy_groups[: len(warp.copy_groups) - instruction.number]
+        if instruction.text.endswith("wait_all"):
+            due = [warp.copies]
+        return max([warp.want, *due])
+
+    def _copy_arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        for rank, address, lanes, _ in detail:
+            barrier = self._mbarrier(warp, rank, address)
+            if not instruction.flag:
+                barrier.pending += lanes
+            there = max(time + self.costs.mbarrier, warp.copies)
+            self._call(there, partial(self._arrived, barrier, lanes, instruction))
+        return warp.want
+
+    def _bulk_load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        for size, places in detail:
+            _, there = self._transfer(warp, instruction, size, time)
+            for rank, holder, address in places:
+                if rank != warp.home.rank:
+                    # Another block's copy of a multicast comes through its own ports.
+                    there = max(there, self._receive(warp, rank, instruction, size, time))
+                barrier = self._mbarrier(warp, holder, address)
+                self._call(there, partial(self._completed, barrier, size, instruction))
+        return warp.want
+
+    def _receive(self, warp: Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
+        assert instruction.move is not None
+        move = self.costs.move(instruction.move, size)
+        sm = warp.home.cluster.blocks[rank].sm
+        through = max((self._take(sm, port, time, cycles) for port, cycles in move.ports[1:]), default=time)
+        return max(time + move.latency, through + move.base)
+
+    def _bulk_store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        read, written = warp.bulk
+        for size, _ in detail:
+            through, there = self._transfer(warp, instruction, size, time)
+            read, written = max(read, through), max(written, there)
+        warp.bulk = read, written
+        warp.home.last = max(warp.home.last, written)
+        return warp.want
+
+    def _bulk_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        warp.bulk_groups.append(warp.bulk)
+        return warp.want
+
+    def _bulk_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        due = warp.bulk_groups[: len(warp.bulk_groups) - instruction.number]
+        return max([warp.want, *(read if instruction.flag else written for read, written in due)])
+
+    # -- products ------------------------------------------------------------------------------------------------------
+
+    def _wgmma(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """The four warps of a warpgroup begin a product together."""
+        home = warp.home
+        group = home.warpgroups.setdefault(warp.number // _WARPGROUP, Gathering())
+        group.waiting.append((warp, time))
+        if len(group.waiting) < _WARPGROUP:
+            return None
+        cost = self.costs.wgmma(instruction.number, 32, instruction.flag)
+        sm = home.sm
+        start = max(time, sm.ports.get("tensor", 0.0))
+        reading = self._take(sm, "tp_smem_rd", start, cost.reading)
+        through = max(start + cost.cycles, reading)
+        sm.ports["tensor"] = through
+        sm.held["tensor"] = sm.held.get("tensor", 0.0) + cost.cycles
+        done = through + cost.latency - cost.cycles
+        if self.draws:
+            self._draw(sm, "tensor", instruction, start, through)
+        waiting, group.waiting = group.waiting, []
+        for each, arrived in waiting:
+            each.products = done
+            resumed = max(time, arrived) + cost.issue
+            if time > arrived:
+                self._lose(each, instruction.pc, "the other warps of its warpgroup", time - arrived)
+            if each is not warp:
+                self._go_on(each, resumed)
+        return time + cost.issue
+
+    def _wgmma_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        warp.product_groups.append(warp.products)
+        return warp.want
+
+    def _wgmma_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        due = warp.product_groups[: len(warp.product_groups) - instruction.number]
+        return max(warp.want, due[-1]) if due else warp.want
+
+    def _product(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        m, n, is_pair, from_tensor_memory = detail
+        cost = self.costs.tcgen05(m, n, is_pair, from_tensor_memory)
+        cluster = warp.home.cluster
+        ranks = sorted({warp.home.rank, warp.home.rank ^ 1}) if is_pair else [warp.home.rank]
+        start = max([time, *(cluster.blocks[rank].sm.ports.get("tensor", 0.0) for rank in ranks)])
+        for rank in ranks:
+            sm = cluster.blocks[rank].sm
+            sm.ports["tensor"] = start + cost.cycles
+            sm.held["tensor"] = sm.held.get("tensor", 0.0) + cost.cycles
+            if self.draws:
+                self._draw(sm, "tensor", instruction, start, start + cost.cycles)
+        warp.home.products = start + cost.latency
+        return warp.want
+
+    def _product_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        there = max(time + self.costs.mbarrier, warp.home.products)
+        for rank, address, _, mask in detail:
+            is_multicast = "multicast" in instruction.text
+            ranks = [r for r in range(len(warp.home.cluster.blocks)) if mask >> r & 1] if is_multicast else [rank]
+            for each in ranks:
+                barrier = self._mbarrier(warp, each, address)
+                self._call(there, partial(self._arrived, barrier, 1, instruction))
+        return warp.want
+
+    def _tensor_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        return max(warp.want, warp.moved)
+
+    # -- mbarriers -----------------------------------------------------------------------------------------------------
+
+    def _mbarrier(self, warp: Warp, rank: int, address: int) -> Mbarrier:
+        return warp.home.cluster.blocks[rank].mbarriers[address]
+
+    def _init(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        for rank, address, lanes, total in detail:
+            expected = total // lanes
+            warp.home.cluster.blocks[rank].mbarriers[address] = Mbarrier(expected, expected)
+        return warp.want
+
+    def _arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        there = time + self.costs.mbarrier
+        for rank, address, lanes, total in detail:
+            barrier = self._mbarrier(warp, rank, address)
+            if instruction.flag:
+                barrier.tx += total
+            arrivals = lanes if instruction.flag or not total else total
+            if "arrive_drop" in instruction.text:
+                barrier.expected -= arrivals
+            self._call(there, partial(self._arrived, barrier, arrivals, instruction))
+        self._set(warp, instruction.writes, there, "mbarrier")
+        return warp.want
+
+    def _expect(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        for rank, address, _, total in detail:
+            barrier = self._mbarrier(warp, rank, address)
+            barrier.tx += total * instruction.number
+            self._flip_if_due(barrier, time)
+        return warp.want
+
+    def _arrived(self, barrier: Mbarrier, arrivals: int, by: Instruction, time: float) -> None:
+        barrier.pending -= arrivals
+        barrier.by = f"mbarrier: {_ARRIVALS.get(by.deed, 'arrival')} of {by.place}"
+        self._flip_if_due(barrier, time)
+
+    def _completed(self, barrier: Mbarrier, size: int, by: Instruction, time: float) -> None:
+        barrier.tx -= size
+        barrier.by = f"mbarrier: copy of {by.place}"
+        self._flip_if_due(barrier, time)
+
+    def _flip_if_due(self, barrier: Mbarrier, time: float) -> None:
+        if barrier.pending > 0 or barrier.tx != 0:
+            return
+        barrier.phase += 1
+        barrier.pending += barrier.expected
+        waiters, barrier.waiters = barrier.waiters, []
+        for warp, wanted, by_parity, since in waiters:
+            if not _is_over(barrier, wanted, by_parity):
+                barrier.waiters.append((warp, wanted, by_parity, since))
+                continue
+            instruction = self.instructions[warp.trace[warp.at][0]]
+            resumed = max(since + self.costs.try_wait, time)
+            cause = barrier.by
+            if resumed > warp.want:
+                self._lose(warp, instruction.pc, cause, resumed - warp.want)
+                if self.draws:
+                    self._draw_wait(warp, instruction, cause, warp.want, resumed)
+            self._go_on(warp, resumed)
+
+    def _wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        ((rank, address, _, wanted),) = detail
+        barrier = self._mbarrier(warp, rank, address)
+        wanted &= 0xFFFFFFFF
+        if _is_over(barrier, wanted, instruction.flag):
+            self._set(warp, instruction.writes, time + self.costs.try_wait, "mbarrier")
+            return warp.want
+        barrier.waiters.append((warp, wanted, instruction.flag, time))
+        return None
+
+    # -- barriers of threads -------------------------------------------------------------------------------------------
+
+    def _barrier(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        number, threads = detail
+        home = warp.home
+        key = number if threads != 32 else -1 - warp.number
+        barrier = home.barriers.setdefault(key, Gathering())
+        barrier.arrived += 1
+        barrier.is_of_all = not threads
+        if instruction.flag:
+            barrier.waiting.append((warp, time))
+        if barrier.arrived >= (threads // 32 or home.alive):
+            self._release(barrier, number, time)
+        return None if instruction.flag else warp.want
+
+    def _release(self, barrier: Gathering, number: int, time: float) -> None:
+        resumed = time + self.costs.barrier
+        waiting, barrier.waiting, barrier.arrived = barrier.waiting, [], 0
+        for warp, _ in waiting:
+            instruction = self.instructions[warp.trace[warp.at][0]]
+            if resumed > warp.want:
+                name = f"barrier {number}"
+                self._lose(warp, instruction.pc, name, resumed - warp.want)
+                if self.draws:
+                    self._draw_wait(warp, instruction, name, warp.want, resumed)
+            self._go_on(warp, resumed)
+
+    def _cluster_arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        cluster = warp.home.cluster
+        warp.arrived_at = cluster.generation
+        cluster.barrier.arrived += 1
+        if cluster.barrier.arrived == cluster.warps:
+            self._call(time + self.costs.mbarrier, lambda at: self._cluster_released(cluster, at))
+        return warp.want
+
+    def _cluster_released(self, cluster: ClusterRun, time: float) -> None:
+        cluster.generation += 1
+        cluster.barrier.arrived = 0
+        waiting, cluster.barrier.waiting = cluster.barrier.waiting, []
+        for warp, _ in waiting:
+            pc = warp.trace[warp.at][0]
+            if time > warp.want:
+                self._lose(warp, pc, "cluster barrier", time - warp.want)
+            self._go_on(warp, time)
+
+    def _cluster_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        cluster = warp.home.cluster
+        if cluster.generation > warp.arrived_at:
+            return warp.want
+        cluster.barrier.waiting.append((warp, time))
+        return None
+
+
+def _is_over(barrier: Mbarrier, wanted: int, by_parity: bool) -> bool:
+    if by_parity:
+        return (barrier.phase & 1) != (wanted & 1)
+    return barrier.phase > wanted
+
+
+_PIPES = {
+    "alu_or_fmaheavy": "fp32 arithmetic",
+    "dual_alu": "integer arithmetic",
+    "xu": "special functions",
+    "tensor": "tensor cores",
+}
+_MEMORIES = {
+    "ld.shared": "shared memory",
+    "st.shared": "shared memory",
+    "ldmatrix": "shared memory",
+    "ld.global": "global memory",
+    "st.global": "global memory",
+    "tcgen05.ld": "tensor memory",
+    "tcgen05.st": "tensor memory",
+}
+_ARRIVALS = {"tcgen05.commit": "products", "copy.arrive": "copies"}
+_WAITS = {
+    "copy.wait": "copies (cp.async)",
+    "bulk.wait": "bulk stores",
+    "wgmma": "tensor cores",
+    "wgmma.wait": "tensor cores",
+    "tcgen05.wait": "tensor memory",
+}

@@ -1,0 +1,269 @@
+"""What a replay needs to know of each instruction of a kernel, whoever runs it: its registers, its pipe, its deed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from tilec.emu.decode import Program
+from tilec.emu.functions import Place
+from tilec.emu.steps import Step
+from tilec.emu.tcgen05_descriptors import K
+from tilec.ptx.module import Imm, Vector
+from tilec.simulate.costs import Costs, Pipe
+from tilec.support.records import dataclass
+from tilec.target.kinds import InstructionKind
+
+Deed = Literal[
+    "plain", "free", "load", "store", "copy", "copy.commit", "copy.wait", "copy.arrive", "bulk.load", "bulk.store",
+    "bulk.commit", "bulk.wait", "wgmma", "wgmma.commit", "wgmma.wait", "mbarrier.init", "mbarrier.arrive",
+    "mbarrier.expect", "mbarrier.wait", "barrier", "cluster.arrive", "cluster.wait", "tcgen05.mma", "tcgen05.commit",
+    "tcgen05.wait",
+]  # fmt: skip
+
+_MUFU = ("ex2", "lg2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh")
+_FREE = ("mov", "ld.param", "cvta", "prefetch", "pragma", "griddepcontrol", "tensormap", "nop")
+"""What the assembler makes disappear: copies of registers, and parameters, which instructions read as operands."""
+_FLOATS = ("f32", "f16", "f16x2", "bf16", "bf16x2", "f64", "f32x2")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction. `reads` and `writes` are numbers of registers; `pipe` is what it holds in its quarter of the
+    multiprocessor, `move` the row that prices what it transfers; `number` is what the deed needs to know: of a wait how
+    many groups may be in flight, of a product its n."""
+
+    pc: int
+    text: str
+    file: str
+    line: int
+    """Of the source, 0 where there is none."""
+    ptx_line: int
+    deed: Deed
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    issue: float = 1.0
+    pipe: Pipe | None = None
+    move: InstructionKind | None = None
+    number: int = 0
+    flops: int = 0
+    """Of a product, by the warp's part in it; of tcgen05, for each m and n of the product."""
+    flag: bool = False
+    """Of a wait for bulk stores: for their reads only. Of a product: an operand comes from registers. Of a barrier:
+    the warp waits."""
+
+    @property
+    def place(self) -> str:
+        return f"line {self.line}" if self.line else f"PTX line {self.ptx_line}"
+
+
+def instructions_of(program: Program, costs: Costs) -> tuple[Instruction, ...]:
+    """Of a kernel, by step."""
+    numbers: dict[Place, int] = {}
+    invariant = _invariant(program.steps)
+    made = []
+    for pc, step in enumerate(program.steps):
+        reads = tuple(numbers.setdefault(place, len(numbers)) for place in sorted(step.registers - step.written))
+        writes = tuple(numbers.setdefault(place, len(numbers)) for place in sorted(step.written))
+        made.append(_instruction(pc, step, reads, writes, costs, is_hoisted=pc in invariant))
+    return tuple(made)
+
+
+def _instruction(
+    pc: int, step: Step, reads: tuple[int, ...], writes: tuple[int, ...], costs: Costs, *, is_hoisted: bool
+) -> Instruction:
+    location = step.location
+    deed, issue, pipe, move, number, flag = _deed(step, costs)
+    if is_hoisted and deed == "plain":
+        deed, issue, pipe = "free", 0.0, None
+    if deed == "wgmma" or deed == "wgmma.wait":
+        reads, writes = (), ()  # the accumulators are the tensor cores' until they are waited for
+    return Instruction(
+        pc=pc,
+        text=step.instruction.opcode,
+        file=location.file if location is not None else "",
+        line=location.line if location is not None else 0,
+        ptx_line=step.instruction.line,
+        deed=deed,
+        reads=reads,
+        writes=writes,
+        issue=issue,
+        pipe=pipe,
+        move=move,
+        number=number,
+        flops=_flops(step),
+        flag=flag,
+    )
+
+
+_Known = tuple[Deed, float, Pipe | None, InstructionKind | None, int, bool]
+
+
+def _deed(step: Step, costs: Costs) -> _Known:
+    stem, opcode = step.stem, step.instruction.opcode
+    words = opcode.split(".")
+    operands = step.instruction.operands
+    integer = costs.pipe("integer")
+
+    def last_number() -> int:
+        return operands[0].value if operands and isinstance(operands[0], Imm) else 0
+
+    def named(deed: Deed, number: int = 0, flag: bool = False, move: InstructionKind | None = None) -> _Known:
+        return deed, 1.0, None, move, number, flag
+
+    if opcode.startswith(_FREE) and not opcode.startswith("movmatrix"):
+        return "free", 0.0, None, None, 0, False
+    if stem.startswith("wgmma.mma_async"):
+        match = re.search(r"m64n(\d+)k", opcode)
+        # D, A, B, …: a vector of registers where A is not a descriptor.
+        return named("wgmma", int(match[1]) if match else 0, isinstance(operands[1], Vector))
+    if stem == "wgmma.commit_group":
+        return named("wgmma.commit")
+    if stem == "wgmma.wait_group":
+        return named("wgmma.wait", last_number())
+    if stem.startswith("mma.sync") or stem == "mma":
+        return "plain", 1.0, costs.pipe("mma.sync", _mma_steps(opcode)), None, 0, False
+    if stem == "cp.async":
+        return named("copy", move="cp.async")
+    if stem == "cp.async.commit_group":
+        return named("copy.commit")
+    if stem in ("cp.async.wait_group", "cp.async.wait_all"):
+        return named("copy.wait", last_number())
+    if stem == "cp.async.mbarrier.arrive":
+        return named("copy.arrive", flag="noinc" in words)
+    if stem == "cp.async.bulk.commit_group":
+        return named("bulk.commit")
+    if stem.startswith("cp.async.bulk.wait_group"):
+        return named("bulk.wait", last_number(), "read" in words)
+    if stem.startswith(("cp.async.bulk.tensor", "cp.async.bulk.shared", "cp.async.bulk.global", "cp.reduce")):
+        if stem.endswith(".global") or stem.startswith(("cp.reduce", "cp.async.bulk.global")):
+            return named("bulk.store", move="tma.store")
+        return named("bulk.load", move="tma.load")
+    if stem.startswith("clusterlaunchcontrol.try_cancel"):
+        return named("bulk.load", move="ld.global")
+    if stem == "mbarrier.init":
+        return named("mbarrier.init")
+    if stem.startswith("mbarrier.arrive"):
+        return named("mbarrier.arrive", flag="expect_tx" in words)
+    if stem in ("mbarrier.expect_tx", "mbarrier.complete_tx"):
+        return named("mbarrier.expect", -1 if stem == "mbarrier.complete_tx" else 1)
+    if stem in ("mbarrier.try_wait", "mbarrier.test_wait"):
+        return named("mbarrier.wait", flag="parity" in words)
+    if words[0] in ("bar", "barrier") and "cluster" in words:
+        return named("cluster.wait" if "wait" in words else "cluster.arrive")
+    if words[0] in ("bar", "barrier") and "warp" not in words:
+        return named("barrier", flag="arrive" not in words)
+    if stem.startswith("tcgen05.mma"):
+        return named("tcgen05.mma", 2 if "cta_group::2" in words else 1)
+    if stem == "tcgen05.commit":
+        return named("tcgen05.commit")
+    if stem == "tcgen05.ld":
+        return named("load", move="tcgen05.ld")
+    if stem == "tcgen05.st":
+        return named("store", move="tcgen05.st")
+    if stem.startswith("tcgen05.wait"):
+        return named("tcgen05.wait")
+    if stem in ("ldmatrix.sync", "stmatrix.sync", "ld", "ldu", "st", "red", "atom") or words[0] in ("ld", "st"):
+        return _memory(words, stem)
+    if words[0] in ("shfl", "movmatrix"):
+        return named("load", move="ld.shared")
+    if words[0] in ("bra", "ret", "exit", "brx", "call", "membar", "fence", "setmaxnreg", "nanosleep"):
+        return named("plain")
+    if stem.startswith(("tcgen05", "wgmma", "mbarrier")):
+        return named("plain")
+    if words[0] in _MUFU:
+        return "plain", 1.0, costs.pipe("mufu"), None, 0, False
+    is_float = any(word in _FLOATS for word in words[1:])
+    if words[0] in ("add", "sub", "mul", "fma", "mad", "neg", "abs") and is_float:
+        return "plain", 1.0, costs.pipe("elementwise", 2 if "f64" in words else 1), None, 0, False
+    if words[0] == "div":
+        # A reciprocal and the corrections of its result.
+        return "plain", 1.0, costs.pipe("mufu", 1), None, 0, False
+    is_wide = any(word in ("s64", "u64", "b64") for word in words[1:]) or "wide" in words
+    return "plain", 2.0 if is_wide else 1.0, costs.pipe("integer", 2) if is_wide else integer, None, 0, False
+
+
+def _memory(words: Sequence[str], stem: str) -> _Known:
+    is_store = words[0] in ("st", "red", "stmatrix")
+    spaces = {word.partition("::")[0] for word in words}
+    if stem == "ldmatrix.sync":
+        return "load", 1.0, None, "ldmatrix", 0, False
+    if "shared" in spaces or stem == "stmatrix.sync":
+        return ("store" if is_store else "load"), 1.0, None, ("st.shared" if is_store else "ld.shared"), 0, False
+    # Memory of its own (`local`) lies in global memory, and so do generic addresses, as far as anyone can tell.
+    return ("store" if is_store else "load"), 1.0, None, ("st.global" if is_store else "ld.global"), 0, False
+
+
+def _flops(step: Step) -> int:
+    opcode = step.instruction.opcode
+    if step.stem.startswith("tcgen05.mma"):
+        kind = re.search(r"kind::(\w+)", opcode)
+        return 2 * K.get(kind[1] if kind else "", 16)
+    shape = re.search(r"\.m(\d+)n(\d+)k(\d+)", opcode)
+    if shape is None or "mma" not in step.stem:
+        return 0
+    flops = 2 * int(shape[1]) * int(shape[2]) * int(shape[3])
+    return flops // 4 if step.stem.startswith("wgmma") else flops
+
+
+def _mma_steps(opcode: str) -> int:
+    """How many products of 16 x 8 with 32 bytes of k it is: what the row prices."""
+    shape = re.search(r"\.m(\d+)n(\d+)k(\d+)", opcode)
+    kinds = opcode.split(".")
+    bits = next((_BITS[kind] for kind in reversed(kinds[:-1]) if kind in _BITS), 16)
+    if shape is None:
+        return 1
+    m, n, k = (int(part) for part in shape.groups())
+    return max(1, -(-(m * n * k * bits) // (16 * 8 * 16 * 16)))
+
+
+_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1, "e4m3": 8,
+         "e5m2": 8, "e2m1": 4, "e3m2": 8, "e2m3": 8}  # fmt: skip
+
+
+def loops_of(program: Program) -> frozenset[int]:
+    """The branches back."""
+    return frozenset(end for start, end in _loops(program.steps) if end - start > 2)
+
+
+def _invariant(steps: Sequence[Step]) -> set[int]:
+    """The arithmetic that an optimising assembler takes out of loops: in the body of a loop, with no predicate, the
+    only writer there of what it writes, and of nothing that the loop changes."""
+    found: set[int] = set()
+    for start, end in _loops(steps):
+        body = range(start, end + 1)
+        writers: dict[Place, list[int]] = {}
+        for pc in body:
+            for place in steps[pc].written:
+                writers.setdefault(place, []).append(pc)
+        here: set[int] = set()
+        is_growing = True
+        while is_growing:
+            is_growing = False
+            for pc in body:
+                step = steps[pc]
+                if pc in here or step.guard >= 0 or not step.written or not _is_arithmetic(step):
+                    continue
+                if any(writers[place] != [pc] for place in step.written):
+                    continue
+                if all(set(writers.get(place, ())) <= here for place in step.registers - step.written):
+                    here.add(pc)
+                    is_growing = True
+        found |= here
+    return found
+
+
+def _is_arithmetic(step: Step) -> bool:
+    operands = step.instruction.operands
+    if step.control is not None or step.gather or step.is_matrix or operands[0] in operands[1:]:
+        return False  # one that reads what it writes counts
+    return step.instruction.opcode.split(".")[0] in (
+        "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "bfe", "bfi", "cvt", "setp", "selp", "min",
+        "max", "shf", "lop3", "prmt", "mov", "neg", "abs", "rem", "div",
+    )  # fmt: skip
+
+
+def _loops(steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """First and last step of each loop: a branch back, and where it leads."""
+    return [(step.target, pc) for pc, step in enumerate(steps) if step.target is not None and step.target <= pc]

@@ -1,0 +1,430 @@
+"""Runs blocks in the emulator and writes down what each warp does, with what decides how long it takes.
+
+An entry of a warp's trace is the step and what is known of it only now: transactions of shared memory (bank conflicts
+as the addresses have them), bytes of the sectors of global memory, the barrier and its phase, who arrives how often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emu.bulk import map_at
+from tilec.emu.mbarrier import shared_address
+from tilec.emu.memory import SHARED_RANK_SHIFT
+from tilec.emu.recorder import Enough
+from tilec.ptx.module import Address, Imm, Operand, TensorAddress
+from tilec.simulate.control_slice import skip_numbers
+from tilec.simulate.costs import Costs
+from tilec.simulate.instructions import Instruction, instructions_of, loops_of
+
+if TYPE_CHECKING:
+    from tilec.emu.decode import Program
+    from tilec.emu.machine import Cta, Group, Threads
+    from tilec.emu.numbers import Array
+
+SECTOR = 32
+_LINE = 128
+MOST_ENTRIES = 240_000
+"""Of a block, that are written down. What a longer one does from there on is only counted."""
+OFF = -1
+"""What an entry's detail is where no lane's predicate is true."""
+
+Detail = Any
+Entry = tuple[int, Detail]
+Look = Callable[["Cta", "Group", "Threads"], list[Detail]]
+"""Of a step and the threads that run it: the detail for each warp of the group."""
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """What one block did."""
+
+    position: tuple[int, int, int]
+    warps: list[list[Entry]]
+    loaded: int = 0
+    """Bytes of global memory that it asks L2 for."""
+    stored: int = 0
+    pieces: dict[tuple[int, ...], int] = field(default_factory=dict)
+    """Which pieces of global memory it loads, and their bytes."""
+    watched: int = 0
+    """Bytes that `pieces` were asked for in."""
+    length: int = 0
+    """Warp instructions; more than the warps' entries where only the beginning is written down."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """How many warps run each step."""
+    seen: dict[int, int] = field(default_factory=dict)
+    """The same, of what is written down."""
+    details: dict[int, Detail] = field(default_factory=dict)
+    """The last one of each step."""
+    passes: dict[tuple[int, int], int] = field(default_factory=dict)
+    """How often each warp comes by each branch back."""
+
+    @property
+    def part(self) -> float:
+        """Of the bytes that it loads and stores, what is written down, counted by its warp instructions."""
+        return sum(self.seen.values()) / max(1, sum(self.counts.values()))
+
+
+class Recorder:
+    """Makes the traces of the clusters with the numbers in `whole`; any other one is followed until a block of it has
+    loaded `most_bytes`. `numbers` are all that run, in their order."""
+
+    def __init__(
+        self, program: Program, costs: Costs, whole: Collection[int], numbers: Sequence[int] = (0,), most_bytes: int = 0
+    ) -> None:
+        self.program = program
+        self.numbers = numbers
+        self.whole = frozenset(whole)
+        self.most_bytes = most_bytes
+        self._is_whole = True
+        self.instructions = instructions_of(program, costs)
+        self.skips_numbers = skip_numbers(program)
+        self.loops = loops_of(program)
+        self.looks = [self._look(instruction) for instruction in self.instructions]
+        self.clusters: dict[int, list[Block]] = {}
+        self._blocks: dict[int, Block] = {}
+        self._last: dict[int, list[int]] = {}
+        self._current: object = None
+        self._warps: dict[int, tuple[Array, list[int]]] = {}
+        self._controls = [step.control is not None and step.stem != "bra" for step in program.steps]
+        self._is_store = [instruction.move in ("st.global", "tma.store") for instruction in self.instructions]
+        self._is_free = [instruction.deed == "free" for instruction in self.instructions]
+        self._transactions: dict[bytes, int] = {}
+
+    # -- listening -----------------------------------------------------------------------------------------------------
+
+    def note(self, cta: Cta, group: Group, pc: int, threads: Threads | None) -> None:
+        if cta.cluster is not self._current:
+            self._begin(cta)
+        block = self._blocks[cta.rank]
+        warps = self._warps_of(group)
+        last = self._last[cta.rank]
+        if self._controls[pc] and all(last[warp] == pc for warp in warps):
+            return  # it has waited, and goes on
+        if self._is_free[pc]:
+            return
+        for warp in warps:
+            last[warp] = pc
+        block.length += len(warps)
+        if threads is not None:
+            block.counts[pc] = block.counts.get(pc, 0) + len(warps)
+        if pc in self.loops:
+            for warp in warps:
+                block.passes[warp, pc] = block.passes.get((warp, pc), 0) + 1
+        if block.length > MOST_ENTRIES:
+            look = self.looks[pc]
+            if self._is_store[pc] and threads is not None and look is not None:
+                look(cta, group, threads)  # results may be written at the very end
+            return
+        self._write(cta, group, pc, threads, block, warps)
+        if block.loaded >= self.most_bytes and not self._is_whole:
+            raise Enough
+
+    def _write(
+        self, cta: Cta, group: Group, pc: int, threads: Threads | None, block: Block, warps: Sequence[int]
+    ) -> None:
+        look = self.looks[pc]
+        if threads is not None:
+            block.seen[pc] = block.seen.get(pc, 0) + len(warps)
+        if threads is None or look is None:
+            entry = (pc, OFF if threads is None else None)
+            for warp in warps:
+                block.warps[warp].append(entry)
+            return
+        for warp, detail in zip(warps, look(cta, group, threads), strict=True):
+            block.warps[warp].append((pc, detail))
+            if detail != OFF:
+                block.details[pc] = detail
+
+    def _begin(self, cta: Cta) -> None:
+        self._current = cta.cluster
+        count = -(-cta.thread_count // 32)
+        made = [Block(each.position, [[] for _ in range(count)]) for each in cta.cluster.ctas]
+        number = self.numbers[cta.cluster.number]
+        self.clusters[number] = made
+        self._is_whole = number in self.whole
+        self._blocks = dict(enumerate(made))
+        self._last = {rank: [-1] * count for rank in self._blocks}
+        self._warps = {}
+
+    def _warps_of(self, group: Group) -> list[int]:
+        known = self._warps.get(id(group.indices))
+        if known is None or known[0] is not group.indices:
+            known = group.indices, np.unique(group.indices >> 5).tolist()
+            self._warps[id(group.indices)] = known
+        return known[1]
+
+    def _by_warp(self, cta: Cta, group: Group, threads: Threads, of: Callable[[Array], Detail]) -> list[Detail]:
+        """`of` the places, among the active threads, of each warp's."""
+        members = cta.thread_ids[threads] >> 5
+        warps = self._warps_of(group)
+        if len(warps) == 1:
+            return [of(np.arange(len(members)))]
+        found = []
+        for warp in warps:
+            places = np.flatnonzero(members == warp)
+            found.append(of(places) if len(places) else OFF)
+        return found
+
+    # -- what to look at -----------------------------------------------------------------------------------------------
+
+    def _look(self, instruction: Instruction) -> Look | None:
+        deed, form = instruction.deed, self.program.form(instruction.pc)
+        operands = form.operands
+        if deed in ("load", "store") and instruction.move is not None and instruction.move.startswith("tcgen05"):
+            size = 4 * 32 * max(1, len(getattr(operands[0 if deed == "load" else -1], "items", ())))
+            return lambda cta, group, threads: [size] * len(self._warps_of(group))
+        if deed in ("load", "store"):
+            address = next((operand for operand in operands if isinstance(operand, Address)), None)
+            if address is None:  # a shuffle
+                return lambda cta, group, threads: [_LINE] * len(self._warps_of(group))
+            pointer, width = form.address(address), _width(instruction, operands)
+            is_matrix = "matrix" in instruction.text
+            rows = 8 * _matrices(instruction.text) if is_matrix else 32
+            if instruction.move in ("ld.shared", "st.shared", "ldmatrix"):
+                return self._shared(pointer, width, rows)
+            return self._global(pointer, width, is_load=deed == "load")
+        if deed == "copy":
+            pointer = form.address(operands[1])
+            assert isinstance(operands[2], Imm)
+            return self._global(pointer, operands[2].value, is_load=True)
+        if deed == "bulk.load" and instruction.text.startswith("cp.async.bulk.tensor"):
+            return self._tensor(form, operands, is_load=True)
+        if deed == "bulk.load":
+            return self._range(form, operands)
+        if deed == "bulk.store" and isinstance(operands[0], TensorAddress):
+            return self._tensor(form, operands, is_load=False)
+        if deed == "bulk.store":
+            return self._bulk_store(form, operands)
+        if deed == "copy.arrive":
+            return self._arrival(form.address(operands[0]), -1, form)
+        if deed == "mbarrier.init":
+            return self._arrival(form.address(operands[0]), form.read(operands[1], "u32"), form)
+        if deed == "mbarrier.arrive":
+            amount = form.read(operands[2], "u32") if len(operands) > 2 else -1
+            return self._arrival(form.address(operands[1]), amount, form)
+        if deed == "mbarrier.expect":
+            return self._arrival(form.address(operands[0]), form.read(operands[1], "u32"), form)
+        if deed == "mbarrier.wait":
+            wanted = form.read(operands[2], "u32" if instruction.flag else "u64")
+            return self._arrival(form.address(operands[1]), wanted, form, is_wait=True)
+        if deed == "tcgen05.commit":
+            mask = form.read(operands[1], "u16") if len(operands) > 1 else -1
+            return self._arrival(form.address(operands[0]), mask, form)
+        if deed == "barrier":
+            number = form.read(operands[0], "u32")
+            count = form.read(operands[1], "u32") if len(operands) > 1 else -1
+            return self._barrier(number, count)
+        if deed == "tcgen05.mma":
+            return self._product(form.read(operands[3], "b32"), instruction.number, isinstance(operands[1], Address))
+        return None
+
+    def _shared(self, pointer: Callable[[Cta, Threads], Any], width: int, rows: int) -> Look:
+        """Bytes of whole transactions of 128: as many as the fullest bank asks for."""
+
+        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            addresses = pointer(cta, threads)
+            return self._by_warp(
+                cta, group, threads, lambda places: _LINE * self._conflicts(addresses[places][:rows], width)
+            )
+
+        return look
+
+    def _conflicts(self, addresses: Array, width: int) -> int:
+        relative = addresses - (int(addresses.min()) & ~(_LINE - 1))
+        key = width.to_bytes(1, "little") + relative.astype(np.int32).tobytes()
+        known = self._transactions.get(key)
+        if known is None:
+            known = self._transactions[key] = transactions(relative, width)
+        return known
+
+    def _global(self, pointer: Callable[[Cta, Threads], Any], width: int, *, is_load: bool) -> Look:
+        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            addresses = pointer(cta, threads)
+            block = self._blocks[cta.rank]
+
+            def of(places: Array) -> Detail:
+                mine = addresses[places]
+                first = mine // SECTOR
+                sectors = np.unique(np.concatenate((first, (mine + width - 1) // SECTOR)))
+                size = len(sectors) * SECTOR
+                if is_load:
+                    block.loaded += size
+                    if block.loaded <= self.most_bytes:
+                        block.watched += size
+                        for sector in sectors.tolist():
+                            block.pieces[(sector,)] = SECTOR
+                else:
+                    block.stored += size
+                return size
+
+            return self._by_warp(cta, group, threads, of)
+
+        return look
+
+    def _tensor(self, form: Any, operands: Sequence[Operand], *, is_load: bool) -> Look:
+        at = 1 if is_load else 0
+        tensor = operands[at]
+        assert isinstance(tensor, TensorAddress)
+        pointer = form.pointer(tensor.map)
+        slots = [form.read(coordinate, "s32") for coordinate in tensor.coordinates]
+        destination = form.address(operands[0]) if is_load else None
+        barrier = form.address(operands[2]) if is_load else None
+        mask = form.read(operands[-1], "u16") if is_load and form.has("multicast::cluster") else -1
+        is_gather = form.has("tile::gather4", "tile::scatter4")
+        is_paired = form.has("cta_group::2")
+
+        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            maps = pointer(cta, threads)
+            members = cta.thread_ids[threads]
+            block = self._blocks[cta.rank]
+
+            def of(places: Array) -> Detail:
+                copies: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
+                for place in places.tolist():
+                    size = map_at(cta, int(members[place]), int(maps[place])).box_bytes * (4 if is_gather else 1)
+                    if destination is None or barrier is None:
+                        block.stored += size
+                        copies.append((size, ()))
+                        continue
+                    key = (int(maps[place]), *(int(cta.views[slot][threads][place]) for slot in slots))
+                    block.loaded += size
+                    if block.loaded <= self.most_bytes:
+                        block.watched += size
+                        block.pieces[key] = size
+                    owner, _ = _home(cta, int(destination(cta, threads)[place]))
+                    bar_rank, bar = _home(cta, int(barrier(cta, threads)[place]))
+                    ranks = [owner]
+                    if mask >= 0:
+                        bits = int(cta.views[mask][threads][place])
+                        ranks = [rank for rank in range(len(cta.cluster.ctas)) if bits >> rank & 1]
+                    holders = [rank & ~1 | bar_rank & 1 if is_paired else rank for rank in ranks]
+                    copies.append((size, tuple(zip(ranks, holders, [bar] * len(ranks), strict=True))))
+                return tuple(copies)
+
+            return self._by_warp(cta, group, threads, of)
+
+        return look
+
+    def _range(self, form: Any, operands: Sequence[Operand]) -> Look:
+        """A bulk copy of a range, or an answer about a cluster to be cancelled: 16 bytes."""
+        is_copy = len(operands) >= 4
+        barrier = form.address(operands[3 if is_copy else 1])
+        size_slot = form.read(operands[2], "u32") if is_copy else -1
+
+        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            bars = barrier(cta, threads)
+            block = self._blocks[cta.rank]
+
+            def of(places: Array) -> Detail:
+                copies = []
+                for place in places.tolist():
+                    size = int(cta.views[size_slot][threads][place]) if size_slot >= 0 else 16
+                    rank, bar = _home(cta, int(bars[place]))
+                    block.loaded += size
+                    copies.append((size, ((rank, rank, bar),)))
+                return tuple(copies)
+
+            return self._by_warp(cta, group, threads, of)
+
+        return look
+
+    def _bulk_store(self, form: Any, operands: Sequence[Operand]) -> Look:
+        size_slot = form.read(operands[2], "u32")
+
+        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            sizes = cta.views[size_slot][threads]
+            block = self._blocks[cta.rank]
+
+            def of(places: Array) -> Detail:
+                block.stored += int(sizes[places].sum())
+                return tuple((int(size), ()) for size in sizes[places])
+
+            return self._by_warp(cta, group, threads, of)
+
+        return look
+
+    def _arrival(self, pointer: Callable[[Cta, Threads], Any], slot: int, form: Any, *, is_wait: bool = False) -> Look:
+        """For each mbarrier that lanes name: its block, its address, how many lanes, and the sum of the numbers they
+        give (of a wait: the number)."""
+
+        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            addresses = pointer(cta, threads)
+            numbers = cta.views[slot][threads].astype(np.int64) if slot >= 0 else None
+
+            def of(places: Array) -> Detail:
+                if is_wait or (addresses[places] == addresses[places[0]]).all():
+                    total = 0 if numbers is None else int(numbers[places[0]] if is_wait else numbers[places].sum())
+                    return ((*_home(cta, int(addresses[places[0]])), len(places), total),)
+                found = []
+                for place in places.tolist():
+                    total = 0 if numbers is None else int(numbers[place])
+                    found.append((*_home(cta, int(addresses[place])), 1, total))
+                return tuple(found)
+
+            return self._by_warp(cta, group, threads, of)
+
+        return look
+
+    def _barrier(self, number: int, count: int) -> Look:
+        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            numbers = cta.views[number][threads]
+            counts = cta.views[count][threads] if count >= 0 else None
+
+            def of(places: Array) -> Detail:
+                return int(numbers[places[0]]), int(counts[places[0]]) if counts is not None else 0
+
+            return self._by_warp(cta, group, threads, of)
+
+        return look
+
+    def _product(self, descriptor: int, group_size: int, from_tensor_memory: bool) -> Look:
+        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            bits = cta.views[descriptor][threads]
+
+            def of(places: Array) -> Detail:
+                word = int(bits[places[0]])
+                return (word >> 24 & 0x1F) << 4, (word >> 17 & 0x3F) << 3, group_size == 2, from_tensor_memory
+
+            return self._by_warp(cta, group, threads, of)
+
+        return look
+
+
+def transactions(addresses: Array, width: int) -> int:
+    """How often the 32 banks of four bytes must be read or written for the lanes of a warp, in turns of 128 bytes:
+    lanes that ask for one word share it."""
+    lanes = max(1, _LINE // max(width, 4)) if width > 4 else 32
+    total = 0
+    for start in range(0, len(addresses), lanes):
+        part = addresses[start : start + lanes]
+        words = np.unique((part[:, None] // 4 + np.arange(max(1, width // 4))[None, :]).reshape(-1))
+        total += int(np.bincount(words & 31).max())
+    return max(total, 1)
+
+
+def _home(cta: Cta, address: int) -> tuple[int, int]:
+    """The rank of the block and its own address that an address of shared memory means."""
+    address = shared_address(address)
+    rank = address >> SHARED_RANK_SHIFT
+    return (rank - 1 if rank else cta.rank), address & ((1 << SHARED_RANK_SHIFT) - 1)
+
+
+def _width(instruction: Instruction, operands: Sequence[Operand]) -> int:
+    """Bytes of a lane's access."""
+    if "matrix" in instruction.text:
+        return 16
+    words = instruction.text.split(".")
+    bits = next((int(word[1:]) for word in reversed(words) if word[:1] in "busf" and word[1:].isdigit()), 32)
+    if "f16x2" in words or "bf16x2" in words:
+        bits = 32
+    count = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
+    return bits // 8 * count
+
+
+def _matrices(text: str) -> int:
+    return next((int(word[1:]) for word in text.split(".") if word in ("x1", "x2", "x4")), 1)

@@ -1,0 +1,188 @@
+"""What a simulation found, in plain lines: how long, what is busy, where each role's time goes, and the intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilec.simulate.grid import Simulation
+from tilec.simulate.instructions import Instruction
+from tilec.support.records import dataclass
+
+_BUSY = {
+    "tensor": "tensor cores",
+    "l2": "share of L2",
+    "dram": "share of DRAM",
+    "tp_smem_rd": "shared memory, reading",
+    "tp_smem_wr": "shared memory, writing",
+    "tp_gnic_rd": "path from L2",
+    "tp_gnic_wr": "path to L2",
+    "tp_tmem_rd": "tensor memory, reading",
+    "tp_tmem_wr": "tensor memory, writing",
+    "lsu": "load/store unit",
+    "tma": "bulk copies",
+    "xu": "special functions",
+    "alu_or_fmaheavy": "fp32 arithmetic",
+    "dual_alu": "integer arithmetic",
+    "issue": "schedulers",
+}
+_MOST_CAUSES = 6
+_FEW = 4
+"""Passes of a loop below which it has no steady state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Cycles from one pass of a loop to the next, in the steady state of a role."""
+
+    role: str
+    place: str
+    line: int
+    passes: int
+    cycles: float
+
+
+def busy(found: Simulation) -> list[tuple[str, float]]:
+    """Which part of the time each unit of a multiprocessor is held, the busiest first."""
+    issued = sum(found.first.issued.values()) / 4
+    held = {**found.first.held, "issue": issued}
+    shown = [(_BUSY.get(name, name), cycles / found.first.cycles) for name, cycles in held.items()]
+    return sorted(shown, key=lambda item: (-item[1], item[0]))
+
+
+def roles(found: Simulation) -> list[tuple[str, list[int]]]:
+    """Warps that run the same instructions, by the numbers of the first and the last."""
+    by_work: dict[frozenset[int], list[int]] = {}
+    for number, warp in enumerate(found.block.warps):
+        by_work.setdefault(frozenset(pc for pc, _ in warp), []).append(number)
+    merged: list[list[int]] = []
+    for steps, warps in by_work.items():
+        home = next(
+            (each for each in merged if _alike(steps, frozenset(pc for pc, _ in found.block.warps[each[0]]))), None
+        )
+        if home is None:
+            merged.append(list(warps))
+        else:
+            home.extend(warps)
+    return [(_named(sorted(warps)), sorted(warps)) for warps in sorted(merged, key=min)]
+
+
+def _alike(one: frozenset[int], other: frozenset[int]) -> bool:
+    """But for what a single elected warp does besides."""
+    return len(one & other) >= 0.8 * max(len(one), len(other))
+
+
+def _named(warps: Sequence[int]) -> str:
+    if len(warps) == 1:
+        return f"warp {warps[0]}"
+    runs: list[list[int]] = []
+    for warp in warps:
+        if runs and runs[-1][1] == warp - 1:
+            runs[-1][1] = warp
+        else:
+            runs.append([warp, warp])
+    return "warps " + ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in runs)
+
+
+def causes(found: Simulation, warps: Sequence[int]) -> list[tuple[str, str, float]]:
+    """What these warps wait for and where, with the part of their time, the longest first."""
+    total = sum(found.first.lifetime.get(warp, 0.0) for warp in warps)
+    total = total or found.first.cycles * len(warps)
+    lost: dict[tuple[str, str], float] = {}
+    for (warp, pc, cause), cycles in found.first.stalls.items():
+        if warp in warps:
+            key = cause, found.instructions[pc].place
+            lost[key] = lost.get(key, 0.0) + cycles
+    shown = [(cause, place, cycles / total) for (cause, place), cycles in lost.items()]
+    return sorted(shown, key=lambda item: (-item[2], item))
+
+
+def intervals(found: Simulation) -> list[Interval]:
+    """Of the innermost loop of each role, by its first warp that runs one."""
+    shown = []
+    for name, warps in roles(found):
+        loops = {key: times for key, times in found.first.marks.items() if key[0] in warps and len(times) > _FEW}
+        if not loops:
+            continue
+        key = max(loops, key=lambda key: (len(loops[key]), -key[0]))
+        times = loops[key]
+        first = len(times) // 4
+        instruction: Instruction = found.instructions[key[1]]
+        cycles = (times[-1] - times[first]) / (len(times) - 1 - first)
+        shown.append(Interval(name, instruction.place, instruction.line, len(times), cycles))
+    return shown
+
+
+def lines(found: Simulation, name: str, target: str, scheduled: Sequence[int] = ()) -> Iterator[str]:
+    """`scheduled` are the initiation intervals that the solver found, loop after loop."""
+    clock = found.costs.clock_mhz
+    micro = found.seconds * 1e6
+    yield f"{name} on {target}: {found.cycles:,.0f} cycles, {micro:,.2f} µs at {clock} MHz"
+    what = f"{found.blocks} blocks on {found.active} of {found.costs.sms} multiprocessors"
+    resident = f", {found.launch.resident} resident on each" if found.launch.resident > 1 else ""
+    tail = (
+        f"; {found.tail / found.cycles:.0%} of the time they idle in the tail"
+        if found.tail > 0.005 * found.cycles
+        else ""
+    )
+    yield f"  {what}{resident}, {found.waves:.2f} waves{tail}"
+    if found.flops:
+        rate = found.flops / found.seconds / 1e12
+        peak = _peak(found)
+        yield f"  {rate:,.0f} TFLOP/s in products, {rate / peak:.0%} of the {peak:,.0f} that the tensor cores could do"
+    l2 = found.loaded / found.seconds / 1e9
+    dram = found.loaded * found.shares.missing / found.seconds / 1e9
+    stored = found.stored / found.seconds / 1e9
+    yield f"  {l2:,.0f} GB/s loaded, of which {dram:,.0f} from DRAM ({1 - found.shares.missing:.0%} shared by a wave)"
+    yield f"  {stored:,.0f} GB/s stored"
+    for note in found.notes:
+        yield f"  note: {note}"
+    yield "busy, of the time of one multiprocessor:"
+    for unit, part in busy(found):
+        if part >= 0.02:
+            yield f"  {part:6.1%}  {unit}"
+    for role, warps in roles(found):
+        lifetime = sum(found.first.lifetime.get(warp, 0.0) for warp in warps) or found.first.cycles * len(warps)
+        issued = sum(found.first.issued.get(warp, 0.0) for warp in warps)
+        yield f"{role}: {issued / lifetime:.1%} issuing; waiting for"
+        for cause, place, part in causes(found, warps)[:_MOST_CAUSES]:
+            if part >= 0.01:
+                yield f"  {part:6.1%}  {cause}, at {place}"
+    found_intervals = intervals(found)
+    for interval in found_intervals:
+        yield f"interval of {interval.role} at {interval.place}: {interval.cycles:,.0f} cycles"
+    if scheduled and found_intervals:
+        yield _compared(found, found_intervals, scheduled)
+
+
+def _compared(found: Simulation, seen: Sequence[Interval], scheduled: Sequence[int]) -> str:
+    """The solved interval beside the one that was reached, and what makes the difference."""
+    reached = max(seen, key=lambda interval: interval.passes).cycles
+    solved = min(scheduled, key=lambda ii: abs(ii - reached))
+    ratio = reached / solved
+    said = f"the schedule says {solved:,} cycles: {ratio:.2f} of it"
+    if ratio <= 1.05:
+        return f"{said}, as solved"
+    unit, part = busy(found)[0]
+    if part >= 0.85:
+        return f"{said}; {unit} is held {part:.0%} of the time, and sets the pace"
+    longest = max(roles(found), key=lambda role: sum(found.first.issued.get(warp, 0.0) for warp in role[1]))
+    cause, place, part = next(iter(causes(found, longest[1])), ("", "", 0.0))
+    return f"{said}; {longest[0]} lose most to {cause}, at {place} ({part:.0%})"
+
+
+def _peak(found: Simulation) -> float:
+    """TFLOP/s if the tensor cores did nothing else, by the best of the kernel's products."""
+    best = 0.0
+    for instruction in found.instructions:
+        if not instruction.flops:
+            continue
+        if instruction.deed == "wgmma":
+            cost = found.costs.wgmma(instruction.number, 32, instruction.flag)
+            best = max(best, 4 * instruction.flops / cost.cycles)
+        elif instruction.deed == "tcgen05.mma" and instruction.pc in found.block.details:
+            m, n, is_pair, from_memory = found.block.details[instruction.pc]
+            cost = found.costs.tcgen05(m, n, is_pair, from_memory)
+            best = max(best, instruction.flops * m * n / cost.cycles / (2 if is_pair else 1))
+        elif instruction.pipe is not None:
+            best = max(best, 4 * instruction.flops / instruction.pipe.cycles)
+    return max(best * found.costs.sms * found.costs.clock_mhz * 1e6 / 1e12, 1e-9)

@@ -1,0 +1,45 @@
+"""The replay of the first blocks as a trace that Perfetto and chrome://tracing draw: a cycle is a microsecond there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilec.simulate.grid import Simulation
+
+_MOST = 60_000
+"""Slices that are drawn, from the beginning on."""
+
+
+def chrome_trace(found: Simulation, scheduled: Sequence[Mapping[str, Any]] = ()) -> str:
+    """A process for each multiprocessor of the first cluster, a track for each warp (what it waits for) and each unit
+    (what it does). The events of a schedule's own trace come beside them, as processes of their own."""
+    slices = sorted(found.first.slices, key=lambda each: (each.start, each.track))[:_MOST]
+    tracks = {track: number for number, track in enumerate(sorted({each.track for each in slices}, key=_order))}
+    drawn: list[dict[str, Any]] = []
+    for sm in sorted({each.sm for each in slices}):
+        name = f"simulated: multiprocessor {sm}"
+        drawn.append({"ph": "M", "name": "process_name", "pid": sm, "args": {"name": name}})
+        for track, number in tracks.items():
+            drawn.append({"ph": "M", "name": "thread_name", "pid": sm, "tid": number, "args": {"name": track}})
+    ends: dict[tuple[int, str], float] = {}
+    for each in slices:
+        # Slices of one track must not overlap: of what is issued side by side, the rest is drawn.
+        start = max(each.start, ends.get((each.sm, each.track), 0.0))
+        if each.end <= start:
+            continue
+        ends[each.sm, each.track] = each.end
+        drawn.append(
+            {"ph": "X", "name": each.name, "pid": each.sm, "tid": tracks[each.track], "ts": round(start, 2),
+             "dur": round(each.end - start, 2), "args": {"line": each.line}}
+        )  # fmt: skip
+    for event in scheduled:
+        drawn.append({**event, "pid": int(event.get("pid", 0)) + 1000})
+    return json.dumps({"traceEvents": drawn, "displayTimeUnit": "ns"}, separators=(",", ":")) + "\n"
+
+
+def _order(track: str) -> tuple[bool, int, str]:
+    """Units first, then warps by number."""
+    is_warp = track.startswith("warp ")
+    return is_warp, int(track[5:]) if is_warp else 0, track
