@@ -109,7 +109,7 @@ def _reported(page: _Page) -> dict[str, bytes]:
 def report_tables(report: Report) -> Iterator[RenderableType]:
     time = report.microseconds(report.by_levels.cycles)
     what = "a full wave" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
-    yield Text(f"{report.kernel} on {report.target}: {time:,.1f} µs predicted for {what}", "bold")
+    yield Text(f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {what}", "bold")
     table = plain_table("", "<what", "<predicted")
     table.show_header = False
     table.add_row("bound by", report.bound)

@@ -55,7 +55,8 @@ class Report:
     """All times in cycles. `by_levels` is what the levels of its loops predict, `by_schedule` what their schedules do.
     `fits` is how many CTAs each resource of an SM has room for. `compute` and `dram` are the least that the kernel's
     work and its tensors take of the whole machine. `bound` is what the time is made of. Where `is_one_wave`, the grid
-    is known at launch only, and all of this is about one full wave, with no tensors counted."""
+    is known at launch only, and all of this is about one full wave, with no tensors counted. `gpu` is the product whose limits were
+    taken ("": those of the target's file)."""
 
     kernel: str
     target: str
@@ -69,6 +70,12 @@ class Report:
     compute: int
     dram: int
     is_one_wave: bool = False
+    gpu: str = ""
+
+    @property
+    def machine(self) -> str:
+        """The target, and the GPU whose limits were taken if one was named."""
+        return f"{self.target} ({self.gpu})" if self.gpu else self.target
 
     @property
     def together(self) -> int:
@@ -168,6 +175,7 @@ def report(
         _compute(blocks, ctas, target),
         moved // target.limit("dram_bytes_per_cycle"),
         grid is None,
+        target.gpu,
     )
 
 
