@@ -55,8 +55,8 @@ class Report:
     """All times in cycles. `by_levels` is what the levels of its loops predict, `by_schedule` what their schedules do.
     `fits` is how many CTAs each resource of an SM has room for. `compute` and `dram` are the least that the kernel's
     work and its tensors take of the whole machine. `bound` is what the time is made of. Where `is_one_wave`, the grid
-    is known at launch only, and all of this is about one full wave, with no tensors counted. `gpu` is the product whose limits were
-    taken ("": those of the target's file)."""
+    is known at launch only, and all of this is about one full wave, with no tensors counted. `gpu` is the product whose
+    limits were taken ("": those of the target's file)."""
 
     kernel: str
     target: str
