@@ -348,7 +348,7 @@ _ASKED: Mapping[str, _Asked] = {
         ("clock_mhz", "ctas_per_cluster", "ctas_per_sm", "dram_bytes_per_cycle", "l2_bytes", "l2_bytes_per_cycle",
          "mbarriers", "named_barriers", "named_barriers_carried", "registers_allocation_per_warp", "registers_per_sm",
          "registers_per_thread", "smem_allocation_bytes", "smem_bytes_per_cta", "smem_bytes_per_sm",
-         "smem_reserved_bytes_per_cta", "sms", "threads_per_cta", "threads_per_sm"),
+         "smem_reserved_bytes_per_cta", "sms", "tensor_clock_mhz", "threads_per_cta", "threads_per_sm"),
         ("mbarriers", "named_barriers", "named_barriers_carried", "registers", "registers_per_thread", "smem"),
         {
             "cp.async": _MOVED, "ld.global": _MOVED, "st.global": _MOVED, "ld.shared": _MOVED, "st.shared": _MOVED,
