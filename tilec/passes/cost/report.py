@@ -79,8 +79,9 @@ class Report:
     @property
     def loaded_clock_mhz(self) -> int:
         """The clock that the board can hold: what busy tensor cores draw brings it down, in proportion to how much of
-        the time they are busy."""
-        return round(self.clock_mhz - (self.clock_mhz - self.tensor_clock_mhz) * self.tensor_share)
+        the time they are busy. A file that was calibrated has the clock under load as its clock already."""
+        fall = max(self.clock_mhz - self.tensor_clock_mhz, 0)
+        return round(self.clock_mhz - fall * self.tensor_share)
 
     @property
     def machine(self) -> str:
