@@ -65,11 +65,11 @@ def test_scores_are_of_predicted_to_measured_time() -> None:
     ]
     found = model.scores(rows)["matmul"]
     assert found == model.scores(rows)["all groups"]
-    assert found["all"] == pytest.approx(model.Score(3, 1.5 ** (1 / 3), 2 / 3)) or found["all"] is not None
     assert found["all"] is not None and found["all"].rows == 3
     assert found["all"].mape == pytest.approx((0.5 + 0.5 + 1.0) / 3)
     assert found["held out"] is not None and found["held out"].geometric_mean == pytest.approx(3**0.5)
-    assert found["held out, built as ours"] == model.Score(1, pytest.approx(1.5), pytest.approx(0.5))
+    alike = found["held out, built as ours"]
+    assert alike is not None and (alike.rows, alike.geometric_mean, alike.mape) == (1, pytest.approx(1.5), 0.5)
     lines = model.table(rows)
     assert [line.split()[0] for line in lines[1:5]] == ["a", "b", "c", "d"]
     assert "not measured" in lines[4] and "H~" in lines[3]
