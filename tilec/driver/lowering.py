@@ -90,11 +90,13 @@ def print_ptx(file: File, observer: Observer) -> File:
 def assemble(file: File, observer: Observer) -> File:
     """The cubin; the assembler's remarks are warnings."""
     from tilec.driver.lints import lint_assembler
-    from tilec.ptx.assemble import assemble
+    from tilec.ptx.assembled_cache import assemble_cached
     from tilec.ptx.assembler_level import assembler_level
 
-    level = assembler_level(file.ptx, file.options.opt_level, file.options.assembler_level)
-    assembled = assemble(file.ptx, file.module.target, opt_level=level)
+    options = file.options
+    level = assembler_level(file.ptx, options.opt_level, options.assembler_level)
+    folder = Path(options.cache_dir) if options.cache_dir is not None else None
+    assembled = assemble_cached(file.ptx, file.module.target, folder, opt_level=level, afresh=options.solve_afresh)
     file = replace(file, assembled=assembled)
     lint_assembler(file, observer)
     return file

@@ -70,10 +70,13 @@ def check_registers(work: Work, observer: Observer) -> Work:
 def launch_grid(work: Work, observer: Observer) -> Work:
     """The kernel with the grid, the clusters and the order that were decided, and layouts again where it changed."""
     from tilec.passes.choices.launch_grid import LOSES_ROLES
+    from tilec.passes.explicit_roles.split_roles import split
     from tilec.passes.grid.rasterise import ordered
 
-    launched = work.kernel if work.walks else ordered(work.kernel)
-    assignment = work.assignment if launched is work.ungrouped else layouts_of(launched, work)
+    launched, assignment = work.kernel if work.walks else ordered(work.kernel), work.assignment
+    if launched is not work.ungrouped:
+        launched = split(launched)  # each role works out for itself where its block is
+        assignment = layouts_of(launched, work)
     if work.walks and assignment.form != work.assignment.form:
         raise Withdrawn("persistent-grid", LOSES_ROLES)
     return replace(work, kernel=launched, layouts=assignment)

@@ -59,10 +59,15 @@ def assemble(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = Fal
         # not used: the result comes back in memory. Checked with 13.0.88 and 13.5.37: .text is what ptxas itself makes.
         # Must stay last. If a release parses differently, C7504 or the missing-entry check below says so.
         options += ["-Xptxas=-ewp", "-Xptxas=-o"]
-    cubin, info = _link(ptx, options)
+    made = assembled(*_link(ptx, options))
+    if not made.entries and ".entry" in ptx:
+        raise InternalError(f"the assembler made no kernel of the PTX\n{made.info}")
+    return made
+
+
+def assembled(cubin: bytes, info: str) -> Assembled:
+    """A cubin with what its log says."""
     entries = parse_entries(info)
-    if not entries and ".entry" in ptx:
-        raise InternalError(f"the assembler made no kernel of the PTX\n{info}")
     return Assembled(cubin, info, entries, parse_remarks(info, entries))
 
 

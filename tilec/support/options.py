@@ -422,8 +422,10 @@ class CompileOptions:
     )
     """With "error" a lint ends the compilation."""
 
-    solve_afresh: bool = option(False, "--no-cache", "Solve again, even where the schedule is cached.", is_code=False)
-    """Schedules in the cache are left alone; parser tables are not."""
+    solve_afresh: bool = option(
+        False, "--no-cache", "Solve and assemble again, even where the result is cached.", is_code=False
+    )
+    """What is solved and assembled is written to the cache all the same; parser tables are taken from it."""
 
     verify: bool = option(
         False,
@@ -434,7 +436,7 @@ class CompileOptions:
     """Without, what stages give is verified, by what is quick."""
 
     cache_dir: str | None = None
-    """Where parser tables and solved schedules are kept (None: nothing is)."""
+    """Where parser tables, solved schedules and assembled machine code are kept (None: nothing is)."""
 
     switches: Switches = NO_SWITCHES
     """What the environment asks for."""
@@ -497,7 +499,7 @@ def _different(record: CompileOptions | Switches, default_text: CompileOptions |
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
-    """Where solved schedules are kept: $TILEC_CACHE_DIR, else tilec/ in the user's cache folder."""
+    """Where results are kept for the next run: $TILEC_CACHE_DIR, else tilec/ in the user's cache folder."""
     if chosen := environment.get("TILEC_CACHE_DIR"):
         return chosen
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -118,8 +118,12 @@ class Language:
             if place[-1] < last:
                 yield tuple(Q(p, INT32) for p in place)
 
-    def PersistentTileScheduler(self, rows: Any, columns: Any, num_workers: int, **_: Any) -> Scheduler:
-        return Scheduler(int(rows), int(columns), num_workers)
+    def PersistentTileScheduler(
+        self, rows: Any, columns: Any, num_workers: int, swizzle_size: int = 1, column_major: bool = True
+    ) -> Scheduler:
+        if column_major:
+            return Scheduler(walked(int(rows), int(columns), swizzle_size), num_workers)
+        return Scheduler([(m, n) for n, m in walked(int(columns), int(rows), swizzle_size)], num_workers)
 
     @contextmanager
     def ws(self, *_: Any) -> Iterator[None]:
@@ -310,11 +314,17 @@ class Local:
         self.tile[(self.thread, *(index if isinstance(index, tuple) else (index,)))] = value
 
 
-class Scheduler:
-    """The tiles of a matrix that a block has."""
+def walked(fast: int, slow: int, width: int) -> list[tuple[int, int]]:
+    """Panels of so many neighbours along the second dimension, one behind the other, each walked along the first."""
+    panels = [range(first, min(first + width, slow)) for first in range(0, slow, width)]
+    return [(at, other) for panel in panels for at in range(fast) for other in panel]
 
-    def __init__(self, rows: int, columns: int, workers: int) -> None:
-        self.places, self.workers = list(itertools.product(range(rows), range(columns))), workers
+
+class Scheduler:
+    """The tiles of a matrix that a block has: every so-manieth of these places."""
+
+    def __init__(self, places: list[tuple[int, int]], workers: int) -> None:
+        self.places, self.workers = places, workers
 
     def init(self, block: Any) -> None:
         self.at = int(block)

@@ -274,13 +274,7 @@ def reducer_init(reducer: Reducer, init: Any = None) -> None:
 def reducer_update(target: Place, value: Any) -> None:
     tile = target.tile
     assert isinstance(tile, Reducer)
-    op = COMBINE[tile.op]
-
-    def combined(old: Q, new: Q) -> Q:
-        made = op(old, new)
-        return Q(made.v, made.format, np.where(made.e > 0, 2 * made.e, 0.0))
-
-    target.gather(quantity(value, tile.format), combined, SHAPE[-1])
+    target.gather(quantity(value, tile.format), in_any_order(COMBINE[tile.op]), SHAPE[-1])
 
 
 def finalize_reducer(reducer: Reducer, out: Any = None, *_: Any) -> None:

@@ -1,0 +1,64 @@
+"""Keeps what the assembler has made in a folder, found again by what it was made of.
+
+The same PTX gives the same machine code, which takes a third of the time of a build to make again. Entries that are
+damaged are made again and overwritten; the oldest go once there are too many.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from tilec.ptx import assemble as assembler
+from tilec.support.installed import installed
+from tilec.support.kept_files import keep, kept
+
+MOST_ENTRIES = 1000
+"""One entry is 10 to 300 KB."""
+
+_FORMAT = 1  # of entries, and of the options that `assembler.assemble` makes of what it is asked for
+_LENGTH = 8  # bytes that say how long the log is
+
+
+def assemble_cached(
+    ptx: str, target: str, folder: Path | None, *, opt_level: int = 3, afresh: bool = False
+) -> assembler.Assembled:
+    """What `assembler.assemble` gives, from the folder where it is there (None: there is no folder). `afresh` looks
+    nothing up."""
+    if folder is None:
+        return assembler.assemble(ptx, target, opt_level=opt_level)
+    path = folder / "assembled" / key(ptx, target, opt_level)
+    if not afresh and (known := _read(path)) is not None:
+        return known
+    made = assembler.assemble(ptx, target, opt_level=opt_level)
+    log = made.info.encode()
+    keep(path, len(log).to_bytes(_LENGTH, "little") + log + made.cubin)
+    _forget_oldest(path.parent)
+    return made
+
+
+def key(ptx: str, target: str, opt_level: int) -> str:
+    """What machine code depends on, as a hash."""
+    version = installed().get("nvidia-nvjitlink", "")
+    return sha256(repr((_FORMAT, version, target, opt_level, ptx)).encode()).hexdigest()
+
+
+def _read(path: Path) -> assembler.Assembled | None:
+    try:
+        data = kept(path)
+        os.utime(path)  # what is used is not old
+    except (OSError, ValueError):
+        return None
+    end = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
+    return assembler.assembled(data[end:], data[_LENGTH:end].decode())
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Leaves half of the entries where there are more than there may be. Other processes may do the same."""
+    with suppress(OSError):
+        entries = [(entry.stat().st_mtime_ns, entry.path) for entry in os.scandir(folder)]
+        if len(entries) > MOST_ENTRIES:
+            for _, path in sorted(entries)[: -(MOST_ENTRIES // 2)]:
+                Path(path).unlink(missing_ok=True)
