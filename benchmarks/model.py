@@ -1,14 +1,15 @@
-"""What the scheduler's numbers predict for the timed kernels, and how far off that is.
+"""What the compiler's model predicts of measured kernels, and how far off that is.
 
-    python benchmarks/model.py [--only PATTERN] [--results FILE] [--json FILE]
+    python benchmarks/model.py [--only PATTERN] [--json FILE]                   the published measurements
+    python benchmarks/model.py --cases [--only PATTERN] [--results FILE]        our own, of gpu_cases.py and gpu.py
 
-A block takes, for each pipelined loop, the cycles of one iteration and an interval for each further iteration, and what
-the statements around it take one after the other. Blocks run in waves; those that share a multiprocessor share its
-slots. What the loops load over the L2's rate, and every tensor once over the memory's, put a roof over the kernel.
-Several kernels of one case run one after the other.
+A row of `published/` is predicted by our own kernel of the same structure, on the GPU that it was measured on: the time
+that `tilec report` says, of the best of the tiles that its group names. `ratio` is predicted to measured time: below 1
+the model is too optimistic. The table marks rows that are held out of every fit (H), and those whose kernel is built
+otherwise than ours (~) or whose number was read off a picture (p), to which nothing may be fitted either.
 
-FILE is of `gpu.py`: measured milliseconds become cycles at the clock that was read beside them, or else at the target
-file's. Left out: launches, L2 hits, and what else the target file does not say.
+FILE of --results is what `gpu.py` wrote: milliseconds of the very kernels. The model counts cycles of one clock, so a
+clock that was read beside a measurement takes the place of the target file's.
 """
 
 from __future__ import annotations
@@ -18,143 +19,255 @@ import fnmatch
 import json
 import math
 import statistics
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import corpus
 import gpu_cases
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from tilec.driver import build as driver
-from tilec.ir.tile import Buffer
-from tilec.passes.cost.kernel import Block, Walk, machine, occupancy_limits, places, schedule_cost, tensor_bytes
-from tilec.passes.cost.model import Launch, cta_cycles, ctas_per_sm, predict_blocks
-from tilec.passes.loop.build_problem import Scheduled
+from tilec.passes.cost.report import Report
+from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
-from tilec.target.table import load
+
+FITTED: Mapping[str, Sequence[str]] = {}
+"""The constants of the compiler that were fitted to rows, each with the names of those rows. None was: every number of
+targets/*.toml has a source of its own, and no source is a row."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Cycles of one case of a workload: the larger of `compute` and `memory` of each kernel, in turn."""
+    """Microseconds, by the levels of the kernel's loops, which is what `tilec report` says; the same if tensor cores
+    drew nothing and the clock stayed; and by the schedules of the loops. What binds, and of which tile it is."""
 
+    microseconds: float
+    at_full_clock: float
+    by_schedule: float
+    bound: str
+    tile: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A measurement beside its prediction (None: why there is none is in `refusal`)."""
+
+    group: str
     name: str
-    kind: str
-    compute: int
-    memory: int
-    cycles: int
+    gpu: str
+    measured: float | None
+    predicted: Prediction | None
+    is_held_out: bool = False
+    differs: str = ""
+    is_plot: bool = False
+    source: str = ""
+    refusal: str = ""
 
-    def milliseconds(self, mhz: int) -> float:
-        return self.cycles / mhz / 1000
+    @property
+    def ratio(self) -> float | None:
+        """Predicted to measured time."""
+        if self.predicted is None or self.measured is None:
+            return None
+        return self.predicted.microseconds / self.measured
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether the kernel that was measured is built as ours is."""
+        return not self.differs
 
 
-def of_kernel(kernel: gpu_cases.Kernel) -> tuple[int, int]:
-    """The cycles that computing takes, and those that memory takes."""
+def reports(kernel: gpu_cases.Kernel, target: str, gpu: str | None) -> tuple[Report, ...]:
     source = SourceFile(kernel.file.name, kernel.file.read_text(encoding="utf-8"))
-    options = CompileOptions(target=gpu_cases.TARGET, defines=tuple(kernel.constants.items()), **kernel.options)
-    built, planned = driver.build(source, options, driver.Observer()), driver.plan(source, options, driver.Observer())
-    manifest, target = built.manifest, planned.target
-    decided = {id(p.loop.loop): Scheduled(p.loop, p.solution.schedule) for p in planned.loops}
-    walk = Walk(planned.assignment, target, (p.loop.loop for p in planned.loops))
-    grid = manifest.blocks({})
-    (entry,) = built.entries
-    together = ctas_per_sm(manifest.dynamic_smem, entry.registers, math.prod(manifest.block), occupancy_limits(target))
-    blocks = [walk.block(place) for place in places(grid)]
-    launch = Launch(
-        math.prod(grid),
-        max(together, 1),
-        sum(block.loaded for block in blocks) * math.prod(grid) // len(blocks),
-        sum(tensor_bytes(p) for p in planned.kernel.params if isinstance(p, Buffer)),
-    )
+    options = CompileOptions(target=target, gpu=gpu, defines=tuple(kernel.constants.items()), **kernel.options)
+    return driver.reports(driver.build_all(source, options, driver.Observer()))
 
-    def cycles(block: Block, neighbours: int) -> int:
-        loops = [
-            schedule_cost(decided[id(loop)], trip_count)
-            for loop, trip_count, times in block.loops
-            for _ in range(times)
+
+def predicted(
+    kernels: Sequence[gpu_cases.Kernel], target: str, gpu: str | None, clock: int | None, tile: Mapping[str, Any]
+) -> Prediction:
+    """Of kernels one after the other, at the target's clock or at this one (MHz)."""
+    said = [report for kernel in kernels for report in reports(kernel, target, gpu)]
+    longest = max(said, key=lambda report: report.by_levels.cycles)
+    levels = sum(report.at(report.by_levels, clock) for report in said)
+    full = sum(report.at(report.by_levels, report.clock_mhz) for report in said)
+    schedules = sum(report.at(report.by_schedule, clock) for report in said)
+    return Prediction(levels, full, schedules, longest.bound, tile)
+
+
+# ---- published measurements ------------------------------------------------------------------------------------------
+
+
+def published(pattern: str, note: Callable[[str], None] = lambda line: None) -> Iterator[Judged]:
+    """Rows whose group or name matches, each with its prediction."""
+    sources, groups = corpus.read()
+    known: dict[object, Prediction | str] = {}
+    for name, group in groups.items():
+        for row in group.rows:
+            if not (fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(row.name, pattern)):
+                continue
+            key = name, row.ours, row.dtype, row.gpu, row.clock_mhz, tuple(row.shape.items())
+            if key not in known:
+                note(f"{name}: {row.name}")
+                known[key] = best(group.ours[row.ours], row)
+            found = known[key]
+            yield Judged(
+                name, row.name, row.gpu, group.microseconds(row), None if isinstance(found, str) else found,
+                row.held_out, row.differs, row.read_from == "plot",
+                f"{sources[row.source].document}: {row.where}", found if isinstance(found, str) else "",
+            )  # fmt: skip
+
+
+def best(ours: corpus.Ours, row: corpus.Row) -> Prediction | str:
+    """By the tile that is predicted to be fastest; or why none can be compiled."""
+    found, refusal = [], ""
+    for tile in ours.tiles:
+        kernels = [
+            gpu_cases.Kernel(
+                gpu_cases.ROOT / part.file,
+                {**row.shape, "dtype": row.dtype, **part.constants, **tile},
+                {name: tuple(value) if isinstance(value, list) else value for name, value in part.options.items()},
+            )
+            for part in ours.kernels
         ]
-        return cta_cycles(loops, neighbours) + block.around
-
-    predicted = predict_blocks([partial(cycles, block) for block in blocks], launch, machine(target))
-    return predicted.compute, predicted.memory
-
-
-def predictions(pattern: str) -> Iterator[tuple[Prediction, gpu_cases.Plan]]:
-    for plan in gpu_cases.plans():
-        if plan.kernels and fnmatch.fnmatch(plan.case.name, pattern):
-            pairs = [of_kernel(kernel) for kernel in plan.kernels]
-            compute, memory = (sum(pair[i] for pair in pairs) for i in (0, 1))
-            yield Prediction(plan.case.name, plan.case.kind, compute, memory, sum(map(max, pairs))), plan
+        try:
+            found.append(predicted(kernels, corpus.target_of(row.gpu), row.gpu, row.clock_mhz, tile))
+        except CompileError as error:
+            refusal = error.diagnostics[0].title
+    return min(found, key=lambda one: one.microseconds) if found else refusal
 
 
-# ---- against what was measured ---------------------------------------------------------------------------------------
+# ---- our own ---------------------------------------------------------------------------------------------------------
 
 
-def measured_cycles(results: Mapping[str, Any], mhz: int) -> dict[str, float]:
-    """By case: our median, at the clock read with it or else at this one. Of cases that were right."""
-    return {
-        case["name"]: case["milliseconds"]["tilec"]["median"] * 1000 * case.get("sm_mhz", mhz)
-        for case in results["cases"]
+def cases(pattern: str, results: Mapping[str, Any]) -> Iterator[Judged]:
+    """The timed cases of `gpu_cases.py`, with what `gpu.py` measured of those that were right."""
+    measured = {
+        case["name"]: (case["milliseconds"]["tilec"]["median"] * 1000, case.get("sm_mhz"))
+        for case in results.get("cases", ())
         if not case["fault"] and "tilec" in case.get("milliseconds", {})
     }
+    for plan in gpu_cases.plans():
+        if plan.kernels and fnmatch.fnmatch(plan.case.name, pattern):
+            time, clock = measured.get(plan.case.name, (None, None))
+            one = predicted(plan.kernels, gpu_cases.TARGET, None, clock, {})
+            yield Judged(plan.case.kind, plan.case.name, gpu_cases.TARGET, time, one)
 
 
-def errors(predicted: Sequence[Prediction], measured: Mapping[str, float]) -> dict[str, float]:
-    """By case: (predicted − measured) / measured."""
-    return {one.name: one.cycles / measured[one.name] - 1 for one in predicted if one.name in measured}
+# ---- the table -------------------------------------------------------------------------------------------------------
 
 
-def table(predicted: Sequence[Prediction], measured: Mapping[str, float], mhz: int) -> list[str]:
-    off = errors(predicted, measured)
-    width = max((len(one.name) for one in predicted), default=0)
-    lines = [
-        f"{'case':{width}} {'compute':>11} {'memory':>11} {'predicted':>11} {'ms':>8} {'measured':>12} {'error':>7}"
-    ]
-    for one in predicted:
-        found = f"{measured[one.name]:12,.0f} {off[one.name]:+7.1%}" if one.name in off else "not measured"
-        numbers = f"{one.compute:11,} {one.memory:11,} {one.cycles:11,} {one.milliseconds(mhz):8.3f}"
-        lines.append(f"{one.name:{width}} {numbers} {found}")
-    if off:
-        lines.append("mean absolute error")
-        for kind in dict.fromkeys(one.kind for one in predicted if one.name in off):
-            lines.append(_mean(kind, [off[one.name] for one in predicted if one.kind == kind and one.name in off]))
-        lines.append(_mean("all", list(off.values())))
+@dataclass(frozen=True)
+class Score:
+    """Of some rows: how many, the geometric mean of predicted to measured time, and the mean of how far each is off."""
+
+    rows: int
+    geometric_mean: float
+    mape: float
+
+
+def score(ratios: Sequence[float]) -> Score | None:
+    if not ratios:
+        return None
+    return Score(len(ratios), statistics.geometric_mean(ratios), statistics.mean(abs(ratio - 1) for ratio in ratios))
+
+
+SELECTIONS: Mapping[str, Callable[[Judged], bool]] = {
+    "all": lambda one: True,
+    "built as ours": lambda one: one.is_alike,
+    "held out": lambda one: one.is_held_out,
+    "held out, built as ours": lambda one: one.is_held_out and one.is_alike,
+}
+
+
+def scores(judged: Sequence[Judged]) -> dict[str, dict[str, Score | None]]:
+    """By group, and of all groups together, for each of `SELECTIONS`."""
+    groups = [*dict.fromkeys(one.group for one in judged), "all groups"]
+    return {
+        group: {
+            name: score([one.ratio for one in judged if one.ratio is not None and among(one)
+                         and group in (one.group, "all groups")])
+            for name, among in SELECTIONS.items()
+        }
+        for group in groups
+    }  # fmt: skip
+
+
+def table(judged: Sequence[Judged]) -> list[str]:
+    width = max((len(one.name) for one in judged), default=0)
+    lines = []
+    for group in dict.fromkeys(one.group for one in judged):
+        lines.append(f"{group:{width}} {'GPU':10} {'measured, us':>13} {'predicted':>11} {'ratio':>6}      bound by")
+        for one in (one for one in judged if one.group == group):
+            marks = ("H" if one.is_held_out else " ") + ("~" if one.differs else " ") + ("p" if one.is_plot else " ")
+            time = "not measured" if one.measured is None else f"{one.measured:,.1f}"
+            if one.predicted is None:
+                lines.append(f"{one.name:{width}} {one.gpu:10} {time:>13} {'–':>11} {'':6} {marks} {one.refusal}")
+                continue
+            ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
+            said = f"{one.predicted.microseconds:11,.1f} {ratio:>6} {marks}  {one.predicted.bound}"
+            lines.append(f"{one.name:{width}} {one.gpu:10} {time:>13} {said}")
+    if any(one.ratio is not None for one in judged):
+        lines += ["", *summary(judged)]
     else:
-        lines.append(
-            "not measured: --results FILE, of benchmarks/gpu.py on a GPU, puts the measured cycles beside these"
-        )
+        lines.append("not measured: --results FILE, of benchmarks/gpu.py on a GPU, puts what was measured beside these")
     return lines
 
 
-def _mean(kind: str, off: Sequence[float]) -> str:
-    return f"  {kind:10} {statistics.mean(map(abs, off)):6.1%} over {len(off)}"
+def summary(judged: Sequence[Judged]) -> list[str]:
+    """Rows, geometric mean of the ratio and MAPE of each group."""
+    heads = "".join(f"  {name:>26}" for name in SELECTIONS)
+    lines = [f"{'rows, geometric mean, MAPE':26}{heads}"]
+    for group, found in scores(judged).items():
+        columns = (
+            "–" if one is None else f"{one.rows:4} {one.geometric_mean:6.2f} {one.mape:7.1%}" for one in found.values()
+        )
+        lines.append(f"{group:26}" + "".join(f"  {column:>26}" for column in columns))
+    return lines
+
+
+def record(judged: Sequence[Judged]) -> dict[str, Any]:
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=gpu_cases.ROOT
+    )
+    return {
+        "commit": commit.stdout.strip(),
+        "fitted": FITTED,
+        "scores": {
+            group: {name: None if one is None else asdict(one) for name, one in found.items()}
+            for group, found in scores(judged).items()
+        },
+        "rows": [{**asdict(one), "ratio": one.ratio} for one in judged],
+    }
+
+
+def rounded(value: Any) -> Any:
+    """To five digits: more than anybody has measured."""
+    if isinstance(value, float):
+        return 0.0 if value == 0 else round(value, 4 - math.floor(math.log10(abs(value))))
+    if isinstance(value, dict):
+        return {name: rounded(member) for name, member in value.items()}
+    return [rounded(member) for member in value] if isinstance(value, list | tuple) else value
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default="*", metavar="PATTERN")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="what gpu.py wrote with --json")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="predictions, measured cycles and errors")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="groups or rows whose name matches")
+    parser.add_argument("--cases", action="store_true", help="our own cases in place of what others published")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="what gpu.py wrote with --json (with --cases)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="rows and scores")
     asked = parser.parse_args()
-    mhz = load(gpu_cases.TARGET).limit("clock_mhz")
-    measured = {}
-    if asked.results is not None:
-        measured = measured_cycles(json.loads(asked.results.read_text(encoding="utf-8")), mhz)
-    predicted = [one for one, _ in predictions(asked.only)]
+    if asked.cases or asked.results is not None:
+        results = {} if asked.results is None else json.loads(asked.results.read_text(encoding="utf-8"))
+        judged = list(cases(asked.only, results))
+    else:
+        judged = list(published(asked.only, lambda line: print(line, file=sys.stderr, flush=True)))
     if asked.json is not None:
-        record = {
-            "clock_mhz": mhz,
-            "predicted": [asdict(one) for one in predicted],
-            "measured_cycles": measured,
-            "errors": errors(predicted, measured),
-        }
-        asked.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print("\n".join(table(predicted, measured, mhz)))
+        asked.json.write_text(json.dumps(rounded(record(judged)), indent=1) + "\n", encoding="utf-8")
+    print("\n".join(table(judged)))
 
 
 if __name__ == "__main__":

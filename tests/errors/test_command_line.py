@@ -40,6 +40,7 @@ def tilec(*arguments: str) -> int:
         ([VECTOR_ADD, "-o", "."], "not-a-file"),
         ([VECTOR_ADD, "--schedule-trace-file", "absent/a.json"], "unwritable-output"),
         ([VECTOR_ADD, "--target", "sm_90"], "unknown-target"),
+        ([VECTOR_ADD, "--gpu", "H100"], "unknown-gpu"),
         ([VECTOR_ADD, "-D", "N"], "bad-define"),
         ([VECTOR_ADD, "-D", "Q=3"], "unknown-define"),
         ([VECTOR_ADD, "-D", "vector_add=3"], "unknown-define"),

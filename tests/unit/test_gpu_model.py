@@ -1,4 +1,4 @@
-"""benchmarks/model.py: predictions follow from the schedule, and errors from made-up measurements."""
+"""benchmarks/model.py: predictions are those of the compiler's report, and scores follow from made-up measurements."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import corpus
 import gpu_cases
 import model
 import pytest
 
-from tilec.target.table import load
-
-SMS = load("sm_90a").limit("sms")
 GEMM = {"M": 1024, "N": 1024, "K": 512, "block_M": 128, "block_N": 128}
+TARGET = gpu_cases.TARGET
 
 
 def matmul(**more: Any) -> gpu_cases.Kernel:
@@ -24,74 +23,83 @@ def matmul(**more: Any) -> gpu_cases.Kernel:
     return gpu_cases.Kernel(gpu_cases.KERNELS / "matmul.tl", {**GEMM, **more}, options)
 
 
-def test_a_longer_loop_takes_an_interval_more_for_each_iteration() -> None:
-    (short, _), (long, _) = model.of_kernel(matmul()), model.of_kernel(matmul(K=1024))
-    # 64 blocks are one wave; 8 iterations more of 4 m64n128k16 products in each of 2 warpgroups, 64 cycles each.
-    assert long - short == 8 * 512
+def test_the_prediction_is_the_one_of_the_report() -> None:
+    (report,) = model.reports(matmul(), TARGET, None)
+    one = model.predicted([matmul()], TARGET, None, None, {})
+    assert one.microseconds == pytest.approx(report.at(report.by_levels))
+    assert model.predicted([matmul()] * 2, TARGET, None, None, {}).microseconds == pytest.approx(2 * one.microseconds)
 
 
-def test_waves_follow_one_another() -> None:
-    (one, _), (two, _) = (model.of_kernel(matmul(M=128 * m, options={"persistent": False})) for m in (16, 33))
-    assert 128 * 16 // 128 * 8 <= SMS < 33 * 8 <= 2 * SMS
-    assert two in range(one, 2 * one + 1)  # as far as two share a multiprocessor, they overlap
+def test_a_gpu_has_its_own_memory() -> None:
+    kernel = gpu_cases.Kernel(gpu_cases.FOLDER / "rows" / "layernorm.tl", {"M": 65536, "N": 1024})
+    (ours, larger) = (model.predicted([kernel], TARGET, gpu, None, {}) for gpu in ("H100-SXM", "H200"))
+    assert larger.microseconds < ours.microseconds
 
 
-def test_memory_counts_every_tensor_once_and_every_load() -> None:
-    _, memory = model.of_kernel(matmul())
-    loaded, moved = 64 * 8 * 2 * 128 * 64 * 2, 2 * (2 * 1024 * 512 + 1024 * 1024)
-    target = load("sm_90a")
-    assert memory == max(
-        -(-loaded // target.limit("l2_bytes_per_cycle")), -(-moved // target.limit("dram_bytes_per_cycle"))
-    )
+def test_a_clock_that_was_read_takes_the_place_of_the_files() -> None:
+    (report,) = model.reports(matmul(), TARGET, None)
+    assert report.by_levels.compute > 2 * report.by_levels.memory
+    half = report.clock_mhz // 2
+    assert report.at(report.by_levels, half) == pytest.approx(report.by_levels.compute / half)
 
 
-def test_blocks_that_load_together_ask_for_less() -> None:
-    sizes = {"M": 1024, "N": 1024, "K": 512, "cluster_x": 2, "cluster_y": 1}
-    kernels = [
-        gpu_cases.Kernel(gpu_cases.FOLDER / "gemm" / "cluster.tl", sizes, {"multicast": multicast})
-        for multicast in (False, True)
+def test_the_best_tile_counts_and_one_that_does_not_fit_is_passed_over() -> None:
+    part = corpus.Part("benchmarks/kernels/matmul.tl")
+    row = corpus.Row("k", "o", {"M": 1024, "N": 1024, "K": 512}, "float16", "H100-SXM", 1, "us", "s", "w", False)
+    small, huge = {"block_N": 128}, {"block_M": 256, "block_K": 512, "num_stages": 8}
+    found = model.best(corpus.Ours((part,), "0", "0", (huge, {}, small)), row)
+    assert isinstance(found, model.Prediction) and found.tile in ({}, small)
+    assert "shared memory" in str(model.best(corpus.Ours((part,), "0", "0", (huge,)), row))
+
+
+def judged(name: str, predicted: float, measured: float | None, **more: Any) -> model.Judged:
+    return model.Judged("matmul", name, "H200", measured, model.Prediction(predicted, 0, 0, "", {}), **more)
+
+
+def test_scores_are_of_predicted_to_measured_time() -> None:
+    rows = [
+        judged("a", 1.0, 2.0),
+        judged("b", 3.0, 2.0, is_held_out=True),
+        judged("c", 2.0, 1.0, is_held_out=True, differs="split"),
+        judged("d", 1.0, None),
     ]
-    (_, apart), (_, together) = (model.of_kernel(kernel) for kernel in kernels)
-    assert together < apart
-
-
-def test_a_block_on_the_diagonal_has_less_to_do() -> None:
-    sizes = {"S": 1024, "heads": 2, "D": 64, "causal": True}
-    causal = gpu_cases.Kernel(gpu_cases.FOLDER / "flash_attention.tl", sizes)
-    full = gpu_cases.Kernel(gpu_cases.FOLDER / "flash_attention.tl", {**sizes, "causal": False})
-    assert model.of_kernel(causal)[1] < model.of_kernel(full)[1]
+    found = model.scores(rows)["matmul"]
+    assert found == model.scores(rows)["all groups"]
+    assert found["all"] is not None and found["all"].rows == 3
+    assert found["all"].mape == pytest.approx((0.5 + 0.5 + 1.0) / 3)
+    assert found["held out"] is not None and found["held out"].geometric_mean == pytest.approx(3**0.5)
+    alike = found["held out, built as ours"]
+    assert alike is not None and (alike.rows, alike.geometric_mean, alike.mape) == (1, pytest.approx(1.5), 0.5)
+    lines = model.table(rows)
+    assert [line.split()[0] for line in lines[1:5]] == ["a", "b", "c", "d"]
+    assert "not measured" in lines[4] and "H~" in lines[3]
 
 
 MADE_UP = {
     "cases": [
-        {"name": "a", "fault": "", "sm_mhz": 2000, "milliseconds": {"tilec": {"median": 1.0}}},
-        {"name": "b", "fault": "", "milliseconds": {"tilec": {"median": 2.0}, "cuBLAS": {"median": 1.0}}},
+        {"name": "bfloat16 512×3072×768", "fault": "", "sm_mhz": 1000, "milliseconds": {"tilec": {"median": 1.0}}},
         {"name": "wrong", "fault": "C: error 1.0", "milliseconds": {"tilec": {"median": 1.0}}},
-        {"name": "peak", "fault": "", "milliseconds": {"cuBLAS": {"median": 1.0}}},
     ]
 }
 
 
-def test_errors_are_relative_to_what_was_measured() -> None:
-    measured = model.measured_cycles(MADE_UP, mhz=1000)
-    assert measured == {"a": 2_000_000, "b": 2_000_000}
-    cycles = {("a", "matmul"): 1_500_000, ("b", "softmax"): 2_200_000, ("c", "softmax"): 1}
-    predicted = [model.Prediction(*names, 0, 0, value) for names, value in cycles.items()]
-    assert model.errors(predicted, measured) == pytest.approx({"a": -0.25, "b": 0.1})
-    lines = model.table(predicted, measured, mhz=1000)
-    assert lines[1].split()[-2:] == ["2,000,000", "-25.0%"]
-    assert lines[3].endswith("not measured")
-    assert [line.split() for line in lines[4:]] == [
-        ["mean", "absolute", "error"],
-        ["matmul", "25.0%", "over", "1"],
-        ["softmax", "10.0%", "over", "1"],
-        ["all", "17.5%", "over", "2"],
-    ]
+def test_our_own_cases_with_what_was_measured_of_them() -> None:
+    (one,) = model.cases("bfloat16 512*", MADE_UP)
+    (alone,) = model.cases("bfloat16 512*", {})
+    assert one.measured == 1000 and alone.measured is None and alone.ratio is None
+    assert one.predicted is not None and alone.predicted is not None
+    assert one.predicted.microseconds > alone.predicted.microseconds, "the clock that was read is slower"
 
 
 def test_without_results_it_says_so(tmp_path: Path) -> None:
-    command = [sys.executable, str(Path(model.__file__)), "--only", "bfloat16 512*", "--json", str(tmp_path / "m.json")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    command = [sys.executable, str(Path(model.__file__)), "--cases", "--only", "bfloat16 512*"]
+    done = subprocess.run([*command, "--json", str(tmp_path / "m.json")], capture_output=True, text=True, check=True)
     assert "bfloat16 512×3072×768" in done.stdout and done.stdout.splitlines()[-1].startswith("not measured: ")
     record = json.loads((tmp_path / "m.json").read_text())
-    assert record["errors"] == {} and len(record["predicted"]) == 1
+    assert [row["ratio"] for row in record["rows"]] == [None]
+
+
+def test_nothing_is_fitted_to_rows_that_are_held_out() -> None:
+    _, groups = corpus.read()
+    fit = {row.name for group in groups.values() for row in group.rows if row.is_fit}
+    assert all(set(rows) <= fit for rows in model.FITTED.values())

@@ -213,6 +213,40 @@ def test_an_unknown_target_suggests_the_nearest() -> None:
     assert diagnostic.notes == (f"known targets: {', '.join(resources.target_names())}",)
 
 
+# --- GPUs ---
+
+
+@pytest.mark.parametrize("name", resources.target_names())
+def test_a_gpu_has_the_limits_of_its_target_but_for_its_own(name: str) -> None:
+    target = load(name)
+    for gpu in target.gpus:
+        own = {limit.name: limit for limit in gpu.limits}
+        product = load(name, gpu=gpu.name)
+        assert (product.gpu, product.pools, product.kinds) == (gpu.name, target.pools, target.kinds)
+        assert product.limits == tuple(own.get(limit.name, limit) for limit in target.limits)
+    assert target.gpu == "" and target.gpus
+
+
+def test_an_unknown_gpu_suggests_the_nearest() -> None:
+    with pytest.raises(CompileError) as caught:
+        load("sm_90a", gpu="H100-SMX")
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.code, diagnostic.title) == ("unknown-gpu", "target sm_90a has no GPU 'H100-SMX'")
+    assert diagnostic.help == "did you mean 'H100-SXM'?"
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [("smem", "there is no limit 'smem'"), ("registers_per_sm", "'registers_per_sm' is the size of a pool")],
+)
+def test_a_gpu_differs_in_limits_that_are_not_the_size_of_a_pool(limit: str, message: str) -> None:
+    source = 'source = { kind = "guess", where = "x" }'
+    row = f'[gpus.X]\nwhat = "x"\n[gpus.X.limits]\n{limit} = {{ value = 1, {source} }}\n'
+    with pytest.raises(CompileError) as caught:
+        parse(resources.target_text("sm_90a") + row, "x.toml")
+    assert message in caught.value.diagnostics[0].title
+
+
 # --- formulas ---
 
 

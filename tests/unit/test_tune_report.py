@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,21 @@ def test_of_a_kernel_whose_roles_wait_at_barriers(entry: str) -> None:
     options = CompileOptions(target="sm_90a", entry=entry)
     (report,) = driver.reports(driver.build_all(source, options, driver.Observer()))
     assert report.by_levels.cycles > 0
+
+
+def test_busy_tensor_cores_bring_the_clock_down() -> None:
+    target = load("sm_90a")
+    product = reported(GEMM, "sm_90a", M=2048, N=2048, K=4096)
+    assert target.limit("tensor_clock_mhz") < product.loaded_clock_mhz < target.limit("clock_mhz")
+    busy = product.roofline / product.by_levels.cycles
+    assert product.tensor_share == pytest.approx(busy, rel=0.01)
+    assert product.at(product.by_levels) == product.by_levels.compute / product.loaded_clock_mhz
+    assert product.cycles_at(product.by_levels) > product.by_levels.cycles
+    copied = reported(ROOT / "samples" / "vector_add.tl", "sm_90a")
+    assert (copied.tensor_share, copied.loaded_clock_mhz) == (0, copied.clock_mhz)
+
+
+def test_a_clock_that_was_measured_under_load_is_not_raised() -> None:
+    found = reported(GEMM, "sm_90a")
+    slow = replace(found, clock_mhz=1500)
+    assert slow.tensor_clock_mhz > 1500 and slow.loaded_clock_mhz == 1500

@@ -271,7 +271,7 @@ def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[st
     for target in targets:
         with reported(None):
             asked = compile_options({**given, "target": target})
-            machine, sources = load(target, asked.calibration), [_kernel_file(path) for path in paths]
+            machine, sources = load(target, asked.calibration, asked.gpu), [_kernel_file(path) for path in paths]
         found: list[Kernel] = []
         for source in sources:
             with reported(source):

@@ -107,17 +107,20 @@ def _reported(page: _Page) -> dict[str, bytes]:
 
 
 def report_tables(report: Report) -> Iterator[RenderableType]:
-    time = report.microseconds(report.by_levels.cycles)
+    time = report.at(report.by_levels)
     what = "a full wave" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
-    yield Text(f"{report.kernel} on {report.target}: {time:,.1f} µs predicted for {what}", "bold")
+    yield Text(f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {what}", "bold")
     table = plain_table("", "<what", "<predicted")
     table.show_header = False
     table.add_row("bound by", report.bound)
-    least = report.microseconds(report.roofline)
+    least = report.at(report.limits)
     table.add_row("roofline", f"{least:,.1f} µs by {report.limit}; {report.achieved:.0%} of it achieved")
     if any(loop.ii is not None for loop in report.loops):
-        by_schedule = report.microseconds(report.by_schedule.cycles)
+        by_schedule = report.at(report.by_schedule)
         table.add_row("by schedules", f"{by_schedule:,.1f} µs")
+    if report.loaded_clock_mhz != report.clock_mhz:
+        busy = f"tensor cores busy {report.tensor_share:.0%} of the time"
+        table.add_row("clock", f"{report.loaded_clock_mhz:,} MHz of {report.clock_mhz:,}: {busy}")
     table.add_row("waves", f"{report.by_levels.waves:,}")
     fits = ", ".join(f"{count:,} by {name}" for name, count in report.fits)
     table.add_row("blocks of an SM", f"{report.together} ({fits})")

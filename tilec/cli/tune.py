@@ -232,7 +232,7 @@ def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Wor
     from tilec.tune.search import Work, by_model, by_surrogate, search
     from tilec.tune.surrogate import is_installed
 
-    target = load(asked.base.target, asked.base.calibration)
+    target = load(asked.base.target, asked.base.calibration, asked.base.gpu)
     journal = Journal(journal_file, _about(asked))
     engine, gpu = _engine(where, target)
 
@@ -306,7 +306,7 @@ def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
     point, outcome = built[0]
     options = knobs.applied(point, asked.base)
     plan = driver.plan(asked.source, options, driver.Observer())
-    clock = load(asked.base.target, asked.base.calibration).limit("clock_mhz")
+    clock = load(asked.base.target, asked.base.calibration, asked.base.gpu).limit("clock_mhz")
     how = f"measured on {work.gpu}" if work.gpu else "modelled, not measured"
     said = f"{microseconds(outcome, work.gpu, clock)}, {how}"
     defines = tuple(sorted(dict(options.defines).items()))

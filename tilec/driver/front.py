@@ -66,7 +66,7 @@ def begun(kernel: Kernel, file: File) -> Work:
     from tilec.target.table import load
 
     options = file.options
-    target = load(options.target, options.calibration)
+    target = load(options.target, options.calibration, options.gpu)
     target = target if options.stmatrix else target.without("stmatrix")
     budget = Budget(options.search_budget * WORK_PER_EFFORT // 1000, tried=_tried)
     return Work(file.source, options, target, budget, kernel, kernel, file.mistakes, file.is_checked_only)
@@ -129,7 +129,7 @@ def observer_of_each(observer: Observer, kernels: Sequence[Kernel]) -> list[Obse
 def _multiprocessors(options: CompileOptions) -> int:
     from tilec.target import table as targets
 
-    return targets.load(options.target, options.calibration).limit("sms")
+    return targets.load(options.target, options.calibration, options.gpu).limit("sms")
 
 
 def _stored(source: SourceFile, options: CompileOptions) -> Kernel:

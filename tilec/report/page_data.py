@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,11 +62,11 @@ def _prediction(said: Report, entry: EntryReport) -> dict[str, Any]:
         "clock_mhz": said.clock_mhz,
         "blocks": said.ctas,
         "is_one_wave": said.is_one_wave,
-        "predicted": said.by_levels.cycles,
-        "by_schedules": said.by_schedule.cycles,
-        "compute": said.compute,
+        "predicted": said.cycles_at(said.by_levels),
+        "by_schedules": said.cycles_at(said.by_schedule),
+        "compute": said.cycles_at(replace(said.limits, memory=0)),
         "dram": said.dram,
-        "roofline": said.roofline,
+        "roofline": said.cycles_at(said.limits),
         "limit": said.limit,
         "bound": said.bound,
         "waves": said.by_levels.waves,

@@ -296,6 +296,11 @@ def target_details(name: str, calibration: str) -> Group:
     limits = plain_table(f"{name}: limits", "<limit", "value", "<source", "<where")
     for limit in machine.limits:
         limits.add_row(limit.name, f"{limit.value:,}", limit.source.kind, Text(limit.source.where))
+    gpus = plain_table("GPUs, for --gpu", "<name", "<limit", "value", "<source", "<where")
+    for gpu in machine.gpus:
+        gpus.add_row(gpu.name, "", "", "", Text(gpu.what))
+        for limit in gpu.limits:
+            gpus.add_row("", limit.name, f"{limit.value:,}", limit.source.kind, Text(limit.source.where))
     slots = plain_table("slots", "<slot", "width")
     for slot in machine.slots:
         slots.add_row(slot.name, str(slot.width))
@@ -324,5 +329,5 @@ def target_details(name: str, calibration: str) -> Group:
         f"tensor-memory cycles (none where shared tiles are compared) + {weights.live_registers:g} × live registers"
     )
     first: list[RenderableType] = [Text("features: " + ", ".join(machine.features))]
-    parts: list[RenderableType] = [limits, slots, pools, Text(score), shared, kinds]
+    parts: list[RenderableType] = [limits, gpus, slots, pools, Text(score), shared, kinds]
     return Group(*first, *(line for part in parts for line in (Text(""), part)))

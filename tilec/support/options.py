@@ -110,6 +110,16 @@ class CompileOptions:
     )
     """Which set of cycles of the target's file instructions and latencies are taken from."""
 
+    gpu: str | None = option(
+        None,
+        "--gpu",
+        "Which GPU of the target the model is about, and code is tuned to: its multiprocessors, clock and memory.",
+        default_text="as the target's file says",
+        metavar="NAME",
+        is_code=False,
+    )
+    """The name of a GPU that `tilec targets NAME` lists (None: the limits at the head of the target's file)."""
+
     opt_level: int = option(
         3,
         "--opt-level",

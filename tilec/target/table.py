@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache, lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 from tilec.sched.problem import Count, Cycles, Pool, Slot
 from tilec.support import files, readers, resources, schema
@@ -75,10 +75,20 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
+class Gpu:
+    """A product that runs the code of a target, with the limits in which it differs from what the file says."""
+
+    name: str
+    what: str
+    limits: tuple[Limit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One machine under one calibration. Ask for features, limits and prices; never compare names or architecture
     numbers. `families` are cycles that many kinds share, by name; `ceilings` are the most cycles that a chain of
-    dependences may take, by name."""
+    dependences may take, by name. `gpus` are the products that run its code, `gpu` is the one that the limits are of
+    ("": as the file says)."""
 
     name: str
     ptx_target: str
@@ -92,6 +102,8 @@ class Target:
     families: tuple[Limit, ...]
     ceilings: tuple[Limit, ...]
     weights: Weights
+    gpus: tuple[Gpu, ...] = ()
+    gpu: str = ""
 
     def has(self, feature: str) -> bool:
         return feature in self.features
@@ -99,6 +111,12 @@ class Target:
     def without(self, feature: str) -> Target:
         """The same machine, of which the feature is not used."""
         return replace(self, features=tuple(f for f in self.features if f != feature))
+
+    def of(self, gpu: Gpu) -> Target:
+        """The same machine with the limits of this product."""
+        differing = {limit.name: limit for limit in gpu.limits}
+        limits = tuple(differing.get(limit.name, limit) for limit in self.limits)
+        return replace(self, limits=limits, gpu=gpu.name)
 
     def limit(self, name: str) -> int:
         found = next((limit for limit in self.limits if limit.name == name), None)
@@ -223,6 +241,12 @@ class _Weight:
 
 
 @dataclass(frozen=True, slots=True)
+class _Gpu:
+    what: str
+    limits: Mapping[str, _Limit] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class _Ptx:
     target: str
     version: str
@@ -298,6 +322,7 @@ class _File:
     calibrations: _Calibrations
     layout: _Layout
     timing: Mapping[str, _Timing]
+    gpus: Mapping[str, _Gpu] = field(default_factory=dict)
 
 
 # --- what the compiler asks for ---
@@ -323,7 +348,7 @@ _ASKED: Mapping[str, _Asked] = {
         ("clock_mhz", "ctas_per_cluster", "ctas_per_sm", "dram_bytes_per_cycle", "l2_bytes", "l2_bytes_per_cycle",
          "mbarriers", "named_barriers", "named_barriers_carried", "registers_allocation_per_warp", "registers_per_sm",
          "registers_per_thread", "smem_allocation_bytes", "smem_bytes_per_cta", "smem_bytes_per_sm",
-         "smem_reserved_bytes_per_cta", "sms", "threads_per_cta", "threads_per_sm"),
+         "smem_reserved_bytes_per_cta", "sms", "tensor_clock_mhz", "threads_per_cta", "threads_per_sm"),
         ("mbarriers", "named_barriers", "named_barriers_carried", "registers", "registers_per_thread", "smem"),
         {
             "cp.async": _MOVED, "ld.global": _MOVED, "st.global": _MOVED, "ld.shared": _MOVED, "st.shared": _MOVED,
@@ -368,22 +393,31 @@ def _absent(target: Target) -> Iterator[str]:
 
 
 @cache
-def load(name: str, calibration: str = CALIBRATIONS[0]) -> Target:
-    """The target of this name with the cycles of a calibration, or a `CompileError` that suggests the nearest one."""
+def load(name: str, calibration: str = CALIBRATIONS[0], gpu: str | None = None) -> Target:
+    """The target of this name with the cycles of a calibration and the limits of one of its GPUs (None: as the file
+    says), or a `CompileError` that suggests the nearest one."""
+    if gpu is not None:
+        target = load(name, calibration)
+        found = next((one for one in target.gpus if one.name == gpu), None)
+        if found is None:
+            _unknown("unknown-gpu", f"target {name} has no GPU '{gpu}'", gpu, [one.name for one in target.gpus], "GPUs")
+        return target.of(found)
     known = resources.target_names()
     if name not in known:
-        # Both imports only serve the message; start-up does not pay for them.
-        import difflib
-
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.3)
-        there_are = ", ".join(known)
-        fail("unknown-target", f"unknown target '{name}'", notes=(f"known targets: {there_are}",),
-             help=f"did you mean '{near[0]}'?" if near else None)  # fmt: skip
+        _unknown("unknown-target", f"unknown target '{name}'", name, known, "targets")
     files.note(str(resources.target_file(name)))
     target = parse(resources.target_text(name), f"{name}.toml", calibration)
     for absent in _absent(target):
         fail("bad-target-file", f"{name}.toml: {absent}")
     return target
+
+
+def _unknown(code: str, title: str, name: str, known: Collection[str], what: str) -> NoReturn:
+    # The import only serves the message; start-up does not pay for it.
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.3)
+    fail(code, title, notes=(f"known {what}: {', '.join(known)}",), help=f"did you mean '{near[0]}'?" if near else None)
 
 
 def parse(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
@@ -417,11 +451,25 @@ def _target(given: _File, calibration: str) -> Target:
         families=families,
         ceilings=_named(chosen.ceilings),
         weights=Weights(*(weight.value for weight in weights)),
+        gpus=tuple(_gpu(name, gpu, given) for name, gpu in given.gpus.items()),
     )
 
 
 def _named(numbers: Mapping[str, _Limit] | Mapping[str, _Cycles]) -> tuple[Limit, ...]:
     return tuple(Limit(name, number.value, number.source) for name, number in numbers.items())
+
+
+def _gpu(name: str, gpu: _Gpu, given: _File) -> Gpu:
+    # A pool is as large as its limit in the file: what fits a block is the same on every product of an architecture.
+    absent = next((limit for limit in gpu.limits if limit not in given.limits), None)
+    if absent is not None:
+        raise schema.SchemaError(f"gpus.{name}.limits: there is no limit '{absent}'")
+    fixed = next((pool.limit for pool in given.pools.values() if pool.limit in gpu.limits), None)
+    if fixed is not None:
+        raise schema.SchemaError(
+            f"gpus.{name}.limits: '{fixed}' is the size of a pool, which every GPU of a target has"
+        )
+    return Gpu(name, gpu.what, _named(gpu.limits))
 
 
 def _pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:

@@ -84,8 +84,8 @@ def _compiled(variant: Variant) -> Outcome:
         except RuntimeError as fault:
             return Outcome(refusal=f"on the GPU: {fault}")
     return Outcome(
-        by_levels=report.by_levels.cycles,
-        by_schedule=report.by_schedule.cycles,
+        by_levels=report.cycles_at(report.by_levels),
+        by_schedule=report.cycles_at(report.by_schedule),
         intervals=tuple(loop.ii for loop in report.loops if loop.ii is not None),
         registers=entry.registers,
         spilled_bytes=entry.spill_store_bytes + entry.spill_load_bytes,

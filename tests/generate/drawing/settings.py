@@ -26,6 +26,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 NOT_DRAWN = {
     "target": "each kernel has one",
+    "gpu": "numbers of the target's file, which tests/unit/test_target.py replaces",
     "defines": "drawn kernels have their numbers in them",
     "entry": "said where there are several kernels",
     "schedule": "tests/kernels/test_pipeline_property.py draws schedules",

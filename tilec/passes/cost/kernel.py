@@ -27,7 +27,8 @@ from tilec.target.table import Target
 
 MOST_BLOCKS = 1024
 """Of a grid, that are looked at: its blocks at equal distances, so that those of a causal kernel count alike."""
-COMPUTE_SLOTS = ("tc_and_mma", "alu_or_fmaheavy", "dual_alu", "xu")
+TENSOR_SLOT = "tc_and_mma"
+COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu")
 """What computes; the other slots bring it what it needs."""
 _NOBODY = tile.Var("nobody", INT32)
 _LOADS = ("tma.load", "cp.async", "ld.global")

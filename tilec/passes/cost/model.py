@@ -5,7 +5,7 @@ A CTA takes the fill of each pipeline and one interval per further iteration. CT
 share an SM share its slots, so they hide each other's latencies but not each other's work. Bytes to and from L2 and
 DRAM put a roof over the whole kernel.
 
-What it leaves out: clocks that drop under load, and L2 hits. It ranks variants; it does not time them.
+What it leaves out: L2 hits, and clocks, which the report brings in. It ranks variants; it does not time them.
 """
 
 from __future__ import annotations

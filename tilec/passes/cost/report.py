@@ -11,6 +11,7 @@ from typing import Literal
 from tilec.ir.tile import Buffer, For
 from tilec.passes.cost.kernel import (
     COMPUTE_SLOTS,
+    TENSOR_SLOT,
     Block,
     Nest,
     Walk,
@@ -55,7 +56,9 @@ class Report:
     """All times in cycles. `by_levels` is what the levels of its loops predict, `by_schedule` what their schedules do.
     `fits` is how many CTAs each resource of an SM has room for. `compute` and `dram` are the least that the kernel's
     work and its tensors take of the whole machine. `bound` is what the time is made of. Where `is_one_wave`, the grid
-    is known at launch only, and all of this is about one full wave, with no tensors counted."""
+    is known at launch only, and all of this is about one full wave, with no tensors counted. `gpu` is the product whose
+    limits were taken ("": those of the target's file). For `tensor_share` of the time tensor cores are busy;
+    `clock_mhz` is the clock that cycles of memory are of, `tensor_clock_mhz` the one left when they always are."""
 
     kernel: str
     target: str
@@ -69,6 +72,21 @@ class Report:
     compute: int
     dram: int
     is_one_wave: bool = False
+    gpu: str = ""
+    tensor_share: float = 0.0
+    tensor_clock_mhz: int = 0
+
+    @property
+    def loaded_clock_mhz(self) -> int:
+        """The clock that the board can hold: what busy tensor cores draw brings it down, in proportion to how much of
+        the time they are busy. A file that was calibrated has the clock under load as its clock already."""
+        fall = max(self.clock_mhz - self.tensor_clock_mhz, 0)
+        return round(self.clock_mhz - fall * self.tensor_share)
+
+    @property
+    def machine(self) -> str:
+        """The target, and the GPU whose limits were taken if one was named."""
+        return f"{self.target} ({self.gpu})" if self.gpu else self.target
 
     @property
     def together(self) -> int:
@@ -82,6 +100,11 @@ class Report:
         return max(self.compute, self.dram)
 
     @property
+    def limits(self) -> Prediction:
+        """What sets the roofline, as if it were a prediction."""
+        return Prediction(self.compute, self.dram, 1)
+
+    @property
     def limit(self) -> Limit:
         """What sets the roofline."""
         return "compute" if self.compute >= self.dram else "DRAM"
@@ -93,6 +116,15 @@ class Report:
 
     def microseconds(self, cycles: int) -> float:
         return cycles / self.clock_mhz
+
+    def at(self, predicted: Prediction, clock_mhz: int | None = None) -> float:
+        """Microseconds of a prediction at this clock of the multiprocessors (None: at the one that this kernel leaves
+        them), which memory does not wait for."""
+        return max(predicted.compute / (clock_mhz or self.loaded_clock_mhz), self.microseconds(predicted.memory))
+
+    def cycles_at(self, predicted: Prediction) -> int:
+        """The same time in cycles of the target's clock, so that kernels that leave different clocks compare."""
+        return round(self.at(predicted) * self.clock_mhz)
 
 
 def report(
@@ -168,6 +200,9 @@ def report(
         _compute(blocks, ctas, target),
         moved // target.limit("dram_bytes_per_cycle"),
         grid is None,
+        target.gpu,
+        min(_held(blocks, TENSOR_SLOT, ctas, target) / max(levels.cycles, 1), 1.0),
+        target.limit("tensor_clock_mhz"),
     )
 
 
@@ -186,8 +221,12 @@ def versions(one: Scheduled | None) -> int:
 
 def _compute(blocks: Sequence[Block], ctas: int, target: Target) -> int:
     """Cycles of the slot for computing that is held longest, of all CTAs shared among all SMs."""
-    held = {slot: sum(block.held.get(slot, 0) for block in blocks) for slot in COMPUTE_SLOTS}
-    return max(held.values()) * ctas // (len(blocks) * target.limit("sms"))
+    return max(_held(blocks, slot, ctas, target) for slot in COMPUTE_SLOTS)
+
+
+def _held(blocks: Sequence[Block], slot: str, ctas: int, target: Target) -> int:
+    """For how many cycles all CTAs together hold a slot, shared among all SMs."""
+    return sum(block.held.get(slot, 0) for block in blocks) * ctas // (len(blocks) * target.limit("sms"))
 
 
 def _bound(
