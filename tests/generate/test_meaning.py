@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from meaning.language import walked
 from meaning.numbers import FORMATS, rounded
 from meaning.operations import in_any_order
 from meaning.quantity import Q, add
@@ -26,3 +27,8 @@ def test_sums_of_atomics_are_those_of_any_order(numbers: tuple[float, ...], is_e
         sums.add(float(total[0]))
     assert all(abs(total - found.v[0]) <= found.e[0] for total in sums)
     assert is_exact == (found.e[0] == 0) == (len(sums) == 1)
+
+
+def test_tiles_of_a_scheduler_come_in_panels() -> None:
+    assert walked(2, 3, 1) == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+    assert walked(2, 3, 2) == [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2)]

@@ -39,6 +39,17 @@ def test_equals_the_reference(target: str, name: str) -> None:
     agrees(KERNELS, target, entry=name)
 
 
+@pytest.mark.parametrize(("target", "name"), CASES)
+def test_blocks_in_another_order(tmp_path: Path, target: str, name: str) -> None:
+    """Each role works out for itself where its block is, whether or not the roles have something to do in common."""
+    begin = "as (bx, by):\n"
+    text = KERNELS.read_text(encoding="utf-8").replace(begin, f"{begin}        T.use_swizzle(2)\n")
+    path = tmp_path / "panels.tl"
+    path.write_text(text, encoding="utf-8")
+    made = agrees(path, target, entry=name, strict=False, M=256, N=384)
+    assert made.ptx != built(KERNELS, target, entry=name, M=256, N=384)[1].ptx
+
+
 @pytest.mark.parametrize("threads", [64, 256])
 def test_a_block_that_divides_nothing_has_any_number_of_threads(threads: int) -> None:
     agrees(KERNELS, "sm_90a", entry="alone", threads=threads)
