@@ -230,7 +230,7 @@ class _Sweep:
         one."""
         step, most = max(1, ii // 128), _WORK_FOR_ANSWER
         while self.known is None and self.budget.seconds_left() > 0 and ii < last and most > 0:
-            most -= self.work_of_placing
+            most -= work_of_placing(self.problem, ii)
             if (start := place(evenly(self.guess, ii), ii)) is not None:
                 self.known = ii, start
             ii, step = ii + step, step * 5 // 4 + 1
@@ -240,7 +240,7 @@ class _Sweep:
     def by_heuristic(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
         """The same from the best of all heuristics, unless time is short."""
         found, start = self.reachable(ii, last)
-        if self.budget.seconds_left() == inf and _ARMS_AND_STEPS * self.work_of_placing <= _WORK_FOR_ANSWER:
+        if self.budget.seconds_left() == inf and _ARMS_AND_STEPS * work_of_placing(self.problem, ii) <= _WORK_FOR_ANSWER:
             rest = self.budget.for_answer()
             other = heuristic(self.guess, rest).schedule
             self.budget.spend(rest.spent)
@@ -248,13 +248,9 @@ class _Sweep:
                 return other.ii, other.start
         return found, start
 
-    @property
-    def work_of_placing(self) -> int:
-        return work_of_placing(self.problem)
-
     def placed(self, ii: int) -> Starts | None:
         """What heuristics find at this interval."""
-        self.budget.spend(self.work_of_placing)
+        self.budget.spend(work_of_placing(self.problem, ii))
         return place(evenly(self.guess, ii), ii)
 
     def leap(self, ii: int, last: int) -> int:
