@@ -240,7 +240,8 @@ class _Sweep:
     def by_heuristic(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
         """The same from the best of all heuristics, unless time is short."""
         found, start = self.reachable(ii, last)
-        if self.budget.seconds_left() == inf and _ARMS_AND_STEPS * work_of_placing(self.problem, ii) <= _WORK_FOR_ANSWER:
+        work = _ARMS_AND_STEPS * work_of_placing(self.problem, ii)
+        if self.budget.seconds_left() == inf and work <= _WORK_FOR_ANSWER:
             rest = self.budget.for_answer()
             other = heuristic(self.guess, rest).schedule
             self.budget.spend(rest.spent)
