@@ -30,7 +30,7 @@ FRAME = """kernel k(A, B, H), blocks bx < 4, 128 threads
   reducer p: float32[64]
   barrier bar: uint64[2]
 
-  alloc_barrier barrier=bar[0], counts='1,128'
+  alloc_barrier barrier=bar[0], counts=[1, 128]
   """
 
 GOOD = (
@@ -117,8 +117,8 @@ BAD = (
     ("device_assert condition=bx, message=''", "expected an expression of bool"),
     ("set_registers count=41", "set_registers.count: expected a multiple of 8, found 41"),
     ("expect_tx arrives=True, barrier=bar[1], bytes=0, leader=0", "expect_tx.bytes: expected a whole number from 1"),
-    ("alloc_barrier barrier=bar[0], counts='1,x'", "alloc_barrier.counts: expected numbers of arrivals, found '1,x'"),
-    ("alloc_barrier barrier=bar[0], counts='1'", "bar: uint64[2] are not the 1 barriers that counts is for"),
+    ("alloc_barrier barrier=bar[0], counts=[1, 'x']", "alloc_barrier.counts[1]: expected a whole number, found 'x'"),
+    ("alloc_barrier barrier=bar[0], counts=[1]", "bar: uint64[2] are not the 1 barriers that counts is for"),
     (
         "await_barrier acquires='pipe', barrier=bar[1], parity=int32(0)",
         "expected a pipeline and its side, found 'pipe'",

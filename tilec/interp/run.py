@@ -34,7 +34,7 @@ from tilec.ir.elements import (
 from tilec.ir.expr import as_size, integer_range
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.ops import bits, cluster_launch, philox, registry
-from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, barrier_of, counts_of
+from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, barrier_of
 from tilec.ops.intrinsics import fused, references
 from tilec.ops.rendezvous import Rendezvous
 from tilec.ops.sync import BlockBarrier
@@ -64,7 +64,7 @@ def run(kernel: tile.Kernel, tensors: Mapping[str, Array], scalars: Mapping[str,
         machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
     roles = roles_of(kernel)
     made = (s for s in kernel.body if isinstance(s, AllocBarrier))
-    counts = {barrier_of(s).name: counts_of(s) for s in made}
+    counts = {barrier_of(s).name: s.counts for s in made}
     blocks = [tuple(reversed(place)) for place in np.ndindex(*reversed(machine.shape(kernel.grid)))]
     for group in _groups(kernel, blocks):
         machines = [_of_block(machine, kernel, block) for block in group]

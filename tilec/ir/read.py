@@ -434,7 +434,16 @@ class _Reader:
                 return -value
             case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str() as text)]):
                 return self.number(text, line)
+            case ast.List(elts=members):
+                return tuple(self.plain(member, line) for member in members)
         return self.node(node, line)
+
+    def plain(self, node: ast.expr, line: _Line) -> int | str:
+        """A member of a list."""
+        value = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            self.wrong(f"'{ast.unparse(node)}' is neither a number nor a text", line)
+        return value
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 

@@ -202,7 +202,8 @@ def show_tile_op(op: tile.TileOp) -> str:
 
 
 def _attr(value: tile.Attr) -> str:
-    """A plain value as Python writes it; the constant of an expression always names its type, to tell the two apart."""
+    """A plain value as Python writes it, several as a list; the constant of an expression always names its type, to
+    tell the two apart."""
     match value:
         case tile.Const():
             return _typed(value)
@@ -212,6 +213,8 @@ def _attr(value: tile.Attr) -> str:
             return f"float('{value}')"
         case None | int() | float():
             return repr(value)
+        case tuple():
+            return f"[{', '.join(map(_attr, value))}]"
         case _:
             return show_expr(value)
 

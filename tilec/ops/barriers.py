@@ -39,24 +39,20 @@ _ARRIVALS = Annotated[int, schema.Range(1, MOST_ARRIVALS)]
 _SIDE = schema.Where(lambda side: bool(re.fullmatch(r"\S+ (producer|consumer)", side)), "a pipeline and its side")
 
 
-def _are_counts(text: str) -> bool:
-    counts = text.split(",")
-    return all(c.isascii() and c.isdecimal() and len(c) < 8 and 1 <= int(c) <= MOST_ARRIVALS for c in counts)
-
-
 @dataclass(frozen=True, slots=True)
 class AllocBarrier(tile.TileOp):
     """Makes the barriers of a buffer, of which `barrier` is the first; `counts` are the arrivals that complete a phase,
-    of each. Of a pipeline's full barriers the others say what a stage holds."""
+    of each. Of a pipeline's full barriers the others say what a stage holds: the names of its `tiles` in the payload,
+    and of the buffers that it `holds` for them."""
 
     name = "alloc_barrier"
     is_collective = False
     barrier: Barrier
-    counts: Annotated[str, schema.Where(_are_counts, "numbers of arrivals")]
+    counts: tuple[_ARRIVALS, ...]
     bytes: Positive | None = None
-    holds: str | None = None
+    holds: tuple[str, ...] | None = None
     pipeline: str | None = None
-    tiles: str | None = None
+    tiles: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +139,6 @@ class CpAsyncArrive(tile.TileOp):
 BARRIER_OPERATIONS = (AllocBarrier, Arrive, AwaitBarrier, ExpectTx, CpAsyncArrive)
 
 
-def counts_of(op: AllocBarrier) -> tuple[int, ...]:
-    """The arrivals that complete a phase, of each barrier that an `alloc_barrier` makes."""
-    return tuple(map(int, op.counts.split(",")))
-
-
 def barrier_of(op: tile.TileOp) -> warp.Barrier:
     """Which barrier an operation is about."""
     assert op.barrier is not None
@@ -205,8 +196,7 @@ def _is_positive(call: Call) -> bool:
 
 def allocation(barriers: tile.Buffer, counts: tuple[int, ...]) -> AllocBarrier:
     """The statement that makes the barriers."""
-    texts = ",".join(map(str, counts))
-    return AllocBarrier(tile.Load(barriers, (tile.integer(0),)), texts, span=barriers.span)
+    return AllocBarrier(tile.Load(barriers, (tile.integer(0),)), counts, span=barriers.span)
 
 
 def _check_allocation(call: Call) -> tile.TileOp:
@@ -408,7 +398,7 @@ for _operation in BARRIER_OPERATIONS:
 
 @facet(AllocBarrier, "agrees")
 def allocation_agrees(op: AllocBarrier) -> Iterator[str]:
-    made, counted = op.barrier.buffer, len(counts_of(op))
+    made, counted = op.barrier.buffer, len(op.counts)
     if made.shape != (counted,):
         yield f"{show_declared(made)} are not the {counted} barriers that counts is for"
     named = (op.bytes, op.holds, op.pipeline, op.tiles)

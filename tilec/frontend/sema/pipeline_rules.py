@@ -41,9 +41,9 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
         counts[pipeline.full.name] = replace(
             counts[pipeline.full.name],
             pipeline=pipeline.name,
-            tiles=",".join(pipeline.tiles),
+            tiles=tuple(pipeline.tiles),
             bytes=payload_bytes(pipeline),
-            holds=",".join(tile.name for tile in pipeline.tiles.values()),
+            holds=tuple(tile.name for tile in pipeline.tiles.values()),
         )
     if is_whole:
         check_contents(statements, pipelines, mistakes)

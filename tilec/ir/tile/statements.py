@@ -47,7 +47,9 @@ class Region:
         return self.extent == self.buffer.extents and all(isinstance(s, Const) and s.value == 0 for s in self.start)
 
 
-Attr = int | float | bool | str | Const | Var | Unary | Binary | Call | Cast | Select | Load | None
+Attr = (
+    int | float | bool | str | tuple[int | str, ...] | Const | Var | Unary | Binary | Call | Cast | Select | Load | None
+)
 
 
 @dataclass(frozen=True, slots=True)

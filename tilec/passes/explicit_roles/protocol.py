@@ -18,7 +18,7 @@ from typing import Protocol
 from tilec.ir import tile
 from tilec.ir.barrier_machine import Barrier, run_together
 from tilec.ir.types import INT32
-from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, counts_of
+from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx
 from tilec.ops.sync import BlockBarrier
 from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.analysis.control_slice import is_variable
@@ -144,7 +144,7 @@ def run(
         (block, name, i): _Barrier(count)
         for block in blocks
         for name, op in made.items()
-        for i, count in enumerate(counts_of(op))
+        for i, count in enumerate(op.counts)
     }
     if watch is not None:
         watch.begins(barriers)

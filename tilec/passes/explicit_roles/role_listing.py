@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilec.ir import tile
-from tilec.ops.barriers import AllocBarrier, AwaitBarrier, counts_of
+from tilec.ops.barriers import AllocBarrier, AwaitBarrier
 from tilec.ops.values import SIDES
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
@@ -36,11 +36,11 @@ def listing(kernel: tile.Kernel, assignment: LayoutAssignment) -> Listing:
 def _pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[str, Any]:
     """Of the allocation of its barriers."""
     assert op.pipeline is not None and op.tiles is not None and op.bytes is not None
-    stages = len(counts_of(op))
+    stages = len(op.counts)
     ends = {side: [p.name for p in parts if _acquires(p, f"{op.pipeline} {side}")] for side in SIDES}
     return {
         "name": op.pipeline,
-        "tiles": op.tiles.split(","),
+        "tiles": list(op.tiles),
         "stages": stages,
         "bytes": op.bytes,
         "total_bytes": op.bytes * stages,

@@ -246,6 +246,6 @@ def _way_out(kernel: tile.Kernel, blamed: _Access, other: _Access) -> str:
     return "let the one arrive at a barrier when it is done, and the other one wait for that"
 
 
-def _held(op: tile.TileOp) -> list[str]:
+def _held(op: tile.TileOp) -> tuple[str, ...]:
     """The tiles of the stages whose barriers these are."""
-    return (op.holds or "").split(",") if isinstance(op, AllocBarrier) else []
+    return op.holds or () if isinstance(op, AllocBarrier) else ()

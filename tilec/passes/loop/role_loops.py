@@ -134,7 +134,7 @@ def problems(assignment: LayoutAssignment, target: Target) -> tuple[LoopProblem,
 def _held(kernel: tile.Kernel) -> dict[str, str]:
     """The pipelines of the tiles that they hold, by the tiles' names."""
     made = [s for s in kernel.body if isinstance(s, AllocBarrier)]
-    return {buffer: str(op.pipeline) for op in made if op.holds is not None for buffer in op.holds.split(",")}
+    return {buffer: str(op.pipeline) for op in made for buffer in op.holds or ()}
 
 
 def _problem(part: RoleAssignment, loop: tile.For, held: Mapping[str, str], target: Target) -> LoopProblem:

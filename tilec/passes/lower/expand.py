@@ -15,7 +15,7 @@ from tilec.ir.multicast import mates_by_any
 from tilec.ir.text import show_expr
 from tilec.ir.types import INT8, INT32
 from tilec.ops import registry
-from tilec.ops.barriers import AllocBarrier, barrier_of, counts_of
+from tilec.ops.barriers import AllocBarrier, barrier_of
 from tilec.ops.copy import Copy
 from tilec.ops.lowering import Context
 from tilec.passes.analysis.named_versions import named_versions
@@ -75,7 +75,7 @@ def _explicit_roles(assignment: LayoutAssignment, target: Target) -> warp.Progra
     common = [role for role, part in zip(roles, assignment.roles, strict=True) if part.is_common]
     made = whole.program_of(tuple(role for role in roles if role not in common))
     barriers = (s for s in tile.walk(assignment.kernel.body) if isinstance(s, AllocBarrier))
-    declared = tuple(warp.Barriers(barrier_of(s).name, counts_of(s), s.span) for s in barriers)
+    declared = tuple(warp.Barriers(barrier_of(s).name, s.counts, s.span) for s in barriers)
     return replace(made, barriers=declared, common=common[0] if common else None, explicit_roles=True)
 
 
