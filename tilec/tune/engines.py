@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from tilec import __version__
 from tilec.support.diagnostics import fail
-from tilec.support.processes import end_with_parent
+from tilec.support.processes import end_with_parent, deaf_processes
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -62,7 +62,8 @@ class Local:
         so that only the one at fault is lost."""
         left = dict(enumerate(tasks))
         try:
-            futures: dict[Future[Answer], int] = {self._pool.submit(function, task): n for n, task in left.items()}
+            with deaf_processes():
+                futures: dict[Future[Answer], int] = {self._pool.submit(function, task): n for n, task in left.items()}
             try:
                 for future in as_completed(futures):
                     yield futures[future], future.result()
@@ -78,7 +79,9 @@ class Local:
     def _alone(self, function: Callable[[Asked], Answer], task: Asked) -> Answer | Lost:
         for _ in range(2):  # the pool may be the one that has just broken
             try:
-                return self._pool.submit(function, task).result()
+                with deaf_processes():
+                    submitted = self._pool.submit(function, task)
+                return submitted.result()
             except BrokenProcessPool:
                 self._pool = self._made()
         return Lost("its process ended")

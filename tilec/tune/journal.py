@@ -115,12 +115,14 @@ class Journal:
     def _written(self) -> Iterator[sqlite3.Cursor]:
         """A transaction: what is in it is written as a whole, or not at all."""
         try:
-            cursor = self._base.execute("BEGIN IMMEDIATE")
+            cursor = self._base.cursor()
             try:
+                cursor.execute("BEGIN IMMEDIATE")
                 yield cursor
                 cursor.execute("COMMIT")
             except BaseException:
-                cursor.execute("ROLLBACK")
+                if self._base.in_transaction:  # Ctrl-C may come before the first of these statements, or behind the last
+                    cursor.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
             fail("bad-journal", f"cannot write {self.path}: {str(error).lower()}", help="name another with --journal")
