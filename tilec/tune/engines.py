@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from tilec import __version__
 from tilec.support.diagnostics import fail
-from tilec.support.processes import end_with_parent, deaf_processes
+from tilec.support.processes import deaf_processes, end_with_parent
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")

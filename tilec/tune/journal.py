@@ -121,7 +121,7 @@ class Journal:
                 yield cursor
                 cursor.execute("COMMIT")
             except BaseException:
-                if self._base.in_transaction:  # Ctrl-C may come before the first of these statements, or behind the last
+                if self._base.in_transaction:  # Ctrl-C may come before the first of these, or behind the last
                     cursor.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
