@@ -144,7 +144,12 @@ def run(*given):
         before(*given)
 blocks.run = run
 """
-RUN = "import sys\nfrom tilec.cli import main\nsys.exit(main(sys.argv[1:]))\n"
+# As from a terminal, also where whatever runs the tests ignores Ctrl-C.
+RUN = """import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from tilec.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @pytest.mark.parametrize(
@@ -162,10 +167,13 @@ def test_control_c_ends_it(phase: str, words: tuple[str, ...], tmp_path: Path) -
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
         env={**os.environ, "TILEC_CACHE_DIR": str(tmp_path / "cache")},
     )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begun\n"
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=BACKSTOP)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=BACKSTOP)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "Traceback" not in said
     assert not list(tmp_path.glob("*.cubin"))
