@@ -26,8 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import corpus
 import gpu_cases
+import published_rows
 
 from tilec.driver import build as driver
 from tilec.passes.cost.report import Report
@@ -103,7 +103,7 @@ def predicted(
 
 def published(pattern: str, note: Callable[[str], None] = lambda line: None) -> Iterator[Judged]:
     """Rows whose group or name matches, each with its prediction."""
-    sources, groups = corpus.read()
+    sources, groups = published_rows.read()
     known: dict[object, Prediction | str] = {}
     for name, group in groups.items():
         for row in group.rows:
@@ -121,7 +121,7 @@ def published(pattern: str, note: Callable[[str], None] = lambda line: None) -> 
             )  # fmt: skip
 
 
-def best(ours: corpus.Ours, row: corpus.Row) -> Prediction | str:
+def best(ours: published_rows.Ours, row: published_rows.Row) -> Prediction | str:
     """By the tile that is predicted to be fastest; or why none can be compiled."""
     found, refusal = [], ""
     for tile in ours.tiles:
@@ -134,7 +134,7 @@ def best(ours: corpus.Ours, row: corpus.Row) -> Prediction | str:
             for part in ours.kernels
         ]
         try:
-            found.append(predicted(kernels, corpus.target_of(row.gpu), row.gpu, row.clock_mhz, tile))
+            found.append(predicted(kernels, published_rows.target_of(row.gpu), row.gpu, row.clock_mhz, tile))
         except CompileError as error:
             refusal = error.diagnostics[0].title
     return min(found, key=lambda one: one.microseconds) if found else refusal

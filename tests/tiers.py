@@ -17,7 +17,7 @@ Which forms these are depends on the function's name and on its parameters, and 
 run, on each machine, whatever else is run. The others are deselected. Hypothesis draws fewer examples (`conftest.py`).
 All forms are run with `--exhaustive`, with `--bless`, and when tests are named one by one (`file.py::test`).
 
-`tests/planted/campaign.py` plants faults in the compiler and reports which tier finds them.
+`tests/planted/planting.py` plants faults in the compiler and reports which tier finds them.
 """
 
 from __future__ import annotations

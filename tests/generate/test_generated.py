@@ -2,7 +2,7 @@
 equal to what numpy says that it means.
 
 Which ones is said by $TILEC_GENERATED, a number; without it by the day's time. A failure names the numbers of its
-kernels, and `python tests/generate/campaign.py --first N --count 1 --show` shows one.
+kernels, and `python tests/generate/drawn_campaign.py --first N --count 1 --show` shows one.
 """
 
 from __future__ import annotations

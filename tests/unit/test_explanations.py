@@ -11,7 +11,7 @@ import tilec
 from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 from tilec.ptx.assemble import RemarkKind
 
-MAKERS = {"fail", "warning", "Diagnostic"}
+MAKERS = {"fail", "_unknown", "warning", "Diagnostic"}
 
 
 def _codes() -> Iterator[tuple[str, str]]:

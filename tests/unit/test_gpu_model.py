@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import corpus
 import gpu_cases
 import model
+import published_rows
 import pytest
 
 GEMM = {"M": 1024, "N": 1024, "K": 512, "block_M": 128, "block_N": 128}
@@ -44,12 +44,14 @@ def test_a_clock_that_was_read_takes_the_place_of_the_files() -> None:
 
 
 def test_the_best_tile_counts_and_one_that_does_not_fit_is_passed_over() -> None:
-    part = corpus.Part("benchmarks/kernels/matmul.tl")
-    row = corpus.Row("k", "o", {"M": 1024, "N": 1024, "K": 512}, "float16", "H100-SXM", 1, "us", "s", "w", False)
+    part = published_rows.Part("benchmarks/kernels/matmul.tl")
+    row = published_rows.Row(
+        "k", "o", {"M": 1024, "N": 1024, "K": 512}, "float16", "H100-SXM", 1, "us", "s", "w", False
+    )
     small, huge = {"block_N": 128}, {"block_M": 256, "block_K": 512, "num_stages": 8}
-    found = model.best(corpus.Ours((part,), "0", "0", (huge, {}, small)), row)
+    found = model.best(published_rows.Ours((part,), "0", "0", (huge, {}, small)), row)
     assert isinstance(found, model.Prediction) and found.tile in ({}, small)
-    assert "shared memory" in str(model.best(corpus.Ours((part,), "0", "0", (huge,)), row))
+    assert "shared memory" in str(model.best(published_rows.Ours((part,), "0", "0", (huge,)), row))
 
 
 def judged(name: str, predicted: float, measured: float | None, **more: Any) -> model.Judged:
@@ -100,6 +102,6 @@ def test_without_results_it_says_so(tmp_path: Path) -> None:
 
 
 def test_nothing_is_fitted_to_rows_that_are_held_out() -> None:
-    _, groups = corpus.read()
+    _, groups = published_rows.read()
     fit = {row.name for group in groups.values() for row in group.rows if row.is_fit}
     assert all(set(rows) <= fit for rows in model.FITTED.values())

@@ -6,15 +6,15 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
-import corpus
 import gpu_cases
+import published_rows
 import pytest
 
 from tilec.ir.types import BY_NAME
 from tilec.support import schema
 from tilec.target.table import evaluate
 
-SOURCES, GROUPS = corpus.read()
+SOURCES, GROUPS = published_rows.read()
 ROWS = [(name, row) for name, group in GROUPS.items() for row in group.rows]
 
 
@@ -37,7 +37,7 @@ def test_every_row_can_be_predicted(name: str) -> None:
     group = GROUPS[name]
     assert {row.ours for row in group.rows} == set(group.ours)
     for row in group.rows:
-        assert corpus.target_of(row.gpu)
+        assert published_rows.target_of(row.gpu)
         assert group.microseconds(row) > 0
     for ours in group.ours.values():
         assert all((gpu_cases.ROOT / part.file).is_file() for part in ours.kernels)
@@ -81,10 +81,10 @@ def test_a_row_that_is_not_complete_is_refused(line: str, message: str, tmp_path
     (tmp_path / "sources.toml").write_text('[me]\ndocument = "d"\naddress = "https://d"\n')
     (tmp_path / "g.toml").write_text(f'what = "w"\n[ours]\n[[rows]]\n{row}held_out = false\n{line}')
     with pytest.raises(schema.SchemaError, match=message):
-        corpus.read(tmp_path)
+        published_rows.read(tmp_path)
 
 
 def test_the_files_are_what_toml_says() -> None:
     """Nothing in a folder of data is anything else."""
-    for path in corpus.FOLDER.iterdir():
+    for path in published_rows.FOLDER.iterdir():
         assert path.suffix == ".toml" and tomllib.loads(path.read_text(encoding="utf-8"))

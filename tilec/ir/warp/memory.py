@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
 
 from tilec.ir.groups import TENSOR_LANES
@@ -123,9 +124,10 @@ class TensorTile:
 
     @property
     def per_column(self) -> int:
-        """How many elements of a row share a column: several where the tile is a factor, not a sum."""
-        rows, width = self.buffer.shape
-        return -(-rows // TENSOR_LANES) * width // self.columns
+        """How many elements of a row share a column: several where the tile is a factor, not a sum. Dimensions before
+        the last two number versions, which lie side by side in its columns."""
+        *versions, rows, width = self.buffer.shape
+        return math.prod(versions) * -(-rows // TENSOR_LANES) * width // self.columns
 
 
 @dataclass(frozen=True, slots=True)

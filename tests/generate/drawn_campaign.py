@@ -1,6 +1,6 @@
 """Small whole kernels, drawn by number: each is refused with a diagnostic, or computes what numpy says it means.
 
-    python tests/generate/campaign.py --count 20000
+    python tests/generate/drawn_campaign.py --count 20000
 
 The kernel of a number is the same as long as the files here are, and `tilec/support/options.py`: `--first N --count 1
 --show` prints it, `--minimise` makes the smallest kernel of it that is found for the same reason, `--file kernel.tl`
