@@ -38,4 +38,5 @@ def test_what_cannot_be_compared(tmp_path: Path, capfd: pytest.CaptureFixture[st
     profile = tmp_path / "profile.csv"
     profile.write_text(text)
     assert tilec("compare", str(profile), GEMM, *SHAPE) == 1
-    assert "error[bad-profile]" in (err := capfd.readouterr().err) and said in err
+    code, err = "bad-profile", capfd.readouterr().err
+    assert f"error[{code}]" in err and said in err

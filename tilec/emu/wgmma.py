@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -276,7 +276,7 @@ def _mma_async(form: Form) -> None:
             )
             pending.open.append(issue)
             state.own(warpgroup, issue)
-            cta.launch.moments.plan(Deed(lambda w=warpgroup, i=issue: _advance(cta, w, i)))  # type: ignore[misc]
+            cta.launch.moments.plan(Deed(partial(_advance, cta, warpgroup, issue)))
 
     form.step.run = run
 

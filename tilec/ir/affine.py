@@ -181,7 +181,8 @@ def _binary(op: str, a: Interval, b: Interval) -> Interval:
             products = [0 if 0 in (x, y) else x * y for x in a for y in b]
             return (min(products), max(products))
         case "floordiv" if b[0] == b[1] and b[0] > 0:
-            return tuple(x if math.isinf(x) else x // b[0] for x in a)  # type: ignore[return-value]
+            low, high = (x if math.isinf(x) else x // b[0] for x in a)
+            return low, high
         case "floormod" if b[0] == b[1] and b[0] > 0:
             if a[0] >= 0 and a[1] < b[0]:
                 return a
