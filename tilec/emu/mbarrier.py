@@ -7,7 +7,7 @@ that belongs to the next phase.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from tilec.emu.memory import BARRIER, GUARD, IN_FLIGHT, SHARED_WINDOW, VALID, WI
 from tilec.emu.numbers import Array
 from tilec.emu.races import thread_name
 from tilec.emu.semantics import elementwise
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads

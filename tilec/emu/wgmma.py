@@ -7,7 +7,7 @@ adversary it computes only then.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from tilec.emu.semantics import predicate_source
 from tilec.emu.sparse import Selection, expand, selection
 from tilec.emu.steps import Place
 from tilec.ptx.module import Operand, Vector
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads

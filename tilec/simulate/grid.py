@@ -12,7 +12,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilec.emu import launch
 from tilec.emu.decode import Program
@@ -22,6 +22,7 @@ from tilec.simulate.engine import Engine
 from tilec.simulate.instructions import Instruction, loops_of
 from tilec.simulate.record import MOST_ENTRIES, Block, Recorder
 from tilec.simulate.state import Result, Shares
+from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 _WATCHED_BYTES = 1 << 17

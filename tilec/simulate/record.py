@@ -7,7 +7,7 @@ as the addresses have them), bytes of the sectors of global memory, the barrier 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tilec.ptx.module import Address, Imm, Operand, TensorAddress
 from tilec.simulate.control_slice import skip_numbers
 from tilec.simulate.costs import Costs
 from tilec.simulate.instructions import Instruction, instructions_of, loops_of
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.decode import Program
