@@ -7,13 +7,14 @@ the least that an iteration takes of one warp's time, whatever else runs beside 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from tilec.sass.control import SCOREBOARDS, Control
 from tilec.sass.instruction import Instruction
 from tilec.sass.latencies import Latencies, Result
-from tilec.sass.loops import Loop, of_loop
+from tilec.sass.loops import COUNTED, Loop, of_loop
+from tilec.sass.opcodes import Kind
 from tilec.support.records import dataclass
 
 _SETTLES = 4
@@ -23,7 +24,11 @@ _MEASURED = 6
 """Iterations over which a mean is taken: a multiple of what alternates."""
 
 
-_Step: TypeAlias = tuple[Instruction, Control, Result]
+_SPECIAL: frozenset[Kind] = frozenset(("wait", "wgmma.sync", "barrier", *COUNTED))
+"""What may wait without a scoreboard, or is what iterations are counted by."""
+
+_Step: TypeAlias = tuple[Instruction, Kind, Control, int, Result]
+"""An instruction with its kind, its control word, the cycles until the next one, and its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ def stalls(code: Sequence[Instruction]) -> int:
 def interval(loop: Loop, latencies: Latencies) -> Interval:
     """Of an iteration of the loop of the PTX, once it is under way."""
     warp = _Warp(latencies)
-    body = [(one, one.control, latencies.of(one)) for one in loop.body]
+    body = _steps(loop.body, latencies)
     if loop.is_straight:
         return _straight(warp, loop, body)
     start = 0.0
@@ -63,20 +68,36 @@ def interval(loop: Loop, latencies: Latencies) -> Interval:
         if number == _SETTLES:
             start, warp.waited = warp.now, {}
         for each in body:
-            warp.issue(*each)
+            warp.issue(each)
         warp.iteration += 1
     iterations = _MEASURED * loop.unrolled
     return _interval(warp, loop, (warp.now - start) / iterations, iterations)
 
 
-def _straight(warp: _Warp, loop: Loop, body: Sequence[_Step]) -> Interval:
+def _steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Step | int]:
+    """What a warp does: instructions that have to do with a scoreboard or wait otherwise, and cycles for all others."""
+    found: list[_Step | int] = []
+    cycles = 0
+    for one in body:
+        word, kind = one.control, one.kind
+        stall = max(1, word.stall)
+        if kind in _SPECIAL or word.waits or word.writes is not None or word.reads is not None:
+            found.append(cycles)
+            found.append((one, kind, word, stall, latencies.of(one)))
+            cycles = 0
+        else:
+            cycles += stall
+    return [*found, cycles]
+
+
+def _straight(warp: _Warp, loop: Loop, body: Iterable[_Step | int]) -> Interval:
     """The mean time between the first and the last of an instruction that each iteration has once."""
     counted = of_loop(loop.body)
     once = next(what for what, times in counted.items() if times == loop.unrolled)
     starts = []
     for each in body:
-        warp.issue(*each)
-        if (each[0].ptx_line, each[0].opcode) == once:
+        warp.issue(each)
+        if not isinstance(each, int) and (each[0].ptx_line, each[0].opcode) == once:
             starts.append(warp.issued)
             warp.iteration += 1
             if len(starts) == 1:
@@ -106,16 +127,20 @@ class _Warp:
         self.now = self.issued = 0.0
         self.iteration = 0
         self.boards: list[list[_Pending]] = [[] for _ in range(SCOREBOARDS)]
-        self.copies: list[_Pending] = []
+        self.copies: _Pending | None = None
         self.products: list[_Pending] = []
         self.tensor_free = 0.0
         self.waited: dict[tuple[tuple[int, int], tuple[int, int] | None, int], Wait] = {}
 
-    def issue(self, one: Instruction, control: Control, result: Result) -> None:
+    def issue(self, step: _Step | int) -> None:
         """Waits until it can be issued, and notes when it will be done."""
+        if isinstance(step, int):
+            self.now += step
+            return
+        one, kind, control, stall, result = step
         for board in control.waits:
             self._until(one, self.boards[board], 0)
-        match one.kind:
+        match kind:
             case "wait":
                 board, left = one.waits_for_scoreboard or (0, 0)
                 self._until(one, self.boards[board], left)
@@ -126,31 +151,26 @@ class _Warp:
                 self._wait(one, None, self.now + self.latencies.barrier())
             case "mma":
                 self._wait(one, None, self.tensor_free)
-        self._done(one, control.writes, control.reads, result)
+        self._done(one, kind, control, result)
         self.issued = self.now
-        self.now += max(1, control.stall)
+        self.now += stall
 
-    def _done(self, one: Instruction, writes: int | None, reads: int | None, result: Result) -> None:
-        end = self.now + result.latency
+    def _done(self, one: Instruction, kind: Kind, control: Control, result: Result) -> None:
+        begins = self.now
         if result.tensor:
-            begins = max(self.now, self.tensor_free)
+            begins = max(begins, self.tensor_free)
             self.tensor_free = begins + result.tensor
-            end = begins + result.latency
-        match one.kind:
-            case "copy":
-                self.copies = [*self.copies[-7:], self._pending(end, one)]
-            case "copy.commit":
-                latest = max(self.copies, key=lambda pending: pending.done, default=None)
-                if latest is not None and writes is not None:
-                    self.boards[writes].append(latest)
-                self.copies = []
-                return
-            case "wgmma" if one.ends_group:
-                self.products.append(self._pending(end, one))
-        if writes is not None:
-            self.boards[writes].append(self._pending(end, one))
-        if reads is not None:
-            self.boards[reads].append(self._pending(self.now + result.reading, one))
+        ended = self._pending(begins + result.latency, one)
+        if kind == "copy":
+            self.copies = max(self.copies, ended, key=lambda each: each.done if each is not None else 0.0)
+        elif kind == "copy.commit":  # whose scoreboard is that of the copies before it
+            ended, self.copies = self.copies or ended, None
+        elif kind == "wgmma" and one.ends_group:
+            self.products.append(ended)
+        if control.writes is not None:
+            self.boards[control.writes].append(ended)
+        if control.reads is not None:
+            self.boards[control.reads].append(self._pending(self.now + result.reading, one))
 
     def _pending(self, done: float, producer: Instruction) -> _Pending:
         return _Pending(done, producer, self.iteration)

@@ -6,7 +6,7 @@ A loop of few iterations may be none any more: the assembler writes them one aft
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from tilec.sass.cubin import Function
 from tilec.sass.instruction import Instruction
@@ -14,7 +14,7 @@ from tilec.sass.opcodes import Kind
 from tilec.sass.ptx_loops import PtxLoop
 from tilec.support.records import dataclass
 
-_COUNTED: tuple[Kind, ...] = (
+COUNTED: tuple[Kind, ...] = (
     "atomic", "copy", "load", "matrix.load", "mma", "shared.load", "shared.store", "store", "tma", "wgmma",
 )  # fmt: skip
 """Instructions of which the assembler makes no more and no less of a PTX instruction than that asks for."""
@@ -57,12 +57,15 @@ def loops(function: Function) -> tuple[Loop, ...]:
     """In the order of their heads, outer ones first. Those that only wait for a barrier are left out."""
     code = function.instructions
     at = {one.address: number for number, one in enumerate(code)}
+    kinds = [one.kind for one in code]
+    # What leads back behind an end is a wait's slow path, put out of the way.
+    exits = [number for number, kind in enumerate(kinds) if kind == "exit" and _is_end(code[number])]
     ends: dict[int, int] = {}
-    for number, one in enumerate(code):
-        back = one.target
-        if back is not None and back in at and at[back] <= number and not _ends_within(code[at[back] : number]):
-            ends[at[back]] = number  # several branches to one head are one loop, and the last one ends it
-    spans = [(start, end) for start, end in ends.items() if not _polls(code[start : end + 1])]
+    for number in (number for number, kind in enumerate(kinds) if kind == "branch"):
+        head = at.get(code[number].target or 0)
+        if head is not None and head < number and not any(head <= end < number for end in exits):
+            ends[head] = number  # several branches to one head are one loop, and the last one ends it
+    spans = [(start, end) for start, end in ends.items() if not _polls(kinds[start : end + 1])]
     found = []
     for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
         body = tuple(_straight(code, at, start, end))
@@ -94,7 +97,7 @@ def loop_of(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) -> Loop |
 
 def of_loop(body: Iterable[Instruction]) -> Counter[tuple[int, int]]:
     """How often each memory access and product of the PTX stands in it, by its line there and its opcode."""
-    return Counter((one.ptx_line, one.opcode) for one in body if one.kind in _COUNTED and one.ptx_line is not None)
+    return Counter((one.ptx_line, one.opcode) for one in body if one.kind in COUNTED and one.ptx_line is not None)
 
 
 def _times(body: Iterable[Instruction]) -> int:
@@ -105,11 +108,8 @@ def _times(body: Iterable[Instruction]) -> int:
     return max(counts, key=lambda count: (counts[count], count), default=1)
 
 
-def _ends_within(code: Iterable[Instruction]) -> bool:
-    """Whether the way through it always ends: what leads back behind that is a wait's slow path, put out of the way. A
-    branch to itself, where code ends, counts as such."""
-    code = tuple(code)
-    return not code or any(one.name in ("EXIT", "RET") and not one.guard for one in code)
+def _is_end(one: Instruction) -> bool:
+    return one.name in ("EXIT", "RET") and not one.guard
 
 
 def _straight(code: tuple[Instruction, ...], at: dict[int, int], start: int, end: int) -> Iterator[Instruction]:
@@ -124,7 +124,6 @@ def _straight(code: tuple[Instruction, ...], at: dict[int, int], start: int, end
             number += 1
 
 
-def _polls(code: Iterable[Instruction]) -> bool:
+def _polls(kinds: Collection[Kind]) -> bool:
     """Whether it is no more than a wait for a barrier."""
-    found = [one.kind for one in code]
-    return "mbarrier" in found and all(kind in _POLLING for kind in found)
+    return "mbarrier" in kinds and all(kind in _POLLING for kind in kinds)
