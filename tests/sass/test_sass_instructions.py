@@ -13,6 +13,7 @@ from tilec.ptx.assemble import assemble
 from tilec.sass.control import Control, control
 from tilec.sass.cubin import functions
 from tilec.sass.instruction import Instruction
+from tilec.sass.line_table import rows
 from tilec.support import files
 from tilec.support.options import CompileOptions
 
@@ -106,6 +107,13 @@ def test_what_is_no_cubin() -> None:
         functions(b"PTX")
     with pytest.raises(ValueError, match="not a cubin"):
         functions(b"\x7fELF\x02\x01" + bytes(10))
+
+
+def test_a_line_table_in_another_form() -> None:
+    """Of DWARF 5 nothing is read; one that is cut off is refused."""
+    assert list(rows(b"\x06\0\0\0\x05\0\1\2\3\4")) == []
+    with pytest.raises(ValueError, match="line table"):
+        list(rows(b"\xff\0\0\0\x02\0\0"))
 
 
 def test_numbers_that_nobody_has_named_are_shown() -> None:

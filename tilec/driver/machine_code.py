@@ -39,11 +39,15 @@ class LoopCode:
 
 def loop_codes(works: Sequence[Work], ptx: str, cubin: bytes, source: SourceFile) -> tuple[LoopCode, ...]:
     """Of all scheduled loops of the kernels of a cubin, in the order of the kernels and of the PTX. Left out are those
-    of which too few iterations are left to tell, and those that have loops inside."""
+    of which too few iterations are left to tell, and those that have loops inside; all, where an assembler of another
+    release writes files in a form that is not known here."""
     if not any(work.loops for work in works):
         return ()
+    try:
+        code = {function.name: function for function in functions(cubin)}
+    except ValueError:
+        return ()
     found = ptx_loops(ptx)
-    code = {function.name: function for function in functions(cubin)}
     files = ("", *source.imported)  # as `.file` counts them
     return tuple(
         one

@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from tilec.support.records import dataclass
 
+_VERSIONS = (2, 3)
+"""Of DWARF, whose line programs are alike. Of another one nothing is read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -60,7 +63,8 @@ class _Program:
 
     def rows(self) -> Iterator[Row]:
         """Runs the program; the meanings of the opcodes are those of the DWARF 2 standard, 6.2.5."""
-        self.number("H")  # version
+        if self.number("H") not in _VERSIONS:
+            return
         header = self.number("I")
         program = self.at + header
         unit, _, base, scale, first_special = (self.number(form) for form in ("B", "B", "b", "B", "B"))
