@@ -150,6 +150,7 @@ def build(watch: bool, **given: Any) -> None:
     \b
       tilec emulate FILE.tl    run the PTX on the CPU and compare with the reference
       tilec simulate FILE.tl   say how many cycles the PTX takes, and where they go
+      tilec compare CSV FILE   the simulation beside a profile of Nsight Compute
       tilec schedule FILE.tl   show the solved pipeline
       tilec report FILE.tl     predicted time and what bounds it; --html: everything as one page
       tilec diff OLD NEW       what changed between two schedule traces, and why

@@ -73,6 +73,8 @@ class Simulation:
     stored: float
     flops: float
     block: Block
+    weight: float
+    """How many clusters like the one of `block` have as many warp instructions as the grid."""
     lengths: tuple[int, int]
     """Warp instructions of the shortest and of the longest block that was looked at."""
     follows_numbers: bool
@@ -172,8 +174,8 @@ def simulate(what: Launch, target: Target, *, blocks: int = 0, draws: bool = Fal
     return Simulation(
         launch=what, costs=costs, instructions=seen.instructions, first=result, shares=shares, cycles=cycles,
         blocks=total * size, active=active, waves=total / slots, tail=tail, loaded=loaded, stored=stored, flops=flops,
-        block=first[0], lengths=(shortest // size, longest // size), follows_numbers=not seen.skips_numbers,
-        notes=notes,
+        block=first[0], weight=weight, lengths=(shortest // size, longest // size),
+        follows_numbers=not seen.skips_numbers, notes=notes,
     )  # fmt: skip
 
 
