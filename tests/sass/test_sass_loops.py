@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,10 @@ def test_a_loop_that_the_assembler_unrolled() -> None:
     function = Function("k", code)
     loop = loop_of(function, loops(function), PtxLoop("k", 9, 12, ()))
     assert loop is not None and loop.unrolled == 3
-    assert interval(loop, Latencies(load("sm_80"))).issue == pytest.approx((6 * 2 + 5) / 3)
+    found = interval(loop, Latencies(load("sm_80")))
+    assert found.issue == found.cycles == pytest.approx((6 * 2 + 5) / 3)
+    waiting = replace(loop, body=(made(0, LDG, 2, writes=0, line=10), made(1, FFMA, 1, waits=1, line=11), *loop.body))
+    assert interval(waiting, Latencies(load("sm_80"))).waits[0].cycles == pytest.approx((468 - 2) / 3)
 
 
 def test_a_loop_whose_iterations_follow_each_other() -> None:
