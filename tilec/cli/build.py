@@ -256,10 +256,11 @@ def _build(
     for one in made if verbose else ():
         show_entries(one.entries, one.manifests, names_target=len(targets) > 1)
     if report:
-        from tilec.cli.report import report_tables
+        from tilec.cli.report import loop_code_tables, report_tables
 
-        for said in (said for one in made for said in one.reports):
-            show_tables(report_tables(said))
+        for one in made:
+            for said in one.reports:
+                show_tables([*report_tables(said), *loop_code_tables(said.kernel, one.loop_codes)])
     if show_time:
         show_times([spent for one in made for spent in one.seconds], time.perf_counter() - began)
 
