@@ -159,21 +159,40 @@ def test_lines_of_the_kernel_lead_to_their_instructions(gemm: tuple[str, dict[st
     assert ".loc" not in text(listing(root, "PTX"))
 
 
-def test_machine_code_where_it_can_be_read(
+def test_machine_code_with_the_assemblers_schedule(
     gemm: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert disassemble.disassembler() is not None, "nvidia-cuda-nvdisasm is one of the packages that tests have"
     sass = listing(tree(gemm[0]), "SASS")
-    at = {node.get("data-at") for node in sass.iter("span") if "HGMMA" in text(node)}
-    assert "1:28" in at
+    products = {(node.get("data-at"), text(node)) for node in sass.iter("span") if "HGMMA" in text(node)}
+    assert "1:28" in {at for at, _ in products}
+    assert all(re.search(r"/\*[0-9a-f]{4}\*/ B[-\d]{6}:R.:W.:[Y-]:S\d\d HGMMA\.64x128x16", run) for _, run in products)
     monkeypatch.setattr("sys.path", [])
     monkeypatch.setenv("PATH", str(tmp_path))
     assert disassemble.disassembler() is None
     page, _ = pages_of(tmp_path, VECTOR_ADD, "-D", "N=2048")
-    assert drawn.report(page)["code"]["sass"] is None
     root = tree(page)
     assert "pip install nvidia-cuda-nvdisasm" in text(root)
-    assert "SASS" not in [node.get("aria-label") for node in root.iter("pre")]
+    assert re.search(r"/\*[0-9a-f]{4}\*/ B[-\d]{6}:R.:W\d:[Y-]:S\d\d LDG ;", text(listing(root, "SASS")))
+
+
+def test_loops_in_machine_code_beside_the_solved_interval(
+    gemm: tuple[str, dict[str, Any]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    page, record = gemm
+    (loop,) = record["loops"]
+    consumer, producer = drawn.report(page)["machine_code"]
+    assert (consumer["role"], producer["role"]) == ("products", "copies")
+    for one in (consumer, producer):
+        assert (one["kernel"], one["line"], one["solved"]) == ("gemm", 25, loop["ii"])
+        assert one["stall_counts"] <= one["with_waits"] <= one["solved"]
+    shown = rows(under(tree(page), "Loops in machine code", "table"))
+    assert shown[1][:3] == ["gemm", "25", "products"] and shown[1][5:8] == [
+        str(consumer[fact]) for fact in ("stall_counts", "with_waits", "solved")
+    ]
+    assert tilec("report", GEMM) == 0
+    said = capfd.readouterr().out
+    assert re.search(rf"25 +products .* {consumer['with_waits']} +{loop['ii']} +WARPGROUP waits", said)
 
 
 def test_line_information_changes_no_instruction() -> None:

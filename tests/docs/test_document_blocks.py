@@ -50,7 +50,7 @@ ELSEWHERE = {
 }
 
 # Commands of a shell that set something up, fetch something or go on for ever: everything else is tilec's.
-SHELL = {"python3", "python", "ruff", "mypy", "mkdocs", "pip", ".", "eval", "dask"}
+SHELL = {"python3", "python", "ncu", "ruff", "mypy", "mkdocs", "pip", ".", "eval", "dask"}
 
 # What makes a command of tilec go on until somebody ends it: the tests of the watch and of the language server do.
 ENDLESS = {"--watch", "lsp"}

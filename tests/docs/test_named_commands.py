@@ -16,12 +16,15 @@ INLINE = re.compile(r"`([^`\n]+)`")
 OPTION = re.compile(r"(?<![\w/-])--?[A-Za-z][\w-]*")
 ELSEWHERE = {
     "README.md": ("--max-chain-length", "--do-base-address-strength-reduce", "--scev-cgp-inst-limit"),
+    "docs/nsight.md": ("--cache-control", "--clock-control"),
     "CONTRIBUTING.md": ("--exhaustive", "--full", "--profile", "--minutes"),
 }
 """Options that are said not to be there, or to be those of a script."""
 PAGES = [*pages(), "benchmarks/README.md", "targets/README.md", "samples/README.md"]
 EMITTED = frozenset(("ptx", "cubin", "header", "fatbin"))
-OTHERS = re.compile(r"\b(nvcc|ptxas|pytest|pip|python|cmake|ninja|git|nvdisasm|cuobjdump|ruff|mkdocs|dask|ray|code)\b")
+OTHERS = re.compile(
+    r"\b(nvcc|ncu|ptxas|pytest|pip|python|cmake|ninja|git|nvdisasm|cuobjdump|ruff|mkdocs|dask|ray|code)\b"
+)
 """Whose options are their own."""
 
 

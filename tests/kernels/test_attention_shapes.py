@@ -85,7 +85,8 @@ def test_bytes_stay_in_registers(depth: int, causal: bool, tmp_path: Path) -> No
     """Of 8-bit floats the second product takes the weights as they were accumulated: the values, which have to be
     turned anyway, are put into the matching order. No thread hands weights to another, by shuffles or shared memory."""
     _, made = built(FLASH, "sm_90a", dtype="float8_e4m3fn", D=depth, causal=causal)
-    assert made.warnings == ()
+    # Each warpgroup turns the values for itself meanwhile: its products wait.
+    assert [w.code for w in made.warnings if w.code != "assembled-interval"] == []
     (entry,) = made.entries
     assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)
     cubin = tmp_path / "kernel.cubin"

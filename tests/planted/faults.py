@@ -27,7 +27,20 @@ FOLD = ("unit/test_fold.py",)
 RINGS = ("unit/test_rings.py", "unit/test_depend.py", "unit/test_manual.py")
 CODE = ("unit/test_emit.py", "unit/test_codegen_address.py", "unit/test_codegen_scalar.py")
 
+SASS = ("sass",)
+
 FAULTS = (
+    # ---- machine code: the assembler's schedule ---------------------------------------------------------------------
+    Fault("sass-takes-a-read-for-a-write", "tilec/sass/control.py",
+          "writes=_scoreboard(word >> 5),", "writes=_scoreboard(word >> 8),", SASS),
+    Fault("sass-forgets-half-of-an-offset", "tilec/sass/instruction.py",
+          "words = field << 8 | self.low >> 16 & 0xFF if", "words = field << 8 if", SASS),
+    Fault("sass-begins-products-at-once", "tilec/sass/issue.py",
+          "begins = max(begins, self.tensor_free)", "begins = self.now", SASS),
+    Fault("sass-waits-for-copies-as-they-are-issued", "tilec/sass/issue.py",
+          "ended, self.copies = self.copies or ended, None", "self.copies = None", SASS),
+    Fault("sass-takes-unrolled-loops-for-one-iteration", "tilec/sass/issue.py",
+          "iterations = _MEASURED * loop.unrolled", "iterations = _MEASURED", SASS),
     # ---- sync: waits, fences and barriers -----------------------------------------------------------------------
     Fault("sync-meets-only-the-warpgroup", "tilec/passes/lower/insert_sync.py",
           '"warpgroup" if record.touch.per_warpgroup and touch.per_warpgroup else "role"',

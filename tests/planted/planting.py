@@ -32,7 +32,7 @@ from faults import FAULTS, Fault
 ROOT = Path(__file__).parents[2]
 TIERS: dict[str, tuple[str, ...]] = {"default": (), "full": ("--full",)}
 SLICES = (
-    ("unit", "sched", "emu", "errors", "simulate"),
+    ("unit", "sched", "emu", "errors", "sass", "simulate"),
     ("kernels",),
     ("samples", "generate"),
     ("api", "cli", "docs", "fuzz", "lsp"),

@@ -10,7 +10,21 @@ from hypothesis import assume, given, settings, strategies as st
 
 from tilec.ir.affine import UNKNOWN, Affine, Interval, add, affine, interval, scale
 from tilec.ir.text import show_expr
-from tilec.ir.tile import COMPARISONS, Binary, BinaryOp, Cast, Const, Expr, Select, Unary, Var, integer, walk_expr
+from tilec.ir.tile import (
+    COMPARISONS,
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    integer,
+    walk_expr,
+)
 from tilec.ir.types import BOOL, FLOAT32, INT8, INT32, INT64, UINT8, UINT32, DType
 from tilec.passes.analysis.fold_constants import compute_expr, fold_expr
 
@@ -178,3 +192,17 @@ def test_a_division_takes_out_what_it_divides() -> None:
     assert rest == Affine((), 1)
     group = affine(Binary("floordiv", column, integer(32), INT32))
     assert group == Affine(((Binary("floordiv", x, integer(4), INT32), 1),), 0)
+
+
+def test_what_is_made_of_elements_is_not_divided_term_by_term() -> None:
+    element = Cast(Load(Buffer("A", (4,), UINT32, "global"), (X,)), INT32)
+    tripled = Binary("add", Binary("mul", element, integer(3), INT32), integer(2), INT32)
+    for op in ("floordiv", "floormod"):
+        quotient = Binary(op, tripled, integer(3), INT32)
+        assert affine(quotient) == Affine(((quotient, 1),), 0)
+    assert affine(tripled) == Affine(((element, 3),), 2)
+    assert interval(Binary("mul", Binary("max", element, integer(0), INT32), integer(3), INT32), {}) == (
+        -(2**31),
+        2**31 - 1,
+    )
+    assert interval(Binary("mul", Binary("floormod", element, integer(8), INT32), integer(3), INT32), {}) == (0, 21)

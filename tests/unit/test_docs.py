@@ -49,7 +49,8 @@ def test_the_worked_reading_is_what_the_sample_gives(
     monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path))
     assert main(["schedule", GEMM]) == 0
     shown = capfd.readouterr().out.splitlines()
-    *read, _, refusal = blocks("docs/trace.md", "text")  # the one before the last: tests/cli/test_diff.py
+    # Those before the last: tests/docs/test_document_blocks.py, tests/cli/test_diff.py.
+    *read, _, _, refusal = blocks("docs/trace.md", "text")
     for line in "".join(read).splitlines():
         assert any(line == s or s.startswith(f"{line} ") for s in shown), line
     assert "bad-schedule" in refusal
@@ -131,7 +132,8 @@ def test_the_loops_of_the_document_do_what_it_says(number: int, target: str) -> 
     except CompileError as refused:
         assert [(d.severity, d.code) for d in refused.diagnostics] == expected
         return
-    assert [(w.severity, w.code) for w in made.warnings] == expected
+    # What warps wait for is another matter: these loops show how to write one.
+    assert [(w.severity, w.code) for w in made.warnings if w.code != "assembled-interval"] == expected
     for n in (0, 1, 3, 8):
         found = emulate.random_arguments(made.kernel, made.manifest, n)
         found.scalars["n"] = n

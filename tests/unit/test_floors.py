@@ -19,6 +19,7 @@ FLOORS = [
     "emu",
     "sched",
     "target",
+    "sass",
     "simulate",
     "ir",
     "frontend.syntax",

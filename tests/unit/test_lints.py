@@ -105,6 +105,43 @@ def judged(warnings: list[Diagnostic], lint: Lint) -> list[Diagnostic]:
     return observer.warnings
 
 
+WITH_ONE_LOAD = """
+import tilelang.language as T
+
+@T.prim_func
+def kernel(A: T.Tensor((256, 512), "float16"), B: T.Tensor((512, 256), "float16"), C: T.Tensor((256, 256), "float32")):
+    with T.Kernel(4, 4, threads=128) as (bx, by):
+        As = T.alloc_shared((64, 32), "float16")
+        Bs = T.alloc_shared((32, 64), "float16")
+        acc = T.alloc_fragment((64, 64), "float32")
+        T.clear(acc)
+        for k in range(16):
+            {load}
+            T.copy(B[k * 32, bx * 64], Bs)
+            T.gemm(As, Bs, acc)
+        T.copy(acc, C[by * 64, bx * 64])
+"""
+THROUGH_REGISTERS = """for i, j in T.Parallel(64, 32):
+                As[i, j] = A[by * 64 + i, k * 32 + j] * T.float16(2.0)"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_a_warp_that_waits_for_its_own_load(target: str) -> None:
+    """A multiplication makes the copy one through registers, which the same iteration waits for."""
+    codes, found = {}, Diagnostic("", "", None)
+    for load in ("T.copy(A[by * 64, k * 32], As)", THROUGH_REGISTERS):
+        observer = driver.Observer()
+        source = SourceFile("kernel.tl", WITH_ONE_LOAD.format(load=load))
+        driver.build(source, CompileOptions(target=target), observer)
+        codes[load] = [each.code for each in observer.warnings]
+        found = next((each for each in observer.warnings if each.code == "assembled-interval"), found)
+    assert "assembled-interval" not in codes["T.copy(A[by * 64, k * 32], As)"]
+    assert is_lint(found.code) and found.primary is not None and found.primary.span.line == 11
+    assert "where" in found.title and "by stall counts alone" in found.primary.text and found.help is not None
+    said = [label.text for label in found.secondary] + list(found.notes)
+    assert any("waits" in each and "for LDG of line 12" in each for each in said)
+
+
 def test_other_warnings_are_no_lints() -> None:
     other = Diagnostic("schedule-not-proven", "so", severity="warning")
     assert judged([other], "error") == judged([other], "off") == [other]

@@ -49,7 +49,22 @@ def _classes(dataclass: Any) -> dict[str, Any]:
     class Empty:
         pass
 
-    return {c.__name__: c for c in (Point, Double, Base, Derived, Empty)}
+    @dataclass(slots=True)
+    class Counter:
+        """Counts."""
+
+        count: int = 0
+        seen: list[int] = field(default_factory=list, compare=False)
+
+    @dataclass(slots=True, eq=False)
+    class Node:
+        name: str
+        below: list[Any] = field(default_factory=list, init=False)
+
+        def __post_init__(self) -> None:
+            self.below.append(self.name)
+
+    return {c.__name__: c for c in (Point, Double, Base, Derived, Empty, Counter, Node)}
 
 
 @pytest.fixture(params=["standard", "ours"])
@@ -83,6 +98,29 @@ def test_nothing_can_be_changed(made: dict[str, Any]) -> None:
     with pytest.raises((AttributeError, TypeError)):
         point.other = 3
     assert not hasattr(point, "__dict__")
+
+
+def test_what_is_not_frozen_can_be_changed(made: dict[str, Any]) -> None:
+    counter = made["Counter"](1)
+    counter.count += 1
+    counter.seen.append(5)
+    assert counter == made["Counter"](2) != made["Counter"](1)
+    assert repr(counter).endswith("Counter(count=2, seen=[5])")
+    assert dataclasses.replace(counter, count=7).seen is counter.seen
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(counter)
+    with pytest.raises(AttributeError):
+        counter.other = 3
+    del counter.count
+    assert not hasattr(counter, "count")
+    assert made["Counter"]().seen is not made["Counter"]().seen
+
+
+def test_what_has_an_identity_is_compared_by_it(made: dict[str, Any]) -> None:
+    one, other = made["Node"]("a"), made["Node"]("a")
+    assert one.below == ["a"] and one != other and len({one, other, one}) == 2
+    other.name = "b"
+    assert copy.copy(other).name == "b"
 
 
 def test_post_init_and_replace(made: dict[str, Any]) -> None:

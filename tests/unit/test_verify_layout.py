@@ -9,8 +9,8 @@ import pytest
 
 from tilec.driver import build
 from tilec.driver.verifiers import verified
-from tilec.ir.layout import Axis, Fragment, SharedLayout
-from tilec.ir.tile import Binary, Placement, Var, integer
+from tilec.ir.layout import Axis, Fragment, SharedLayout, row_major
+from tilec.ir.tile import Binary, Placement, TileOp, Var, integer, walk
 from tilec.ir.types import INT32
 from tilec.ir.verify_layout import layout_violations
 from tilec.passes.layout.assign_layouts import LayoutAssignment
@@ -134,3 +134,20 @@ def test_nests(assignment: LayoutAssignment) -> None:
     assert "have a place" in found(replace(whole, registers=whole.registers[:-1]))
     assert "is swept as" in found(replace(whole, shape=(64, 128)))
     assert "is used where another thread has it" in found(_transposed(whole))
+
+
+def test_stmatrix_is_given_what_products_leave() -> None:
+    text = TEXT.replace('C: T.Tensor((128, 128), "float32")', 'C: T.Tensor((128, 128), "float16")')
+    assignment = build.assignment(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"))[0]
+    assert any(isinstance(s, TileOp) and s.via == "stmatrix" for s in walk(assignment.kernel.body))
+    assert said(assignment) == ""
+    held = assignment.fragments["C_f"]
+    low, high, columns, rows = held.registers
+    for wrong in (
+        row_major((128, 128), 128, 4),
+        _transposed(held),
+        replace(held, registers=(high, low, columns, rows)),
+        replace(held, registers=(low, high, rows, columns)),
+    ):
+        broken = replace(assignment, fragments={**assignment.fragments, "C_f": wrong})
+        assert "stmatrix stores C_f, which lies otherwise" in said(broken)

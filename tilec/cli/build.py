@@ -150,6 +150,7 @@ def build(watch: bool, **given: Any) -> None:
     \b
       tilec emulate FILE.tl    run the PTX on the CPU and compare with the reference
       tilec simulate FILE.tl   say how many cycles the PTX takes, and where they go
+      tilec compare CSV FILE   the simulation beside a profile of Nsight Compute
       tilec schedule FILE.tl   show the solved pipeline
       tilec report FILE.tl     predicted time and what bounds it; --html: everything as one page
       tilec diff OLD NEW       what changed between two schedule traces, and why
@@ -255,10 +256,11 @@ def _build(
     for one in made if verbose else ():
         show_entries(one.entries, one.manifests, names_target=len(targets) > 1)
     if report:
-        from tilec.cli.report import report_tables
+        from tilec.cli.report import loop_code_tables, report_tables
 
-        for said in (said for one in made for said in one.reports):
-            show_tables(report_tables(said))
+        for one in made:
+            for said in one.reports:
+                show_tables([*report_tables(said), *loop_code_tables(said.kernel, one.loop_codes)])
     if show_time:
         show_times([spent for one in made for spent in one.seconds], time.perf_counter() - began)
 

@@ -10,6 +10,7 @@ import click
 COMMANDS = {
     "emulate": "emulate:emulate",
     "simulate": "simulate:simulate",
+    "compare": "compare:compare",
     "schedule": "commands:schedule",
     "report": "report:report",
     "diff": "diff:diff",

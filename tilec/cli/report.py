@@ -21,6 +21,7 @@ from tilec.support.source import SourceFile
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tilec.driver.machine_code import LoopCode
     from tilec.passes.cost.report import Report
 
 
@@ -91,8 +92,9 @@ def _reported(page: _Page) -> dict[str, bytes]:
     library = driver.build_all(page.source, page.options, observer)
     said = driver.reports(library)
     show(observer.warnings, page.source)
+    codes = driver.loop_codes(library)
     for one in said:
-        show_tables(report_tables(one))
+        show_tables([*report_tables(one), *loop_code_tables(one.kernel, codes)])
     if page.place is None:
         return {}
     import json
@@ -102,7 +104,7 @@ def _reported(page: _Page) -> dict[str, bytes]:
 
     files.check_outputs([page.place], [one.path for one in page.source.imported.values()])
     traces = [json.loads(plan.trace)["tilec"] for plan in library.plans]
-    data = page_data(page.source, page.options, library, said, observer.warnings)
+    data = page_data(page.source, page.options, library, said, codes, observer.warnings)
     return {page.place: page_of(traces, data).encode()}
 
 
@@ -145,4 +147,30 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
             levels.add_row(str(loop.line), level.name, *(f"{n:,}" for n in numbers), time_of.bound)
     if report.loops:
         yield levels
+        yield Text()
+
+
+def loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[RenderableType]:
+    """The loops of a kernel in machine code, each role's beside the interval that was solved for the loop."""
+    from tilec.driver.machine_code import said, waits_by_line
+
+    table = plain_table(
+        "machine code, an iteration of one warp",
+        "line",
+        "<role",
+        "<at",
+        "unrolled",
+        "stall counts",
+        "with waits",
+        "solved",
+        "<waits most",
+    )
+    own = [one for one in codes if one.kernel == kernel]
+    for one in own:
+        found, place = one.interval, f"{one.code.first:#06x} to {one.code.last:#06x}"
+        numbers = (f"{each:,.0f}" for each in (one.code.unrolled, found.issue, found.cycles, one.ii))
+        longest = next(map(said, waits_by_line(found)), "")
+        table.add_row(str(one.place.line), one.role, place, *numbers, longest)
+    if own:
+        yield table
         yield Text()

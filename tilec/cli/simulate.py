@@ -12,13 +12,17 @@ from tilec.cli.kernel_options import compile_options, input_files, kernel_option
 from tilec.support import files
 
 if TYPE_CHECKING:
+    from tilec.driver.build import Build
     from tilec.simulate.grid import Simulation
+    from tilec.support.options import CompileOptions
+    from tilec.support.source import SourceFile
 
 
 @click.command()
 @click.argument("file", metavar="FILE.tl|FILE.ptx")
 @click.option("--blocks", type=click.IntRange(1), metavar="N", help="Only the first N blocks of the grid.  [all]")
 @click.option("--timeline", metavar="FILE.json", help="Write what each warp and unit does, in cycles, for Perfetto.")
+@click.option("--counters", is_flag=True, help="Print the figures under Nsight Compute's names of metrics as well.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A size that the kernel learns at launch.")
 @click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
 @click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
@@ -29,6 +33,7 @@ def simulate(
     file: str,
     blocks: int | None,
     timeline: str | None,
+    counters: bool,
     sizes: tuple[str, ...],
     grid: str | None,
     block: str | None,
@@ -50,16 +55,30 @@ def simulate(
             raise click.UsageError("--size is for FILE.tl; the arguments of FILE.ptx are --arg")
         cluster = given["cluster"]
         launched = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
-        _simulate_ptx(file, timeline, blocks or 0, launched, args, given)
+        _simulate_ptx(file, timeline, counters, blocks or 0, launched, args, given)
         return
     if any(option is not None for option in (grid, block, smem)) or args:
         raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
-    _simulate_kernel(file, timeline, blocks or 0, sizes, given)
+    _simulate_kernel(file, timeline, counters, blocks or 0, sizes, given)
 
 
 def _simulate_kernel(
-    file: str, timeline: str | None, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]
+    file: str, timeline: str | None, counters: bool, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]
 ) -> None:
+    with reported(None):
+        source = files.read_source(file)
+        asked = compile_options(given)
+        files.check_outputs([timeline] if timeline else [], input_files([file], given))
+    build, found = simulated(source, asked, sizes, blocks, draws=timeline is not None)
+    scheduled = [schedule.ii for schedule in build.schedules]
+    events = json.loads(build.trace)["traceEvents"] if timeline is not None else []
+    _print(found, build.manifest.entry, build.manifest.target, scheduled, counters, timeline, events)
+
+
+def simulated(
+    source: SourceFile, asked: CompileOptions, sizes: tuple[str, ...], blocks: int = 0, *, draws: bool = False
+) -> tuple[Build, Simulation]:
+    """The kernel built, and simulated; `sizes` are those of --size. Mistakes end the command."""
     from tilec.cli.emulate import size_of
     from tilec.driver import build as driver, emulate, simulate
     from tilec.emu import Fault
@@ -67,27 +86,21 @@ def _simulate_kernel(
     from tilec.target.table import load
 
     known = dict(map(size_of, sizes))
-    with reported(None):
-        source = files.read_source(file)
-        asked = compile_options(given)
-        files.check_outputs([timeline] if timeline else [], input_files([file], given))
     observer = driver.Observer()
     with reported(source):
         build = driver.build(source, asked, observer)
         show(observer.warnings, source)
         machine = load(build.manifest.target)
         try:
-            found = simulate.of_build(build, machine, sizes=known, blocks=blocks, draws=timeline is not None)
+            return build, simulate.of_build(build, machine, sizes=known, blocks=blocks, draws=draws)
         except Fault as fault:
             raise CompileError(emulate.fault_diagnostic(fault, source)) from None
-        scheduled = [schedule.ii for schedule in build.schedules]
-        events = json.loads(build.trace)["traceEvents"] if timeline is not None else []
-    _print(found, build.manifest.entry, machine.name, scheduled, timeline, events)
 
 
 def _simulate_ptx(
     file: str,
     timeline: str | None,
+    counters: bool,
     blocks: int,
     launched: tuple[str | None, str | None, str | None, int | None],
     args: tuple[str, ...],
@@ -114,16 +127,33 @@ def _simulate_ptx(
             )
         except Fault as fault:
             raise CompileError(emulate_ptx.fault_diagnostic(fault, source)) from None
-    _print(found, found.launch.entry, options.target, [], timeline, [])
+    _print(found, found.launch.entry, options.target, [], counters, timeline, [])
 
 
 def _print(
-    found: Simulation, name: str, target: str, scheduled: list[int], timeline: str | None, events: list[dict[str, Any]]
+    found: Simulation,
+    name: str,
+    target: str,
+    scheduled: list[int],
+    with_counters: bool,
+    timeline: str | None,
+    events: list[dict[str, Any]],
 ) -> None:
-    from tilec.simulate import text, timeline as drawing
+    from tilec.simulate import counters, text, timeline as drawing
 
     for line in text.lines(found, name, target, scheduled):
         print(line)
+    if with_counters:
+        print("under the names of Nsight Compute:")
+        for each in counters.counters(found):
+            print(f"  {amount(each.value):>12} {each.unit:8}{each.name}")
     if timeline is not None:
         with reported(None):
             files.write_all({timeline: drawing.chrome_trace(found, events).encode()})
+
+
+def amount(value: float) -> str:
+    """A figure with three digits that count, and whole ones whole."""
+    if value >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar import Scalars
 from tilec.ir import tile
@@ -14,6 +12,7 @@ from tilec.ir.types import INT32
 from tilec.ir.warp import MBARRIER_BYTES, Cursor, Program, Ring, SharedTile
 from tilec.ptx.module import Address, Imm, Reg
 from tilec.support.diagnostics import InternalError
+from tilec.support.records import dataclass
 
 SHARED_BASE = tile.Var("%smem")
 """Where dynamic shared memory starts."""
@@ -21,7 +20,7 @@ SHARED_BASE = tile.Var("%smem")
 MAX_OFFSET = 1 << 20  # constant offsets stay well inside the 32 bits an address may add
 
 
-@dataclass
+@dataclass(slots=True)
 class Position:
     """Where a role's cursor stands. `place` counts versions; in a ring with barriers it is where the version's full
     barrier lies, short of where the ring's first one does. `parity` is that of the phase to be waited for next, if the
@@ -32,7 +31,7 @@ class Position:
     moves: int = 0  # grows whenever the registers may have changed, so that nothing computed from them is used again
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a version of a tile lies in shared memory: `constant` bytes from its start, and `each` more for what a
     `register` (None: nothing) has above `first` (None: 0)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tilec.codegen.atomic import emit_atomic, widest
 from tilec.codegen.builder import register_class
@@ -28,6 +27,7 @@ from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
 from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 
 BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used
 

@@ -11,7 +11,7 @@ from tilec.codegen.entry import SMEM, EntryCode
 from tilec.codegen.printing import VPRINTF, formats
 from tilec.ir import manifest as launch, warp
 from tilec.ir.expr import as_size
-from tilec.ir.tile import Buffer, Extent
+from tilec.ir.tile import Buffer, Extent, Var
 from tilec.ir.warp import Program, TensorMap
 from tilec.ptx.module import Entry, Module, Param, Variable
 from tilec.support.diagnostics import InternalError
@@ -50,18 +50,20 @@ def emit(
     )
 
 
-def _param(param: object) -> Param:
+def _param(param: Buffer | Var) -> Param:
     if isinstance(param, Buffer):
         return Param("u64", param.name)
-    dtype = param.dtype  # type: ignore[attr-defined]
+    dtype = param.dtype
     spelled = f"f{dtype.bits}" if dtype.is_float and dtype.bits > 16 else f"b{max(dtype.bits, 8)}"
-    return Param(spelled, param.name)  # type: ignore[attr-defined]
+    return Param(spelled, param.name)
 
 
 def manifest(program: Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
     operations = tuple(program.operations())
-    counters = dict.fromkeys((op.counter for op in operations if isinstance(op, warp.GridSync)), "zeroed")
-    own: dict[str, launch.TensorRole] = {**roles, **counters}  # type: ignore[dict-item]
+    counters: dict[str, launch.TensorRole] = {
+        op.counter: "zeroed" for op in operations if isinstance(op, warp.GridSync)
+    }
+    own = {**roles, **counters}
     tensors = tuple(
         launch.TensorInfo(
             p.name,

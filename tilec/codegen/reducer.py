@@ -6,17 +6,19 @@ from tilec.codegen.builder import register_class
 from tilec.codegen.state import State
 from tilec.ir import tile
 from tilec.ir.affine import add, scale
+from tilec.ops.reducer import COMBINATIONS
 from tilec.ptx.module import Guard, Imm, Reg
 
 
 def add_to_part(store: tile.Store, part: Reg, value: Reg, guard: Reg | None, state: State) -> None:
     """Combine the value with what the register holds, if the guard holds."""
     dtype = store.buffer.dtype
+    assert store.atomic is not None
     held, added = tile.Var("%part", dtype), tile.Var("%added", dtype)
     with state.scalars.scope():
         state.scalars.scopes[-1][held] = part
         state.scalars.scopes[-1][added] = value
-        total = state.scalars.register(tile.Binary(store.atomic, held, added, dtype))  # type: ignore[arg-type]
+        total = state.scalars.register(tile.Binary(COMBINATIONS[store.atomic], held, added, dtype))
     state.builder.emit(f"mov.{register_class(dtype)}", part, total, guard=None if guard is None else Guard(guard))
 
 

@@ -176,11 +176,11 @@ class Scalars:
 
     # ---- integers and booleans ----
 
-    def int_binary(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
+    def int_binary(self, op: tile.BinaryOp, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         result = self.wide_binary(op, a, b, dtype, read)
         return self.wrap(result, dtype) if op in OVERFLOWING else result
 
-    def wide_binary(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
+    def wide_binary(self, op: tile.BinaryOp, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         """In a whole register: a small type's result may have bits too many."""
         wide = register_class(dtype)
         signed, bits = ("s" if dtype.kind == "int" else "u"), ("64" if wide == "b64" else "32")
@@ -211,9 +211,10 @@ class Scalars:
     def in_register(self, value: Operand, dtype: DType) -> Reg:
         return value if isinstance(value, Reg) else self.materialise(value, dtype)
 
-    def divide(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
+    def divide(self, op: tile.BinaryOp, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         """Python's floor division and modulo."""
-        form, itself = affine(tile.Binary(op, a, b, dtype)), tile.Binary(op, a, b, dtype)  # type: ignore[arg-type]
+        itself = tile.Binary(op, a, b, dtype)
+        form = affine(itself)
         if form.terms != ((itself, 1),) and dtype == INT32:
             return self.register(add(form.symbolic(), tile.integer(form.constant)), read)
         wide = register_class(dtype)

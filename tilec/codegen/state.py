@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilec.codegen.address import Addresses
 from tilec.codegen.builder import Builder
@@ -11,10 +11,11 @@ from tilec.ir.layout import Fragment
 from tilec.ir.tile import Var
 from tilec.ir.warp import Program, Role, TensorTile
 from tilec.ptx.module import Reg
+from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Share:
     """This block's part in a load for several: which slice, and the mask of those that get it."""
 
@@ -22,7 +23,7 @@ class Share:
     mask: Reg
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Mate:
     """The block that a lane signals, if one `exists`: where its shared memory begins."""
 
@@ -30,7 +31,7 @@ class Mate:
     base: Reg
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pair:
     """The pair of blocks, or the cluster, that this one is of: how far from its own shared memory that of the first one
     is, and whether it is that itself."""
@@ -39,7 +40,7 @@ class Pair:
     is_first: Reg
 
 
-@dataclass
+@dataclass(slots=True)
 class State:
     """`fragments` are the registers of each fragment, an element to each, and `words` those of fragments that only
     tensor cores read (see `codegen.words`), `pairs` those of accumulators of halves, two to a register: of these

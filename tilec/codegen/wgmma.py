@@ -87,8 +87,8 @@ def _modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:
 def _uniform(expr: tile.Expr) -> tile.Expr:
     """Warpgroup digits, from the warp's index instead of the thread's."""
     match expr:
-        case tile.Binary(op="floordiv", a=a, b=b) if a == tile.THREAD:
-            return tile.Binary("floordiv", WARP, tile.integer(int(b.value) // 32), INT32)  # type: ignore[union-attr]
+        case tile.Binary(op="floordiv", a=a, b=tile.Const(value=threads)) if a == tile.THREAD:
+            return tile.Binary("floordiv", WARP, tile.integer(int(threads) // 32), INT32)
         case tile.Binary(a=a, b=b):
             return tile.Binary(expr.op, _uniform(a), _uniform(b), expr.dtype)
         case _:

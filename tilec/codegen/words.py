@@ -15,11 +15,10 @@ from tilec.ir.tile import Buffer, Parallel, Store
 from tilec.ir.types import FLOAT16
 from tilec.ir.warp import (
     Elementwise,
+    LoadMatrix,
     Mma,
     Operation,
-    Reduce,
     Role,
-    StoreMatrix,
     TensorLoad,
     TensorStore,
     TensorTile,
@@ -28,7 +27,7 @@ from tilec.ir.warp import (
     scalar_reads,
     walk,
 )
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.usage import reads
 from tilec.passes.lower.touches import touches
 from tilec.ptx.module import Reg, Vector
 
@@ -43,28 +42,27 @@ def per_word(buffer: Buffer) -> int:
 def held_in_words(role: Role, layouts: Mapping[str, Fragment], tensor: Sequence[TensorTile]) -> frozenset[Buffer]:
     """Those of the role's fragments of which no element is set or read by itself: factors of its products, or of those
     that find them in tensor memory."""
-    operations = tuple(walk(role.body))
-    products = [op for op in operations if isinstance(op, Mma | Wgmma)]
     packed = {tile.buffer for tile in tensor if tile.per_column > 1}
-    stored = [op.source for op in operations if isinstance(op, TensorStore) and op.destination in packed]
-    multiplied = (*(f.buffer for p in products for f in (p.a, p.b) if f.buffer.scope == "fragment"), *stored)
-    factors = [a for a in multiplied if a.dtype.is_float and per_word(a) > 1]
-    unpacked = {p.c.name for p in products}
-    for op in operations:
-        unpacked |= {*scalar_reads(op)}
+    factors: set[Buffer] = set()
+    one_by_one: set[str] = set()
+    for op in walk(role.body):
+        by_word: tuple[str, ...] = ()
         match op:
+            case Mma(a=a, b=b) | Wgmma(a=a, b=b):
+                factors |= {f.buffer for f in (a, b) if f.buffer.scope == "fragment"}
+                by_word = (a.buffer.name, b.buffer.name)
+            case TensorStore(source=source, destination=destination) if destination in packed:
+                factors.add(source)
+                by_word = (source.name,)
+            case LoadMatrix(destination=destination):
+                by_word = (destination.name,)
             case Elementwise(nest=nest):
-                filled = {nest_filled(nest, op.layout, layouts)}
-                unpacked |= {b.name for b in (*reads(nest), *writes(nest))} - filled
-            case Reduce(source=source, destination=destination):
-                unpacked |= {source.name, destination.name}
-            case StoreMatrix(source=source):
-                unpacked.add(source.name)
-            case TensorLoad(destination=destination):
-                unpacked.add(destination.name)
+                by_word = tuple(filter(None, [nest_filled(nest, op.layout, layouts)]))
             case _:
                 pass
-    return frozenset(factor for factor in factors if factor.name not in unpacked)
+        one_by_one |= {touch.buffer for touch in touches(op)[0] if touch.buffer not in by_word}
+        one_by_one |= {*scalar_reads(op)}
+    return frozenset(f for f in factors if f.dtype.is_float and per_word(f) > 1 and f.name not in one_by_one)
 
 
 def accumulated_in_pairs(role: Role) -> frozenset[Buffer]:

@@ -23,6 +23,7 @@ from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
+    from tilec.driver.machine_code import LoopCode
     from tilec.passes.cost.report import Report
 
 
@@ -44,7 +45,8 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Made:
     """What came of a job: the texts of the stages that were kept, how to launch what is in the cubin, what there was to
-    say (the errors, if it `failed`), and the source with the files that it imports."""
+    say (the errors, if it `failed`), and the source with the files that it imports. Of a report, what the model says,
+    and what the machine code does."""
 
     source: SourceFile
     texts: dict[str, bytes]
@@ -54,6 +56,7 @@ class Made:
     seconds: tuple[tuple[str, float], ...]
     failed: bool
     reports: tuple[Report, ...] = ()
+    loop_codes: tuple[LoopCode, ...] = ()
 
 
 def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
@@ -155,4 +158,5 @@ def _carried_out(job: Job, observer: Observer) -> Made:
         seconds=tuple(observer.seconds),
         failed=bool(errors),
         reports=driver.reports(result) if job.report and result is not None else (),
+        loop_codes=driver.loop_codes(result) if job.report and result is not None else (),
     )

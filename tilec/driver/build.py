@@ -20,6 +20,7 @@ from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
+    from tilec.driver.machine_code import LoopCode
     from tilec.ir.manifest import Manifest
     from tilec.ir.tile import Kernel
     from tilec.ir.warp import Program
@@ -223,3 +224,11 @@ def reports(library: Library) -> tuple[Report, ...]:
         threads, used = prod(manifest.block), registers[manifest.entry]
         found.append(report(planned.assignment, schedules, planned.target, grid, threads, manifest.dynamic_smem, used))
     return tuple(found)
+
+
+def loop_codes(library: Library) -> tuple[LoopCode, ...]:
+    """What the assembler's own schedule makes of the scheduled loops of a cubin."""
+    from tilec.driver.machine_code import loop_codes as read
+
+    works = [planned.work for planned in library.plans]
+    return read(works, library.ptx, library.cubin, works[0].source) if works else ()

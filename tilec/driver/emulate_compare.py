@@ -4,7 +4,6 @@ roundings, and the order of sums.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -134,7 +133,7 @@ def roundings(kernel: tile.Kernel) -> tuple[dict[tile.Buffer, float], float]:
     return flow.seen, flow.summed
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class _Flow:
     """Statements in order, so that a tensor that is read before it is written still counts as an input."""
 

@@ -68,8 +68,8 @@ def arguments(texts: Sequence[str]) -> Arguments:
         elif kind == "bytes":
             values.append(_hexadecimal(text, rest))
         elif kind == "zeros":
-            values.append(_zeros(text, rest))
-            arrays[f"arg{position}"] = values[-1]  # type: ignore[assignment]
+            scratch = arrays[f"arg{position}"] = _zeros(text, rest)
+            values.append(scratch)
         elif _number_type(kind) is not None:
             values.append(_number(text, kind, rest))
         else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tilec.support import files, progress
 from tilec.support.diagnostics import CompileError, Diagnostic, InternalError
 from tilec.support.options import CompileOptions, Stage
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Stopped(Exception):
     """The pass or stage that was asked for has been reached. Not an error."""
 
 
-@dataclasses.dataclass
+@dataclass(slots=True)
 class Observer:
     """Is shown what each pass makes before anything trusts it.
 

@@ -8,7 +8,7 @@ where hardware would be right most of the time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tilec.emu.moments import Deed
 from tilec.emu.numbers import Array
 from tilec.emu.steps import Place, Step
 from tilec.ptx.module import Reg
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads

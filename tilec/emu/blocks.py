@@ -13,7 +13,7 @@ import multiprocessing
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -22,6 +22,7 @@ from tilec.emu.fault import Fault, SourceLocation
 from tilec.emu.recorder import Enough
 from tilec.emu.steps import Step
 from tilec.emu.timeline import Event
+from tilec.support.records import dataclass
 
 Positions = list[tuple[int, int, int]]
 Progress = Callable[[int, int], None]

@@ -8,6 +8,7 @@ kernel ends. When they do it in between is up to `moments`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,11 @@ Places = Callable[[int], Array]
 """The granules, of a size, of global memory that a copy touches."""
 _RANKS = {f"{rank}d": rank for rank in range(1, 6)}
 _REDUCTIONS = ("add", "min", "max", "and", "or", "xor", "inc", "dec")
+
+
+def _taken(data: Array) -> Array:
+    """What has been read already, as a `Read`."""
+    return data
 
 
 def map_at(cta: Cta, thread: int, address: int) -> Layout:
@@ -360,7 +366,7 @@ def _range_load(form: Form) -> None:
             bar_owner, bar_address = cta.peer(shared_address(bar))
             if bar_owner is not target:
                 raise Fault("bad-barrier", "the mbarrier of a bulk copy lies in another block than its destination")
-            read: Read = lambda data=data: data  # type: ignore[misc]  # noqa: E731
+            read: Read = partial(_taken, data)
             targets = [peer for rank, peer in enumerate(cta.cluster.ctas) if mask >> rank & 1] if mask else [target]
             for receiver in targets:
                 bar_at = in_block(receiver, bar_address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from tilec.emu import progress
@@ -15,6 +15,7 @@ from tilec.emu.machine import Cta, Group, NamedBarrier, describe_threads
 from tilec.emu.memory import Memory, tag_of
 from tilec.emu.order import MOST_THREADS, Order
 from tilec.emu.races import Accesses, Watch
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.asyncops import AsyncState

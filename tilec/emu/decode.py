@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ from tilec.ptx.module import (
     Vector,
 )
 from tilec.ptx.text import print_instruction
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.calls import Site

@@ -7,9 +7,10 @@ again has them saved around a call. Its `.local` variables then move with the de
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilec.ptx.module import Address, Arguments, Block, Entry, Function, Instruction, Item, Module, Reg, Symbol
+from tilec.support.records import dataclass
 
 Place = tuple[str, int]
 """A register: its class ("pred", "16", "32", "64") and its row there."""

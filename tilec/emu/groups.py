@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tilec.emu.numbers import Array
+from tilec.support.records import dataclass
 
 Threads = slice | Array
 """Some threads of a block: a slice where they are neighbours, so that registers are viewed and not copied."""

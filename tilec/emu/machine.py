@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from tilec.emu.numbers import Array
 from tilec.emu.order import WARPGROUP
 from tilec.emu.races import Watch
 from tilec.emu.steps import CLASSES, TIMERS, Step
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.asyncops import AsyncState

@@ -7,7 +7,7 @@ that belongs to the next phase.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,9 +18,11 @@ from tilec.emu.memory import BARRIER, GUARD, IN_FLIGHT, SHARED_WINDOW, VALID, WI
 from tilec.emu.numbers import Array
 from tilec.emu.races import thread_name
 from tilec.emu.semantics import elementwise
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
+    from tilec.emu.timeline import Kind
 
 PLACES = "shared shared::cta shared::cluster"
 ORDERS = "acquire release relaxed cta cluster"
@@ -394,12 +396,12 @@ def name_of(barrier: Barrier) -> str:
     return f"mbarrier {barrier.address:#x} phase {barrier.phase}"
 
 
-def note(cta: Cta, members: Array, kind: str, name: str, line: int, since: int = -1) -> None:
+def note(cta: Cta, members: Array, kind: Kind, name: str, line: int, since: int = -1) -> None:
     """Tell the timeline, if there is one."""
     timeline = cta.launch.timeline
     if timeline is not None:
         thread, threads = int(members[0]), f"{int(members[0])}-{int(members[-1])}"
-        timeline.add(cta.position, thread, threads, kind, name, line, since)  # type: ignore[arg-type]
+        timeline.add(cta.position, thread, threads, kind, name, line, since)
 
 
 @semantics("mbarrier.expect_tx", "mbarrier.complete_tx", accepts=f"{PLACES} {ORDERS}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from tilec.emu import functions
 from tilec.emu.fault import SourceLocation
 from tilec.ptx.module import Instruction
 from tilec.ptx.text import print_instruction
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads

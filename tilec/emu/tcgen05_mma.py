@@ -7,7 +7,6 @@ own copies of the scales.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,7 @@ from tilec.emu.tcgen05 import cta_group, shared_operand, split_address, unpack_c
 from tilec.emu.tcgen05_descriptors import BLOCK_SCALED, Product, decode_product
 from tilec.emu.tmem import LANES, Operation, Region, operation, tensor_memory
 from tilec.ptx.module import Address, Operand, Vector
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads

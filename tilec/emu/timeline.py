@@ -6,8 +6,9 @@ Time is the number of the event, not a cycle: the emulator knows what comes befo
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from tilec.support.records import dataclass
 
 Kind = Literal["arrive", "wait", "phase", "issue", "done"]
 

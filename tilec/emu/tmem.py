@@ -9,7 +9,7 @@ keeps in order, by `tcgen05.wait`, or by a commit whose mbarrier was waited for;
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from tilec.emu.moments import Deed
 from tilec.emu.numbers import Array
 from tilec.emu.order import WARP, WARPGROUP, Order
 from tilec.emu.races import thread_name
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ adversary it computes only then.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import field
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ from tilec.emu.semantics import predicate_source
 from tilec.emu.sparse import Selection, expand, selection
 from tilec.emu.steps import Place
 from tilec.ptx.module import Operand, Vector
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
@@ -275,7 +276,7 @@ def _mma_async(form: Form) -> None:
             )
             pending.open.append(issue)
             state.own(warpgroup, issue)
-            cta.launch.moments.plan(Deed(lambda w=warpgroup, i=issue: _advance(cta, w, i)))  # type: ignore[misc]
+            cta.launch.moments.plan(Deed(partial(_advance, cta, warpgroup, issue)))
 
     form.step.run = run
 

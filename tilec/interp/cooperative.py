@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 
 Stuck = Callable[[list[Span]], None]

@@ -6,11 +6,11 @@ Barriers count arrivals; bytes need no counting, for what a role copies is there
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 from tilec.interp.cooperative import Cooperative
 from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 MOST_ASKED = 10_000

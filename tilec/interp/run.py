@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, assert_never
 
@@ -42,6 +42,7 @@ from tilec.ops.warp_functions import REFERENCES
 from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.explicit_roles.split_roles import ExplicitRole, roles_of
 from tilec.support.diagnostics import InternalError, fail
+from tilec.support.records import dataclass
 from tilec.support.sizes import SizeError, found
 from tilec.support.source import NOWHERE, Span
 

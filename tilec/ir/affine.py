@@ -1,9 +1,14 @@
-"""Integer expressions as sums: coefficients of atoms plus a constant, and the interval an expression stays in."""
+"""Integer expressions as sums: coefficients of atoms plus a constant, and the interval an expression stays in.
+
+Index arithmetic, int32 made of variables, is taken not to overflow: a quotient of such a sum may be one of its terms.
+What is made of elements of a tensor wraps around, as the machine does.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 from tilec.ir import tile
 from tilec.ir.expr import integer_range
@@ -58,12 +63,18 @@ def _collect(expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
         ):
             return _collect(a, factor * int(value), terms)
         case tile.Binary(op="floordiv" | "floormod", a=a, b=tile.Const(value=value), dtype=dtype) if (
-            dtype == INT32 and value > 0
+            dtype == INT32 and value > 0 and not reads_elements(a)
         ):
             return _divided(expr, affine(a), int(value), factor, terms)
         case _:
             terms[expr] = terms.get(expr, 0) + factor
             return 0
+
+
+@lru_cache(maxsize=1 << 14)
+def reads_elements(expr: tile.Expr) -> bool:
+    """Whether some part of it is an element of a tensor or a tile."""
+    return any(isinstance(part, tile.Load) for part in tile.walk_expr(expr))
 
 
 def _divided(expr: tile.Binary, form: Affine, by: int, factor: int, terms: dict[tile.Expr, int]) -> int:
@@ -129,7 +140,7 @@ def interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
             return ranges.get(expr, UNKNOWN)
         case tile.Unary(op="neg", a=a):
             low, high = interval(a, ranges)
-            return _computed((-high, -low), expr.dtype)
+            return _computed((-high, -low), expr)
         case tile.Cast(a=a) if a.dtype.kind == "bool":
             return (0, 1)
         case tile.Cast(a=a) if not a.dtype.is_float:
@@ -138,14 +149,16 @@ def interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
             (la, ha), (lb, hb) = interval(a, ranges), interval(b, ranges)
             return (min(la, lb), max(ha, hb))
         case tile.Binary(op=op, a=a, b=b):
-            return _computed(_binary(op, interval(a, ranges), interval(b, ranges)), expr.dtype)
+            return _computed(_binary(op, interval(a, ranges), interval(b, ranges)), expr)
         case _:
             return UNKNOWN
 
 
-def _computed(bounds: Interval, dtype: DType) -> Interval:
-    """The bounds of a result. Index arithmetic, which is int32, is taken not to overflow."""
-    return bounds if dtype == INT32 else _wrapped(bounds, dtype)
+def _computed(bounds: Interval, expr: tile.Expr) -> Interval:
+    """The bounds of a result, which overflows unless it is an index."""
+    if expr.dtype == INT32 and (bounds == UNKNOWN or not reads_elements(expr)):
+        return bounds
+    return _wrapped(bounds, expr.dtype)
 
 
 def _wrapped(bounds: Interval, dtype: DType) -> Interval:
@@ -168,7 +181,8 @@ def _binary(op: str, a: Interval, b: Interval) -> Interval:
             products = [0 if 0 in (x, y) else x * y for x in a for y in b]
             return (min(products), max(products))
         case "floordiv" if b[0] == b[1] and b[0] > 0:
-            return tuple(x if math.isinf(x) else x // b[0] for x in a)  # type: ignore[return-value]
+            low, high = (x if math.isinf(x) else x // b[0] for x in a)
+            return low, high
         case "floormod" if b[0] == b[1] and b[0] > 0:
             if a[0] >= 0 and a[1] < b[0]:
                 return a

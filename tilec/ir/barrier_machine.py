@@ -19,8 +19,9 @@ The emulator has barriers of its own: it shares no code with what it is to find 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
+
+from tilec.support.records import dataclass
 
 Actor = TypeVar("Actor", bound=Hashable)
 Signal = TypeVar("Signal", bound=Hashable)

@@ -313,6 +313,15 @@ def wgmma_accumulator(shape: tuple[int, int], groups_m: int, groups_n: int) -> F
     return Fragment(shape, lanes + groups, registers)
 
 
+def is_accumulator(layout: Fragment) -> bool:
+    """Whether stmatrix can take it: digits as the products above leave them, warps sharing it out in whatever way."""
+    lanes, registers = layout.threads[:2], layout.registers
+    if len(layout.shape) != 2 or lanes != (Axis(4, 1, 2), Axis(8, 0, 1)) or len(registers) != 4:
+        return False
+    *word, columns, rows = registers
+    return word == [Axis(2, 1, 1), Axis(2, 0, 8)] and (columns.dim, columns.stride, rows.dim) == (1, 8, 0)
+
+
 def tensor_accumulator(shape: tuple[int, int], threads: int, run: int = 2) -> Fragment | None:
     """Registers of a tile in tensor memory in blocks of 16 lanes by 4 · `run` elements, for whole warpgroups: the lanes
     of a warp share a block as those of mma.sync do. Runs of 2 are 2 columns of a sum (PTX ISA, tcgen05.ld .16x256b), or

@@ -8,6 +8,8 @@
    where they are swizzled, and where a swizzle begins anew each copy may begin.
 4. A nest runs each of its iterations, in so many threads, by all threads of the kernel.
 5. What a nest reads and sets of a fragment by its own variables lies in the registers of the thread that does it.
+6. Of a fragment that stmatrix stores each lane of a warp holds two neighbours in each block of eight rows by eight
+   columns, the blocks of a thread row by row, eight rows further down in between (PTX ISA, stmatrix).
 
 Layouts are made of digits, each of which moves along one dimension, so that these are questions about one dimension at
 a time; nothing here looks at every element but of a placement that a person gives.
@@ -25,6 +27,9 @@ from tilec.ir.placement import places
 
 SWIZZLES = (0, 32, 64, 128)
 CHUNK_BYTES = 16
+LANES, MATRIX_ROWS, MATRIX_REGISTERS = 32, 8, 4
+"""Lanes of a warp; rows of a matrix, which has as many columns; registers of a lane for two of them, one below the
+other."""
 REGISTERS = ("fragment", "local", "reducer")
 """The scopes whose elements lie in registers."""
 
@@ -53,6 +58,10 @@ def layout_violations(
         if isinstance(nest, tile.Parallel):
             for said in _nest(nest, swept(nest), fragments, kernel.threads):
                 yield f"line {nest.span.line}: {said}"
+        elif isinstance(nest, tile.TileOp) and nest.via == "stmatrix":
+            held = fragments.get(nest.regions[0].buffer.name)
+            if held is not None and not _lies_in_matrices(held):
+                yield f"line {nest.span.line}: stmatrix stores {nest.regions[0].buffer.name}, which lies otherwise"
 
 
 def _touched(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
@@ -122,6 +131,25 @@ def _digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> Iterato
             yield f"an element of dimension {dim} has two places"
         if not set(range(extent)) <= set(found):
             yield f"not all {extent} of dimension {dim} have a place"
+
+
+def _lies_in_matrices(layout: Fragment) -> bool:
+    """Promise 6."""
+    lanes, registers = _offsets(layout.threads, layout)[:LANES], _offsets(layout.registers, layout)
+    if len(layout.shape) != 2 or len(registers) % MATRIX_REGISTERS:
+        return False
+    if list(lanes) != [(lane // 4, 2 * (lane % 4)) for lane in range(LANES)]:
+        return False
+    rows = dict.fromkeys(row for row, _ in registers[::MATRIX_REGISTERS])
+    across = len(registers) // MATRIX_REGISTERS // max(len(rows), 1)
+    wanted = [
+        (row + down, MATRIX_ROWS * block + column)
+        for row in rows
+        for block in range(across)
+        for down in (0, MATRIX_ROWS)
+        for column in (0, 1)
+    ]
+    return list(registers) == wanted
 
 
 # ---- shared memory ---------------------------------------------------------------------------------------------------

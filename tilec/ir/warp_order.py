@@ -12,13 +12,13 @@ access to the other, whichever barriers it goes by.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from tilec.ir import warp
 from tilec.ir.barrier_machine import HandedOn
 from tilec.ir.warp import Operation, Program
 from tilec.ir.warp_effects import name_of
+from tilec.support.records import dataclass
 
 Signal = tuple[str, int, Literal["full", "empty"]]
 """A ring, one of its versions, and which of that version's two barriers."""

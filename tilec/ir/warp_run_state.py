@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilec.ir.barrier_machine import Barrier
 from tilec.ir.tile import Var
 from tilec.ir.warp import Operation, Ring, Role
 from tilec.ir.warp_effects import name_of
+from tilec.support.records import dataclass
 
 Range = tuple[int, int, frozenset[Var]]
 """The first and the last index along a dimension, and what it depends on that the block never changes."""

@@ -5,10 +5,10 @@ the operations that a role executes in each of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tilec.ir import tile, warp
 from tilec.ir.warp import Operation, Program
+from tilec.support.records import dataclass
 
 ITERATION_DISTANCES = 8
 """For how many iterations the verifier follows what part of a tensor an operation has reached: longer ago, it may have

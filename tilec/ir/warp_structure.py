@@ -5,7 +5,6 @@ tiles have memory in common, for promise 10.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 
 from tilec.ir import tile, warp
@@ -13,6 +12,7 @@ from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.layout import Fragment
 from tilec.ir.warp import Operation, Program, Role
 from tilec.ir.warp_effects import name_of, own_effects
+from tilec.support.records import dataclass
 
 
 def partition(program: Program) -> Iterator[str]:

@@ -27,7 +27,7 @@ class Origin:
     name: str | None
 
 
-@dataclasses.dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Symbol:
     """One name of one scope. `places` are where it is given a value, `uses` where it is read; `node` is the statement
     that defines a function, `origin` where an imported name comes from."""
@@ -54,7 +54,7 @@ class Symbol:
         return before[-1] if before else self.places[0]
 
 
-@dataclasses.dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Scope:
     """Names of a function, or of the file. `span` is all of its text."""
 
@@ -77,7 +77,7 @@ class Member:
     span: Span
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class Names:
     """All names of a file; `stars` are the files of whose names it has all. `is_whole`: nothing of its text had to be
     left out."""

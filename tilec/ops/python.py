@@ -116,12 +116,14 @@ def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span
             truths = (bool(v) for v in items(value, span))
             return any(truths) if name == "any" else all(truths)
         case "range", _:
-            return range(*values)  # type: ignore[arg-type]
+            numbers: list[Any] = values
+            return range(*numbers)
         case "min" | "max", _:
             candidates: Any = list(items(values[0], span)) if len(values) == 1 else values
             options: dict[str, Any] = keywords
             chosen: Any = min if name == "min" else max
-            return chosen(candidates, **options)  # type: ignore[no-any-return]
+            best: Value = chosen(candidates, **options)
+            return best
         case "repr", [value]:
             return repr(_shown(value))
         case "str", [value]:
@@ -136,7 +138,8 @@ def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span
                 _check_product([x for v in values for x in (items(v, span) if is_iterable(v) else [v])], span)
             if name == "sum" and len(values) == 2 and isinstance(values[1], tuple):
                 return _concatenated(values[1], items(values[0], span))
-            return function(*values)  # type: ignore[no-any-return]
+            found: Value = function(*values)
+            return found
 
 
 def _check_small(values: Iterable[Value], span: Span) -> None:
@@ -174,7 +177,8 @@ def _dictionary(values: list[Value], keywords: dict[str, Value], span: Span) -> 
         if isinstance(value, Dictionary):
             pairs += [(e.key, e.value) for e in value.entries]
         else:
-            pairs += [tuple(items(pair, span)) for pair in items(value, span)]  # type: ignore[misc]
+            for key, of in (items(pair, span) for pair in items(value, span)):
+                pairs.append((key, of))
     return dictionary([Entry(k, v, span) for k, v in [*pairs, *keywords.items()]])
 
 
@@ -243,7 +247,8 @@ def subscript(owner: Value, index: Value, span: Span) -> Value:
     if not -len(listed) <= index < len(listed):
         what = "string" if isinstance(owner, str) else "tuple"
         fail("out-of-range", f"there is no item {index}", span, f"the {what} has {len(listed)}")
-    return listed[index]  # type: ignore[no-any-return]
+    item: Value = listed[index]
+    return item
 
 
 def part(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> Value:
@@ -314,10 +319,10 @@ def method(
             made = _of_dictionary(owner, name, values)
         elif name == "join":
             (joined,) = values
-            listed = list(items(joined, span))
+            listed: list[Any] = list(items(joined, span))
             if sum(len(i) + len(str(owner)) for i in listed if isinstance(i, str)) > LONGEST:
                 fail("evaluation-too-long", "the result is too large", span)
-            made = str(owner).join(listed)  # type: ignore[arg-type]
+            made = str(owner).join(listed)
         else:
             if name == "replace" and len(str(owner)) * max(map(len, values), default=0) > LONGEST:
                 fail("evaluation-too-long", "the result is too large", span)

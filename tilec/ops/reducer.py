@@ -8,7 +8,7 @@ kind `ATOMICS` has; to put them together in a fragment, T.finalize_reducer.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from tilec.ir import tile, warp
@@ -26,10 +26,14 @@ from tilec.support.diagnostics import Label, fail
 from tilec.support.records import dataclass
 
 Kind = Literal["sum", "max", "min", "bitand", "bitor", "bitxor"]
-ATOMICS: dict[str, tile.Atomic] = {
+Combination = Literal["add", "max", "min", "bitand", "bitor", "xor"]
+"""What is both an atomic store and an operator of `Binary`."""
+ATOMICS: Mapping[Kind, Combination] = {
     "sum": "add", "max": "max", "min": "min", "bitand": "bitand", "bitor": "bitor", "bitxor": "xor",
 }  # fmt: skip
-"""By kind, the atomic store that adds to a part; also what Python's operators and T.max and T.min are as `Binary`."""
+"""By kind, what adds to a part."""
+KINDS: Mapping[str, Kind] = {kind: kind for kind in ATOMICS}
+COMBINATIONS: Mapping[str, Combination] = {name: name for name in ATOMICS.values()}
 
 ALLOCATE = Signature(
     "T.alloc_reducer",
@@ -85,19 +89,20 @@ class Reducer:
 def kind_of(call: Call, dtype: DType) -> tuple[Kind, bool]:
     """The `op` and the `replication` of T.alloc_reducer."""
     kind, replication = call["op"].value, call["replication"].value
-    if kind not in ATOMICS:
-        call.refuse("op", " or ".join(f'"{k}"' for k in ATOMICS))
+    if kind not in KINDS:
+        call.refuse("op", " or ".join(f'"{k}"' for k in KINDS))
+    known = KINDS[str(kind)]
     if replication not in (None, "all", "none"):
         call.refuse("replication", '"all" or "none"')
-    if dtype.kind == "bool" or dtype.bits < 8 or dtype in SMALL_FLOATS or (kind in BITS and dtype.is_float):
+    if dtype.kind == "bool" or dtype.bits < 8 or dtype in SMALL_FLOATS or (known in BITS and dtype.is_float):
         fail(
             "unsupported-type",
             f"T.alloc_reducer of {dtype} is not supported",
             call["dtype"].span,
-            f"for {kind}",
-            help="use integers" if kind in BITS else "use integers, or floats of 16 bits or more",
+            f"for {known}",
+            help="use integers" if known in BITS else "use integers, or floats of 16 bits or more",
         )
-    return kind, replication == "all"  # type: ignore[return-value]
+    return known, replication == "all"
 
 
 def update(call: Call) -> tuple[Access, tile.Expr]:

@@ -13,13 +13,14 @@ What it looks like in tile IR are the fields of its class, a `TileOp`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from tilec.ir import tile
 from tilec.ir.operations import add_operation
 from tilec.ops.signature import Call, Signature
 from tilec.support.diagnostics import InternalError
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -172,7 +172,7 @@ class IndexMap:
     indices: tuple[Expr, ...]
 
 
-@dataclasses.dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class TileScheduler:
     """What T.PersistentTileScheduler makes: `primary` by `secondary` tiles, walked in panels of `swizzle` by so many
     `workers`, each beginning with tile `start`. `now` is where its loop stands, inside that."""
@@ -192,7 +192,7 @@ Side = Literal["producer", "consumer"]
 SIDES: tuple[Side, Side] = ("producer", "consumer")
 
 
-@dataclasses.dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class End:
     """One side of a pipeline: the variables that hold the stage whose turn it is and the parity to wait for, who has
     acquired stages, each with the first place, and who drains."""
@@ -203,7 +203,7 @@ class End:
     drained: set[range] = field(default_factory=set)
 
 
-@dataclasses.dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Pipeline:
     """What T.InputTilePipeline and T.OutputTilePipeline make: `stages` versions of the `tiles` of a payload, which is
     written as `form` says, and a barrier of each kind for each stage."""
@@ -227,7 +227,7 @@ class Handle:
     side: Side
 
 
-@dataclasses.dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Stage:
     """A stage that a role has acquired; `taken` is its entry in the ledger of what must be given back."""
 

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 from tilec.ptx.assemble import assemble
 from tilec.ptx.assembler_level import assembler_level
 from tilec.ptx.disassemble import PACKAGE, disassembled, disassembler
+from tilec.sass.cubin import Function, functions
 from tilec.support.render import render
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
     from tilec.driver.build import Library
+    from tilec.driver.machine_code import LoopCode
     from tilec.passes.cost.report import Report
     from tilec.ptx.assemble import EntryReport
     from tilec.support.diagnostics import Diagnostic
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 _LOC = re.compile(r"\s*\.loc (\d+) (\d+) \d+")
 _LINE_INFO = re.compile(r'\s*//## File "(.*)", line (\d+)')
 _MANIFEST = re.compile(r"(\.visible \.global .* __tilec_manifest_\w+\[\d+\] = )\{.*\};")
+
+_CODE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/")
+_FUNCTION = re.compile(r"\s*\.section\s+\.text\.(\w+),")
+_MOST_WAITS = 5
 
 Placed = tuple[str | None, str]
 """A line of code with the place that it comes from."""
@@ -39,10 +45,11 @@ def page_data(
     options: CompileOptions,
     library: Library,
     reports: Sequence[Report],
+    codes: Sequence[LoopCode],
     found: Sequence[Diagnostic],
 ) -> dict[str, Any]:
-    """About one kernel file, compiled for one target. `found` is what there was to warn about. The file has its name in
-    place of its path: where it lies is nobody's business."""
+    """About one kernel file, compiled for one target. `codes` are its scheduled loops in machine code, `found` is what
+    there was to warn about. The file has its name in place of its path: where it lies is nobody's business."""
     named = SourceFile(Path(source.path).name, source.text, imported=source.imported)
     entries = {entry.name: entry for entry in library.entries}
     return {
@@ -51,6 +58,7 @@ def page_data(
         "optimisation_level": options.opt_level,
         "warnings": [{"severity": each.severity, "text": render(each, named).plain} for each in found],
         "predictions": [_prediction(said, entries[said.kernel]) for said in reports],
+        "machine_code": [_loop_code(one) for one in codes],
         "code": _code(named, library, options),
     }
 
@@ -93,23 +101,45 @@ def _prediction(said: Report, entry: EntryReport) -> dict[str, Any]:
     }
 
 
+def _loop_code(one: LoopCode) -> dict[str, Any]:
+    """Cycles of an iteration of one warp; addresses are bytes from the start of the kernel."""
+    from tilec.driver.machine_code import said, waits_by_line
+
+    return {
+        "kernel": one.kernel,
+        "line": one.place.line,
+        "role": one.role,
+        "first": one.code.first,
+        "last": one.code.last,
+        "unrolled": one.code.unrolled,
+        "stall_counts": round(one.interval.issue),
+        "with_waits": round(one.interval.cycles),
+        "solved": one.ii,
+        "waits": [said(wait) for wait in waits_by_line(one.interval)[:_MOST_WAITS]],
+    }
+
+
 # ---- the code --------------------------------------------------------------------------------------------------------
 
 
 def _code(source: SourceFile, library: Library, options: CompileOptions) -> dict[str, Any]:
     """The lines of the kernel's files; PTX and machine code in runs of lines that come from one place. Without a
-    disassembler `sass` is null, and `package` is what has one."""
+    disassembler the machine code has names only, without operands, and `package` is what has one."""
     files = {source.path: source, **source.imported}
-    sass = None
-    if disassembler() is not None:
+    if disassembler() is None:
+        cubin, sass = library.cubin, None
+    else:
         target = library.plans[0].target.ptx_target
         level = assembler_level(library.ptx, options.opt_level, options.assembler_level)
-        sass = disassembled(assemble(library.ptx, target, opt_level=level, line_info=True).cubin)
+        cubin = assemble(library.ptx, target, opt_level=level, line_info=True).cubin
+        sass = disassembled(cubin)
+    code = functions(cubin)
+    lines = _own_lines(code) if sass is None else _sass_lines(sass, list(files), code)
     return {
         "files": [{"name": name, "lines": list(file.lines)} for name, file in files.items()],
         "ptx": _runs(_ptx_lines(library.ptx)),
-        "sass": None if sass is None else _runs(_sass_lines(sass, list(files))),
-        "package": PACKAGE,
+        "sass": _runs(lines),
+        "package": PACKAGE if sass is None else None,
     }
 
 
@@ -132,14 +162,35 @@ def _ptx_lines(ptx: str) -> Iterator[Placed]:
         yield place, _MANIFEST.sub(r"\1{…};", line)
 
 
-def _sass_lines(sass: str, files: Sequence[str]) -> Iterator[Placed]:
-    """The instructions and labels of its functions."""
+def _sass_lines(sass: str, files: Sequence[str], code: Iterable[Function]) -> Iterator[Placed]:
+    """The instructions and labels of its functions, each instruction behind its control word."""
+    controls = {(of.name, one.address): str(one.control) for of in code for one in of.instructions}
     place: str | None = None
+    function = ""
     for line in sass.splitlines():
         if found := _LINE_INFO.match(line):
             place = f"{files.index(found[1]) + 1}:{found[2]}" if found[1] in files else None
             continue
         if line.lstrip().startswith((".section", "//---")):
             place = None
+        if found := _FUNCTION.match(line):
+            function = found[1]
         if line.strip():
-            yield place, line.expandtabs().rstrip()
+            text = line.expandtabs().rstrip()
+            at = _CODE.match(text)
+            control = controls.get((function, int(at[1], 16))) if at is not None else None
+            yield place, text if control is None or at is None else _beside(at[1], control, text[at.end() :].strip())
+
+
+def _own_lines(code: Iterable[Function]) -> Iterator[Placed]:
+    """What tilec reads of machine code by itself."""
+    for function in code:
+        yield None, f"{function.name}:"
+        for one in function.instructions:
+            place = f"{one.line[0]}:{one.line[1]}" if one.line is not None else None
+            target = f" {one.target:#06x}" if one.target is not None else ""
+            yield place, _beside(f"{one.address:04x}", str(one.control), f"{one}{target} ;")
+
+
+def _beside(address: str, control: str, instruction: str) -> str:
+    return f"/*{address}*/  {control}  {instruction}"

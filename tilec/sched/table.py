@@ -74,7 +74,8 @@ class Table:
                 taken = None
             if taken is not None:
                 for held in self._held[slot]:
-                    taken ^= self._bits(held) if held.op == op else 0  # nobody else holds any of them
+                    if held.op == op:
+                        taken ^= self._bits(held)  # nobody else holds any of them
             self._taken[slot] = taken
             self._held[slot] = [held for held in self._held[slot] if held.op != op]
             self._full[slot] -= self._wraps[slot][op]

@@ -12,7 +12,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilec.emu import launch
 from tilec.emu.decode import Program
@@ -22,6 +22,7 @@ from tilec.simulate.engine import Engine
 from tilec.simulate.instructions import Instruction, loops_of
 from tilec.simulate.record import MOST_ENTRIES, Block, Recorder
 from tilec.simulate.state import Result, Shares
+from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 _WATCHED_BYTES = 1 << 17
@@ -72,6 +73,8 @@ class Simulation:
     stored: float
     flops: float
     block: Block
+    weight: float
+    """How many clusters like the one of `block` have as many warp instructions as the grid."""
     lengths: tuple[int, int]
     """Warp instructions of the shortest and of the longest block that was looked at."""
     follows_numbers: bool
@@ -171,8 +174,8 @@ def simulate(what: Launch, target: Target, *, blocks: int = 0, draws: bool = Fal
     return Simulation(
         launch=what, costs=costs, instructions=seen.instructions, first=result, shares=shares, cycles=cycles,
         blocks=total * size, active=active, waves=total / slots, tail=tail, loaded=loaded, stored=stored, flops=flops,
-        block=first[0], lengths=(shortest // size, longest // size), follows_numbers=not seen.skips_numbers,
-        notes=notes,
+        block=first[0], weight=weight, lengths=(shortest // size, longest // size),
+        follows_numbers=not seen.skips_numbers, notes=notes,
     )  # fmt: skip
 
 

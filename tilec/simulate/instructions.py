@@ -267,3 +267,20 @@ def _is_arithmetic(step: Step) -> bool:
 def _loops(steps: Sequence[Step]) -> list[tuple[int, int]]:
     """First and last step of each loop: a branch back, and where it leads."""
     return [(step.target, pc) for pc, step in enumerate(steps) if step.target is not None and step.target <= pc]
+
+
+def access_bytes(text: str) -> int:
+    """Of one lane of a load or a store, as its opcode says."""
+    if "matrix" in text:
+        return 16
+    words = text.split(".")
+    bits = next((int(word[1:]) for word in reversed(words) if word[:1] in "busf" and word[1:].isdigit()), 32)
+    if "f16x2" in words or "bf16x2" in words:
+        bits = 32
+    count = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
+    return bits // 8 * count
+
+
+def matrices(text: str) -> int:
+    """How many matrices of 8 × 8 an ldmatrix or stmatrix moves."""
+    return next((int(word[1:]) for word in text.split(".") if word in ("x1", "x2", "x4")), 1)

@@ -7,7 +7,7 @@ as the addresses have them), bytes of the sectors of global memory, the barrier 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from tilec.emu.recorder import Enough
 from tilec.ptx.module import Address, Imm, Operand, TensorAddress
 from tilec.simulate.control_slice import skip_numbers
 from tilec.simulate.costs import Costs
-from tilec.simulate.instructions import Instruction, instructions_of, loops_of
+from tilec.simulate.instructions import Instruction, access_bytes, instructions_of, loops_of, matrices
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.decode import Program
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from tilec.emu.numbers import Array
 
 SECTOR = 32
-_LINE = 128
+LINE = 128
+"""Bytes that shared memory gives in one transaction."""
 MOST_ENTRIES = 240_000
 """Of a block, that are written down. What a longer one does from there on is only counted."""
 OFF = -1
@@ -181,10 +183,10 @@ class Recorder:
         if deed in ("load", "store"):
             address = next((operand for operand in operands if isinstance(operand, Address)), None)
             if address is None:  # a shuffle
-                return lambda cta, group, threads: [_LINE] * len(self._warps_of(group))
-            pointer, width = form.address(address), _width(instruction, operands)
+                return lambda cta, group, threads: [LINE] * len(self._warps_of(group))
+            pointer, width = form.address(address), access_bytes(instruction.text)
             is_matrix = "matrix" in instruction.text
-            rows = 8 * _matrices(instruction.text) if is_matrix else 32
+            rows = 8 * matrices(instruction.text) if is_matrix else 32
             if instruction.move in ("ld.shared", "st.shared", "ldmatrix"):
                 return self._shared(pointer, width, rows)
             return self._global(pointer, width, is_load=deed == "load")
@@ -229,13 +231,13 @@ class Recorder:
         def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             addresses = pointer(cta, threads)
             return self._by_warp(
-                cta, group, threads, lambda places: _LINE * self._conflicts(addresses[places][:rows], width)
+                cta, group, threads, lambda places: LINE * self._conflicts(addresses[places][:rows], width)
             )
 
         return look
 
     def _conflicts(self, addresses: Array, width: int) -> int:
-        relative = addresses - (int(addresses.min()) & ~(_LINE - 1))
+        relative = addresses - (int(addresses.min()) & ~(LINE - 1))
         key = width.to_bytes(1, "little") + relative.astype(np.int32).tobytes()
         known = self._transactions.get(key)
         if known is None:
@@ -398,7 +400,7 @@ class Recorder:
 def transactions(addresses: Array, width: int) -> int:
     """How often the 32 banks of four bytes must be read or written for the lanes of a warp, in turns of 128 bytes:
     lanes that ask for one word share it."""
-    lanes = max(1, _LINE // max(width, 4)) if width > 4 else 32
+    lanes = max(1, LINE // max(width, 4)) if width > 4 else 32
     total = 0
     for start in range(0, len(addresses), lanes):
         part = addresses[start : start + lanes]
@@ -412,19 +414,3 @@ def _home(cta: Cta, address: int) -> tuple[int, int]:
     address = shared_address(address)
     rank = address >> SHARED_RANK_SHIFT
     return (rank - 1 if rank else cta.rank), address & ((1 << SHARED_RANK_SHIFT) - 1)
-
-
-def _width(instruction: Instruction, operands: Sequence[Operand]) -> int:
-    """Bytes of a lane's access."""
-    if "matrix" in instruction.text:
-        return 16
-    words = instruction.text.split(".")
-    bits = next((int(word[1:]) for word in reversed(words) if word[:1] in "busf" and word[1:].isdigit()), 32)
-    if "f16x2" in words or "bf16x2" in words:
-        bits = 32
-    count = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
-    return bits // 8 * count
-
-
-def _matrices(text: str) -> int:
-    return next((int(word[1:]) for word in text.split(".") if word in ("x1", "x2", "x4")), 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilec.simulate.record import Block, Entry
+from tilec.support.records import dataclass
 
 SCHEDULERS = 4
 """Of a multiprocessor, each with a quarter of its pipes."""

@@ -209,7 +209,7 @@ class CompileOptions:
     """Who solves the modulo scheduling problem of a loop."""
 
     search_budget: int = option(
-        5000,
+        3000,
         "--search-budget",
         "How much a kernel's schedules may be searched for, all of its candidates together, in units of one to five "
         "milliseconds that do not depend on the machine; then heuristics answer, and where they are asked the first "

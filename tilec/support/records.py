@@ -1,4 +1,4 @@
-"""`dataclass(frozen=True, slots=True)` that costs a tenth of the standard library's to define.
+"""`dataclass(slots=True)`, frozen or not, that costs a tenth of the standard library's to define.
 
 A compiler's nodes are some two hundred classes, and the standard decorator compiles half a dozen methods for each of
 them: more than a tenth of a second before anything has run. Here a class gets its `__init__` compiled when something
@@ -21,28 +21,31 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(cls=None, /, *, frozen, slots, kw_only=False):
-        """Only the frozen and slotted kind: the others gain nothing here."""
-        assert frozen and slots, "use dataclasses.dataclass"
+    def dataclass(cls=None, /, *, slots, frozen=False, eq=True, kw_only=False):
+        """Only the slotted kind, and none that is frozen and compared by identity."""
+        assert slots and (eq or not frozen), "use dataclasses.dataclass"
         if cls is None:
-            return lambda decorated: _make(decorated, kw_only)
-        return _make(cls, kw_only)
+            return lambda decorated: _make(decorated, frozen, eq, kw_only)
+        return _make(cls, frozen, eq, kw_only)
 
 
-def _make(cls: Any, kw_only: bool) -> Any:
+def _make(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> Any:
     own = _own_fields(cls, kw_only)
     inherited = [base.__dataclass_fields__ for base in cls.__mro__[-1:0:-1] if "__dataclass_fields__" in vars(base)]
     fields: dict[str, Field[Any]] = {name: f for above in inherited for name, f in above.items()} | own
     namespace = {k: v for k, v in vars(cls).items() if k not in own and k not in ("__dict__", "__weakref__")}
     above_names = {name for above in inherited for name in above}
     kept = () if any(_HASH in getattr(base, "__slots__", ()) for base in cls.__mro__[1:]) else (_HASH,)
-    namespace["__slots__"] = (*(name for name in own if name not in above_names), *kept)
+    namespace["__slots__"] = (*(name for name in own if name not in above_names), *(kept if is_frozen else ()))
     namespace["__dataclass_fields__"] = fields
     namespace["__match_args__"] = tuple(name for name, f in fields.items() if f.init and not f.kw_only)
     namespace["__qualname__"] = cls.__qualname__
     compared = [name for name, f in fields.items() if f.compare]
-    namespace["_compared"] = attrgetter(*compared) if compared else staticmethod(_nothing)
-    for name, method in _SHARED.items():
+    methods = dict(_SHARED)
+    if is_compared:
+        namespace["_compared"] = attrgetter(*compared) if compared else staticmethod(_nothing)
+        methods |= {"__eq__": _eq, "__hash__": _hash if is_frozen else None}
+    for name, method in (methods | _FROZEN if is_frozen else methods).items():
         namespace.setdefault(name, method)
     # A second class, as with the standard `slots=True`: `super()` without arguments would still mean the first one.
     return type(cls)(cls.__name__, cls.__bases__, namespace)
@@ -78,6 +81,7 @@ class _LazyInit:
 
 def _compile_init(cls: Any) -> Callable[..., None]:
     fields: dict[str, Field[Any]] = cls.__dataclass_fields__
+    is_frozen = cls.__setattr__ is _setattr
     given: dict[str, Any] = {"_set": object.__setattr__, "_absent": _ABSENT}
     ordered: list[str] = []
     keyword: list[str] = []
@@ -98,7 +102,7 @@ def _compile_init(cls: Any) -> Callable[..., None]:
                 continue
         if f.init:
             (keyword if f.kw_only else ordered).append(parameter)
-        body.append(f"    _set(_self, {name!r}, {value})")
+        body.append(f"    _set(_self, {name!r}, {value})" if is_frozen else f"    _self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("    _self.__post_init__()")
     parameters = ["_self", *ordered, *(["*", *keyword] if keyword else [])]
@@ -165,11 +169,8 @@ def _setstate(self: Any, state: list[Any]) -> None:
 
 _SHARED: dict[str, Any] = {
     "__init__": _LazyInit(),
-    "__eq__": _eq,
-    "__hash__": _hash,
     "__repr__": _repr,
-    "__setattr__": _setattr,
-    "__delattr__": _delattr,
     "__getstate__": _getstate,
     "__setstate__": _setstate,
 }
+_FROZEN: dict[str, Any] = {"__setattr__": _setattr, "__delattr__": _delattr}

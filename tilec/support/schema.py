@@ -78,7 +78,7 @@ _NAMES: Mapping[Any, str] = {
 
 def read(wanted: Any, value: object, place: str) -> Any:
     """`value` as the type `wanted`: objects become dataclasses, arrays tuples. Raises `SchemaError`."""
-    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    origin, arguments = _parts(wanted)
     if wanted is Any:
         return value
     if origin is typing.Annotated:
@@ -101,12 +101,8 @@ def read(wanted: Any, value: object, place: str) -> Any:
         if not isinstance(value, dict):
             _refuse(place, "an object or table", value)
         return {name: read(arguments[1], member, _member(place, name)) for name, member in value.items()}
-    if dataclasses.is_dataclass(wanted):
-        return (
-            value
-            if isinstance(value, typing.cast(type, wanted))
-            else record(typing.cast(Callable[..., Any], wanted), value, place)
-        )
+    if isinstance(wanted, type) and _is_dataclass(wanted):
+        return value if isinstance(value, wanted) else record(typing.cast(Callable[..., Any], wanted), value, place)
     if isinstance(wanted, type) and issubclass(wanted, tuple):
         return _named(wanted, value, place)
     if wanted is float and type(value) is int:
@@ -176,16 +172,27 @@ def faults(value: Any, place: str) -> Iterator[str]:
 
 
 def _faults(hint: Any, value: Any, place: str) -> Iterator[str]:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if _is_dataclass(value.__class__):
         yield from faults(value, place)
-    elif isinstance(value, tuple) and typing.get_args(hint)[1:] == (Ellipsis,):
+    elif isinstance(value, tuple) and _parts(hint)[1][1:] == (Ellipsis,):
         for index, member in enumerate(value):
-            yield from _faults(typing.get_args(hint)[0], member, f"{place}[{index}]")
+            yield from _faults(_parts(hint)[1][0], member, f"{place}[{index}]")
     else:
         try:
             read(hint, value, place)
         except SchemaError as error:
             yield str(error)
+
+
+@cache
+def _parts(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type's origin and its arguments, looked up once: they are asked for at each member of each object."""
+    return typing.get_origin(wanted), typing.get_args(wanted)
+
+
+@cache
+def _is_dataclass(kind: type) -> bool:
+    return dataclasses.is_dataclass(kind)
 
 
 def _one_of(alternatives: tuple[Any, ...], value: object, place: str) -> Any:
@@ -196,7 +203,7 @@ def _one_of(alternatives: tuple[Any, ...], value: object, place: str) -> Any:
     if kinds and isinstance(value, dict):
         return record(kinds[_known((*kinds,), value.get("kind"), _member(place, "kind"))], value, place)
     # What cannot be meant is not looked at: the message names the place inside.
-    meant = [one for one in others if (typing.get_origin(one) is tuple) == isinstance(value, list)]
+    meant = [one for one in others if (_parts(one)[0] is tuple) == isinstance(value, list)]
     if len(others) == 1 or len(meant) == 1:
         return read((meant or others)[0], value, place)
     for one in others:
@@ -216,7 +223,7 @@ def _known(known: tuple[Any, ...], value: Any, place: str) -> Any:
 
 
 def _name(wanted: Any) -> str:
-    if typing.get_origin(wanted) is tuple:
+    if _parts(wanted)[0] is tuple:
         return "an array"
     return _NAMES.get(wanted, getattr(wanted, "__name__", str(wanted)))
 

@@ -45,5 +45,5 @@ def _place(region: tile.Region, word: tile.Expr) -> tuple[tile.Expr, ...]:
     return (*region.start[:-1], tile.Binary("add", region.start[-1], word, INT32))
 
 
-def _int(op: str, a: tile.Expr, b: tile.Expr | int) -> tile.Expr:
-    return tile.Binary(op, a, tile.integer(b) if isinstance(b, int) else b, INT32)  # type: ignore[arg-type]
+def _int(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr | int) -> tile.Expr:
+    return tile.Binary(op, a, tile.integer(b) if isinstance(b, int) else b, INT32)

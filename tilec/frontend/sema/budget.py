@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NoReturn
 
 from tilec.ir.tile import Expr, children
 from tilec.ops.arithmetic import LONGEST
 from tilec.ops.values import EXPR_TYPES, Dictionary, Value
 from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 MAX_STEPS = 200_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from tilec.frontend.sema import evaluate
@@ -19,6 +19,7 @@ from tilec.ir.types import DType
 from tilec.ops.signature import Argument, as_dtype, nearest
 from tilec.ops.values import Foreign, Function, Member, Namespace, Value, describe
 from tilec.support.diagnostics import CompileError, Label, Mistakes, fail
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 Define = int | float | bool | str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tilec.frontend.sema.budget import Budget
@@ -28,6 +28,7 @@ from tilec.ops.values import Value
 from tilec.passes.analysis.unique_names import UniqueNames
 from tilec.support import records
 from tilec.support.diagnostics import CompileError, Mistakes, Warn, unheard
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 ReadsExpression = Callable[["Context", Any], Value]

@@ -5,7 +5,7 @@ Its body says what its parameters are, `T.const` names sizes that -D gives, `T.e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NoReturn
 
 from tilec.frontend.sema import assignments, evaluate
@@ -19,6 +19,7 @@ from tilec.ir.tile import Buffer
 from tilec.ops.signature import Parameter, Signature, as_element, as_extents, bind
 from tilec.ops.values import Member, Value, describe
 from tilec.support.diagnostics import CompileError, Label, fail
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 CONST = Signature("T.const", (Parameter("name"), Parameter("dtype", "int32")))

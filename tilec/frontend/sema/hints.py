@@ -6,7 +6,7 @@ What tilec can follow it keeps for the kernel; of the rest it says that it decid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NoReturn
 
 from tilec.frontend.sema.configs import asked
@@ -19,6 +19,7 @@ from tilec.passes.layout.loop_layout import why_irregular
 from tilec.passes.layout.placements import placement_of, tensor_places
 from tilec.passes.loop.requested_stages import Asked
 from tilec.support.diagnostics import Label, Warn, fail, warning
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 

@@ -9,7 +9,6 @@ Of a thing that some path does not give back the report names where it was taken
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
@@ -28,7 +27,7 @@ class Path:
     text: str
 
 
-@dataclasses.dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Taken:
     """A thing that must be given back. `what` names it in messages; `loops` are the loops around the place where it was
     taken, `role` is who took it, `returns` says that the end of a block gives it back by itself, `owner` is the thing
@@ -47,7 +46,7 @@ _State = dict[Taken, Span | None]
 """Of everything taken on the path so far: where it was given back, if it was."""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class Ledger:
     """What the path that is being read holds. `is_left`: no path gets here, the loop was left before."""
 
@@ -168,7 +167,7 @@ class Ledger:
         self.mistakes.add(CompileError(found))
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class _Parting:
     """Paths that begin with one state, and the states with which they end."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilec.frontend.sema import evaluate, jumps, per_thread, thread_loops
 from tilec.frontend.sema.context import Context
@@ -16,6 +16,7 @@ from tilec.ops.values import show_shape
 from tilec.passes.analysis.copy_nests import as_copy
 from tilec.passes.analysis.gathers import gathered
 from tilec.support.diagnostics import Label, fail, warning
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 _AT_ONCE = 256  # two for each thread of most blocks

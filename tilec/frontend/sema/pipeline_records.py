@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import field
 
 from tilec.ir.tile import Var
@@ -28,7 +27,7 @@ class Nested:
     span: Span
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class Pipelines:
     """Those of a kernel, with what its statements have done with them so far; `tiles` are the pipelines of the tiles
     that they hold, by name, `acquired` the stages in the order of the text. `looked` has what a side found by

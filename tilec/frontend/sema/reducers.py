@@ -8,7 +8,7 @@ the result. What is neither an addition nor a read of something finished is refu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NoReturn
 
 from tilec.ir import tile
@@ -17,6 +17,7 @@ from tilec.ops.fill import Fill
 from tilec.ops.reducer import ATOMICS, FinalizeReducer, Reducer, ReducerInit
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.diagnostics import Label, fail
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 _WRITTEN = {"sum": "acc[i] += value", "max": "acc[i] = T.max(acc[i], value)", "min": "acc[i] = T.min(acc[i], value)"}

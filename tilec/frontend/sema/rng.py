@@ -64,8 +64,8 @@ def _thread_of_grid(context: Context) -> tile.Expr:
     return _wide("add", _wide("mul", block, constant(context.threads, UINT64)), cast(tile.THREAD, UINT64))
 
 
-def _wide(op: str, a: tile.Expr, b: tile.Expr) -> tile.Expr:
-    return tile.Binary(op, a, b, UINT64)  # type: ignore[arg-type]
+def _wide(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return tile.Binary(op, a, b, UINT64)
 
 
 def draw(context: Context, call: Arguments) -> tile.Expr:

@@ -6,13 +6,14 @@ A name bound inside a loop or under a run-time condition ends with it: there is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilec.frontend.sema.vocabulary import supported_names
 from tilec.ops.python import NAMES
 from tilec.ops.signature import nearest
 from tilec.ops.values import Foreign, Member, Poisoned, Value
 from tilec.support.diagnostics import CompileError, Label, fail, instead
+from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 
 

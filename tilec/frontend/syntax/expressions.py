@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast as python
 import warnings
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
 
 from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.fstring import split
@@ -13,6 +13,11 @@ from tilec.frontend.syntax.tables import read
 from tilec.frontend.syntax.tree import MAX_DEPTH, Branch, Child, Token, token_text, tree_span
 from tilec.support.diagnostics import CompileError, fail
 from tilec.support.source import Span
+
+BINARY: Mapping[str, ast.BinaryOp] = {op: op for op in get_args(ast.BinaryOp)}
+"""By their spelling. The grammar has no others, nor of these:"""
+_UNARY: Mapping[str, ast.UnaryOp] = {op: op for op in get_args(ast.UnaryOp)}
+_COMPARISONS: Mapping[str, ast.CompareOp] = {op: op for op in get_args(ast.CompareOp)}
 
 
 def assignable(target: ast.Expr) -> ast.Expr:
@@ -105,8 +110,9 @@ def _string(tree: Branch, depth: int) -> ast.Expr:
                 parts.append(ast.Formatted(value, piece.conversion, piece.spec, span))
     merged: list[ast.String | ast.Formatted] = []
     for part in parts:
-        if isinstance(part, ast.String) and merged and isinstance(merged[-1], ast.String):
-            part = ast.String(merged.pop().value + part.value, span)  # type: ignore[operator]  # a string, as said
+        if isinstance(part, ast.String) and merged and isinstance(before := merged[-1], ast.String):
+            merged.pop()
+            part = ast.String(before.value + part.value, span)
         merged.append(part)
     if all(isinstance(part, ast.String) for part in merged) and not _is_joined(tree):
         return ast.String("".join(p.value for p in merged if isinstance(p, ast.String)), span)
@@ -192,18 +198,17 @@ def _compare(tree: Branch, depth: int) -> ast.Expr:
 
 def _comparator(child: Child) -> ast.CompareOp:
     assert isinstance(child, Branch)
-    return " ".join(map(token_text, child.children))  # type: ignore[return-value]  # the grammar lists them
+    return _COMPARISONS[" ".join(map(token_text, child.children))]
 
 
 def _binary(tree: Branch, depth: int) -> ast.Expr:
     left, op, right = tree.children
-    symbol: ast.BinaryOp = token_text(op)  # type: ignore[assignment]  # the grammar lists them
-    return ast.Binary(symbol, expression(left, depth), expression(right, depth), tree_span(tree))
+    return ast.Binary(BINARY[token_text(op)], expression(left, depth), expression(right, depth), tree_span(tree))
 
 
 def _unary(tree: Branch, depth: int) -> ast.Expr:
-    symbol: ast.UnaryOp = token_text(tree.children[0])  # type: ignore[assignment]  # the grammar lists them
-    return ast.Unary(symbol, expression(tree.children[1], depth), tree_span(tree))
+    symbol = token_text(tree.children[0])
+    return ast.Unary(_UNARY[symbol], expression(tree.children[1], depth), tree_span(tree))
 
 
 def _tuple(tree: Branch, depth: int) -> ast.Expr:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 from tilec.frontend.syntax.foreign import TOKEN
 from tilec.support.diagnostics import CompileError, Diagnostic, Mistakes
+from tilec.support.records import dataclass
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[
     return tuple(found)
 
 
-@dataclass
+@dataclass(slots=True)
 class Repairs:
     """How many more statements of a file may be left out: each takes as long as reading it once."""
 

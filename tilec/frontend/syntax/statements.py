@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.expressions import assignable, expression, optional
+from tilec.frontend.syntax.expressions import BINARY, assignable, expression, optional
 from tilec.frontend.syntax.tree import MAX_DEPTH, Branch, Child, Token, token_span, token_text, tree_span
 from tilec.support.diagnostics import fail
 from tilec.support.source import Span
@@ -39,8 +39,8 @@ def statement(tree: Branch, depth: int) -> ast.Stmt:
             return ast.AnnotatedAssign(target, expression(parts[1]), optional(parts[2]), span)
         case "augmented":
             target = assignable(expression(parts[0]))
-            op: ast.BinaryOp = token_text(parts[1])[:-1]  # type: ignore[assignment]  # the grammar's AUGMENTED lists them
-            return ast.AugmentedAssign(target, op, expression(parts[2]), span)
+            op = token_text(parts[1])[:-1]
+            return ast.AugmentedAssign(target, BINARY[op], expression(parts[2]), span)
         case "evaluate":
             return ast.Evaluate(expression(parts[0]), span)
         case "pass_stmt":
@@ -145,7 +145,7 @@ def _parameter(child: Child) -> ast.Parameter:
     assert isinstance(child, Branch)
     if child.data == "starred_parameter":
         stars, starred, collected = child.children
-        kind: Literal["*", "**"] = token_text(stars)  # type: ignore[assignment]  # the grammar lists them
+        kind: Literal["*", "**"] = "*" if token_text(stars) == "*" else "**"
         return ast.Parameter(
             "" if starred is None else token_text(starred), optional(collected), None, kind, tree_span(child)
         )

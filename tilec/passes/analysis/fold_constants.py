@@ -3,7 +3,7 @@
 Statements that never run, or have nothing to run, are left out, but not from a loop whose schedule is given by hand:
 its entries count them. A `while` stays, which may go on for ever.
 
-Signed arithmetic is taken not to overflow where that simplifies an index, as `(x * 4) // 4`.
+Signed arithmetic is taken not to overflow where that simplifies an index, as `(x * 4) // 4`; elements wrap around.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from tilec.ir import tile
+from tilec.ir.affine import reads_elements
 from tilec.ir.expr import cast, constant
 from tilec.ir.rewrite import map_expressions, map_statements, with_bodies
 from tilec.ir.types import BOOL, DType
@@ -133,7 +134,7 @@ def _integer(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | N
         case "mul":
             inner = _scaled(a)
             return tile.Binary("mul", inner[0], constant(inner[1] * value, dtype), dtype) if inner else None
-        case "floordiv" | "floormod" if value > 0 and dtype.kind == "int":
+        case "floordiv" | "floormod" if value > 0 and dtype.kind == "int" and not reads_elements(a):
             inner = _scaled(a)
             if inner is None or inner[1] % value:
                 return None

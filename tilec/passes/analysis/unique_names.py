@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilec.ir import tile
 from tilec.ir.rewrite import map_declared, with_bodies
 from tilec.passes.analysis.substitution import substitute_stmt
+from tilec.support.records import dataclass
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@ cycles around them, bytes that they load, levels at which a loop loads and uses.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -35,7 +34,7 @@ _LOADS = ("tma.load", "cp.async", "ld.global")
 _PATH = ("tp_gnic_rd",)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class Block:
     """What one block does, or a loop in it: its pipelined loops with their iterations, each with how often it runs; the
     cycles of all else, the bytes that it asks L2 for, and for how many cycles it holds each slot, divided by the slot's

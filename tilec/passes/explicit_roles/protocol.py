@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from tilec.passes.analysis.usage import writes
 from tilec.passes.explicit_roles.known_values import Left, Unknown, Values, forget, is_known, known, set_value
 from tilec.support import records
 from tilec.support.diagnostics import CompileError, InternalError, Label, fail
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 MOST_STEPS = 5_000  # of each role: far more iterations than phases need to come round

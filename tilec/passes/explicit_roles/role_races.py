@@ -10,7 +10,6 @@ each other's tiles, are left to the emulator."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -61,7 +60,7 @@ class _Enough(Exception):
     """As much has been looked at as is worth while."""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class _Mine:
     """Of one role: its clock, how much it has begun of each kind, the last product for which tilec waits, and of those
     for which the kernel does the stages that they read."""

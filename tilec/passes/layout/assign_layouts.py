@@ -17,6 +17,7 @@ from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import (
     Fragment,
     SharedLayout,
+    is_accumulator,
     local,
     mma_accumulator,
     operand_a,
@@ -178,6 +179,7 @@ def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssi
         try:
             fragments = _Fragments(kernel, known).solve()
             form, why_alike = selected.form.form, selected.form.why_alike
+            kernel = _stored_as_it_lies(kernel, fragments)
             return LayoutAssignment(
                 kernel, form, fragments, {}, tuple(conversions), (), (), why_alike, selected.has_one_loader
             )
@@ -191,6 +193,14 @@ def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssi
                 conversions.append(made)
             except CompileError as error:
                 kernel = _without_conflict(kernel, conflict.stmt, error, mistakes)
+
+
+def _stored_as_it_lies(kernel: tile.Kernel, fragments: Mapping[str, Fragment]) -> tile.Kernel:
+    """The kernel in which no sum goes by stmatrix that something else, a person or a nest, gave its layout."""
+    for stmt in tile.walk(kernel.body):
+        if isinstance(stmt, Copy) and stmt.via == "stmatrix" and not is_accumulator(fragments[stmt.source.buffer.name]):
+            kernel = replace(kernel, body=rewritten(kernel.body, stmt, (replace(stmt, via="registers"),)))
+    return kernel
 
 
 def _with_digits(kernel: tile.Kernel, mistakes: Mistakes) -> tile.Kernel:
@@ -388,6 +398,11 @@ class _Fragments:
         if self.differs(buffer, layout):
             raise Conflict(stmt, buffer, origin)
 
+    def fix_exactly(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
+        """The same where an instruction counts on these very digits: a person may have said them in others."""
+        self.fix(buffer, layout, stmt)
+        self.known[buffer.name] = layout, self.known[buffer.name][1]
+
     def differs(self, buffer: tile.Buffer, layout: Fragment | None) -> bool:
         """Whether the buffer is known to lie in another way; None is one that nothing has."""
         found = self.get(buffer)
@@ -406,13 +421,13 @@ class _Fragments:
             case Gemm():
                 a, b, c, *_ = (r.buffer for r in stmt.regions)
                 accumulator = self.accumulator(stmt)
-                self.fix(c, accumulator, stmt)
+                self.fix_exactly(c, accumulator, stmt)
                 if b.scope == "fragment":
                     transposed = stmt.transpose_B
-                    self.fix(b, operand_b(accumulator, b.shape[transposed], b.dtype.bytes, transposed), stmt)
+                    self.fix_exactly(b, operand_b(accumulator, b.shape[transposed], b.dtype.bytes, transposed), stmt)
                 if a.scope == "fragment":
                     as_accumulated = stmt.order is not None
-                    self.fix(a, operand_a(accumulator, a.shape[1], a.dtype.bytes, as_accumulated), stmt)
+                    self.fix_exactly(a, operand_a(accumulator, a.shape[1], a.dtype.bytes, as_accumulated), stmt)
             case Reduce():
                 source = self.get(stmt.regions[0].buffer)
                 if source is not None:
@@ -480,7 +495,7 @@ class _Fragments:
             assert isinstance(op, Copy)
             held = copied_layout(op, self.kernel.threads)
             assert held is not None, "a tile that no warps can reach"
-            self.fix(destination if source.scope == "tmem" else source, held, op)
+            self.fix_exactly(destination if source.scope == "tmem" else source, held, op)
         if source.scope != "fragment" or destination.scope != "fragment":
             return
         if source.shape != destination.shape:

@@ -7,7 +7,6 @@ float8_e8m0fnu. Copies that convert, and copies that change between the two, bec
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -28,6 +27,7 @@ from tilec.passes.analysis.substitution import substitute_stmt
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.passes.layout.tensor_memory import refuse_tensor_copy
 from tilec.support.diagnostics import AT_ONCE, CompileError, InternalError, Label, Mistakes, fail
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 
@@ -117,7 +117,7 @@ def _decoded(code: tile.Expr, dtype: DType) -> tile.Expr:
     return code
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class _Values:
     """Expressions without the types. In a nest, `before` are the binds that have to stand in front of a statement."""
 

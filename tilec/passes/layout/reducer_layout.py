@@ -105,8 +105,7 @@ def with_parts_of_its_own(kernel: tile.Kernel, nest: tile.Parallel, parts: tile.
         indices: tuple[tile.Expr, ...] = tuple(
             tile.integer(0) if e == 1 else v for v, e in zip(variables, into.shape, strict=True)
         )
-        operator: tile.BinaryOp = ATOMICS[kind]  # type: ignore[assignment]
-        value = tile.Binary(operator, tile.Load(into, indices), tile.Load(result, indices), into.dtype)
+        value = tile.Binary(ATOMICS[kind], tile.Load(into, indices), tile.Load(result, indices), into.dtype)
         return tile.Parallel(variables, into.shape, (tile.Store(into, indices, value, at.span),), at.span)
 
     return replace(kernel, body=body(kernel.body), buffers=(*kernel.buffers, own, result))

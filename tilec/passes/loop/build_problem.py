@@ -507,8 +507,10 @@ class _Builder:
             for i, j in product(computing, repeat=2):
                 add(i, j, self.hand_over(ops, i, j), 1, "no overlap")
         for bind, users in users_of_binds(self.loop.body):
+            bound = self.statements[bind]
+            assert isinstance(bound, tile.Bind)
             for user in users:
-                add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
+                add(bind, user, ops[bind].latency, 0, f"data {bound.var.name}")
         for load, use, iterations, name in fragment_prefetches(self.statements):
             add(load, use, ops[load].issue, iterations, f"{name} is prefetched")
         for use, load, iterations, name in begun_beside(self.statements):

@@ -4,7 +4,7 @@ over."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilec.ir import tile, warp
 from tilec.passes.lower.areas import Frame, area, frame_of
@@ -12,6 +12,7 @@ from tilec.passes.lower.owners import owner
 from tilec.passes.lower.placed_waits import Counter
 from tilec.passes.lower.scoreboard import Queue, Touch
 from tilec.passes.lower.touches import Over, touched_early, touches
+from tilec.support.records import dataclass
 
 MOST_PARTS = 16
 """Accesses of a role to one tensor whose parts are told apart: each is looked at with each other one, and with how many

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from tilec.ir import warp
 from tilec.ir.rewrite import with_bodies
 from tilec.passes.lower.scoreboard import QUEUES, BarrierScope, Queue
+from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 
 END = -1  # the place after the role's last operation

@@ -9,12 +9,13 @@ state's shape returns.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from tilec.passes.lower.areas import ANYWHERE, LONG_AGO, Area, Frame, are_disjoint, behind
 from tilec.passes.lower.owners import Owner
 from tilec.support import records
+from tilec.support.records import dataclass
 
 BarrierScope = Literal["", "warpgroup", "role"]
 """Who has met at a barrier: nobody, the threads of each warpgroup, or all threads of the role."""

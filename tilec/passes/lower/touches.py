@@ -5,7 +5,7 @@ in which queue it completes; and what comes to lie in the memory of the tiles th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from tilec.ir import warp
@@ -13,6 +13,7 @@ from tilec.ir.tile import Buffer, Load, Store, walk as walk_tile, walk_expr
 from tilec.passes.analysis.usage import expressions
 from tilec.passes.lower.scoreboard import BY_TENSOR_CORES, BY_TMA, Queue, Touch
 from tilec.passes.memory.staged_stores import row_parts
+from tilec.support.records import dataclass
 
 
 def touches(op: warp.Operation, per_warpgroup: frozenset[str] = frozenset()) -> tuple[tuple[Touch, ...], Queue | None]:

@@ -316,8 +316,22 @@ const codeParts = (code) => {
     element("div", { class: "code" },
       element("section", {}, element("div", { class: "beside" }, heading("Kernel"), listing("Kernel", kernel))),
       element("section", {}, heading("PTX"), listing("PTX", runs(code.ptx, true)), heading("SASS"),
-        code.sass === null ? hint(`No disassembler here: pip install ${code.package}, or put nvdisasm on the path.`)
-          : listing("SASS", runs(code.sass, false)))),
+        hint("Before each instruction the assembler's schedule of it: scoreboards it waits for (B), is read (R) and written (W) by, yield, stall count (S)."),
+        code.package === null ? [] : hint(`No operands without a disassembler: pip install ${code.package}, or put nvdisasm on the path.`),
+        listing("SASS", runs(code.sass, false)))),
+  ];
+};
+
+/** What an iteration of each loop takes one warp, by the assembler's own schedule. */
+const loopCode = (loops) => {
+  const hex = (address) => `0x${address.toString(16).padStart(4, "0")}`;
+  const rows = loops.map((one) => [
+    one.kernel, one.line, one.role, `${hex(one.first)} to ${hex(one.last)}`, one.unrolled,
+    one.stall_counts, one.with_waits, one.solved, one.waits.join("; "),
+  ]);
+  return [
+    paragraph("Cycles of an iteration, for a warp that nothing else holds up."),
+    table(["kernel", "line", "role", "at", "unrolled", "stall counts", "with waits", "solved", "waits"], rows),
   ];
 };
 
@@ -350,6 +364,7 @@ const sectionsOf = (traces, report) => {
     const rest = [trace.loops.length ? [] : paragraph("No pipelined loop."), besideLoops(trace)].flat(Infinity);
     if (rest.length) add(`beside${after}`, `${of}${trace.loops.length ? "Roles and stores" : "Schedule"}`, rest);
   });
+  if (report && report.machine_code.length) add("machine-code", "Loops in machine code", loopCode(report.machine_code));
   if (report) add("code", "Kernel, PTX and SASS", codeParts(report.code));
   return found;
 };

@@ -1,0 +1,63 @@
+"""`tilec compare`: a profile that Nsight Compute took of a kernel, beside what the simulation says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tilec.cli.console import reported
+from tilec.cli.kernel_options import compile_options, kernel_options
+from tilec.cli.simulate import amount, simulated
+from tilec.support import files
+from tilec.support.diagnostics import fail
+
+
+@click.command()
+@click.argument("profile", metavar="PROFILE.csv")
+@click.argument("file", metavar="FILE.tl")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A size that the kernel learnt at launch.")
+@click.option("--all-metrics", is_flag=True, help="Name the metrics of the profile that nothing predicts, too.")
+@kernel_options
+def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, verbose: bool, **given: Any) -> None:
+    """Simulate a kernel, and put its figures beside a profile of it, metric by metric.
+
+    PROFILE.csv is what `ncu --csv` writes, with --page details or --page raw, of a program that launches the kernel;
+    `tilec simulate --counters` lists what is compared. Of several launches the mean is shown.
+    """
+    from tilec.simulate import comparison, counters
+    from tilec.simulate.profile import ProfileError, read
+
+    with reported(None):
+        source = files.read_source(file)
+        asked = compile_options(given)
+        try:
+            launches = read(files.read_text(profile))
+        except ProfileError as error:
+            fail(
+                "bad-profile",
+                f"{profile} is no profile that can be compared: {error}",
+                help="write one with ncu --csv --page raw --set full, and its standard output into the file",
+            )
+    build, found = simulated(source, asked, sizes)
+    entry = build.manifest.entry
+    ours = comparison.of_kernel(launches, entry)
+    with reported(None):
+        if not ours:
+            known = ", ".join(dict.fromkeys(launch.kernel for launch in launches))
+            fail(
+                "bad-profile",
+                f"{profile} has no launch of {entry}",
+                notes=(f"it has launches of {known}",),
+                help="profile the program that launches it, or name the file of the kernel that was profiled",
+            )
+    compared = comparison.compare(ours, counters.counters(found))
+    launches_of_it = "1 launch" if compared.launches == 1 else f"{compared.launches} launches, their means"
+    print(f"{entry} on {build.manifest.target}: {launches_of_it} in {profile}")
+    print(f"{'measured':>14}{'simulated':>14}{'ratio':>8}  metric")
+    for row in compared.rows:
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        unit = f" [{row.unit}]" if row.unit else ""
+        print(f"{amount(row.measured):>14}{amount(row.predicted):>14}{ratio:>8}  {row.name}{unit}")
+    if compared.unmatched and all_metrics:
+        print(f"not predicted: {', '.join(compared.unmatched)}")

@@ -1,0 +1,88 @@
+"""assembled-interval: warps wait in a loop for what its schedule takes to be on its way meanwhile.
+
+A warp issues in order, and what it waits for it waits for there, by the assembler's own schedule. Everything else is
+as fast as it could be: what is said here is the least. Where an iteration has only more instructions than the schedule
+counts, that is no flaw of the kernel: `tilec report` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from tilec.driver.lints.registry import ASSEMBLER, lint
+from tilec.driver.work import File
+from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.source import SourceFile, Span
+
+if TYPE_CHECKING:
+    from tilec.driver.machine_code import LoopCode
+    from tilec.sass.issue import Interval, Wait
+    from tilec.sass.opcodes import Kind
+
+MOST = Fraction(11, 10)
+"""Of the solved interval. What a schedule rounds up or leaves out, such as the branch back, is less."""
+
+_MOST_NOTES = 3
+
+_HELP: dict[Kind, str] = {
+    "load": "copy the tile in its own type into shared memory, where it can run ahead, and work on it from there",
+    "copy": "let copies run further ahead: a larger num_stages, if shared memory has room for it",
+    "wgmma": "give the tensor cores something to do meanwhile: a product that does not need this one's result",
+}
+"""By what is waited for: what is meant to run beside the loop."""
+
+
+@lint(ASSEMBLER, "assembled-interval")
+def intervals(file: File) -> Iterator[Diagnostic]:
+    """A few milliseconds for a GEMM: the machine code is there anyway."""
+    if not any(work.loops for work in file.kernels):
+        return
+    from tilec.driver.machine_code import judged, loop_codes
+
+    for one in judged(loop_codes(file.kernels, file.ptx, file.cubin.cubin, file.source)):
+        waited = _waited(one.interval)
+        if one.excess > MOST and sum(waited.values()) > (MOST - 1) * one.ii:
+            yield _warning(one, _HELP[max(waited, key=lambda kind: waited[kind])], file.source)
+
+
+def _warning(one: LoopCode, help: str, source: SourceFile) -> Diagnostic:
+    from tilec.driver.machine_code import said, waits_by_line
+
+    waits = waits_by_line(one.interval)
+    secondary: tuple[Label, ...] = ()
+    if waits and (place := _line(waits[0], source)) is not None:
+        secondary = (Label(place, f"here {said(waits[0])}"),)
+    rest = waits[1:] if secondary else waits
+    return Diagnostic(
+        "assembled-interval",
+        f"an iteration takes a warp {one.interval.cycles:,.0f} cycles in machine code, where {one.ii:,} are scheduled",
+        Label(one.place.first_line(), f"{one.interval.issue:,.0f} cycles by stall counts alone"),
+        secondary,
+        tuple(said(wait) + _where(wait) for wait in rest[:_MOST_NOTES]),
+        help,
+        "warning",
+    )
+
+
+def _line(wait: Wait, source: SourceFile) -> Span | None:
+    """The line of the kernel that waits."""
+    if wait.at.line is None:
+        return None
+    file, line = wait.at.line
+    names = ("", *source.imported)
+    return source.whole_line(line, names[file - 1]) if 0 < file <= len(names) else None
+
+
+def _where(wait: Wait) -> str:
+    return "" if wait.at.line is None else f", at line {wait.at.line[1]}"
+
+
+def _waited(found: Interval) -> dict[Kind, float]:
+    """Cycles of an iteration, by what is waited for."""
+    waited: dict[Kind, float] = dict.fromkeys(_HELP, 0.0)
+    for wait in found.waits:
+        if wait.producer is not None and wait.producer.kind in waited:
+            waited[wait.producer.kind] += wait.cycles
+    return waited

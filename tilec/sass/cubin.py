@@ -1,0 +1,127 @@
+"""The functions of a cubin, a little-endian ELF64 file (`man 5 elf` for the offsets), with their instructions."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import cached_property
+
+from tilec.sass.instruction import SIZE, Instruction
+from tilec.sass.line_table import Row, by_function
+from tilec.support.records import dataclass
+
+_TEXT = ".text."
+_RELOCATIONS = {4: 24, 9: 16}  # the types of their sections; size of an entry with and without an addend
+_NO_BITS = 8
+_HOPPER = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of a cubin: an entry, or what one calls. Padding behind its end is left out."""
+
+    name: str
+    instructions: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    type: int
+    data: bytes
+    link: int
+
+
+def functions(cubin: bytes) -> tuple[Function, ...]:
+    """In the order of the file. Raises `ValueError` for what is no cubin of sm_70 or later."""
+    try:
+        return tuple(_File(cubin).functions())
+    except (struct.error, IndexError, OverflowError) as error:
+        raise ValueError(f"this is not a cubin: {error}") from error
+
+
+class _File:
+    def __init__(self, elf: bytes) -> None:
+        if elf[:6] != b"\x7fELF\x02\x01":
+            raise ValueError("it does not start like a 64-bit ELF file")
+        self.elf = elf
+
+    @cached_property
+    def machine(self) -> int:
+        """Of compute capability 9.0: 90. ABI 8 of the file, that of CUDA 13, keeps it a byte further up."""
+        (flags,) = struct.unpack_from("<I", self.elf, 0x30)
+        return int(flags >> 8 & 0xFF if self.elf[8] >= 8 else flags & 0xFF)
+
+    @cached_property
+    def sections(self) -> list[_Section]:
+        (table,) = struct.unpack_from("<Q", self.elf, 0x28)
+        entry_size, count, names_at = struct.unpack_from("<HHH", self.elf, 0x3A)
+        # Per section: name, type, flags, address, offset, size, link, info, alignment, size of an entry.
+        headers = [struct.unpack_from("<IIQQQQIIQQ", self.elf, table + i * entry_size) for i in range(count)]
+        names = headers[names_at][4]
+        return [
+            _Section(
+                _string(self.elf, names + name),
+                type_,
+                b"" if type_ == _NO_BITS else self.elf[offset : offset + size],
+                link,
+            )
+            for name, type_, _, _, offset, size, link, *_ in headers
+        ]
+
+    def functions(self) -> Iterator[Function]:
+        source, ptx = self._lines(".debug_line"), self._lines(".nv_debug_line_sass")
+        for section in self.sections:
+            if section.name.startswith(_TEXT):
+                lines, ptx_lines = source.get(section.name, []), ptx.get(section.name, [])
+                code = tuple(self._instructions(section.data, lines, ptx_lines))
+                yield Function(section.name.removeprefix(_TEXT), code)
+
+    def _instructions(self, code: bytes, lines: list[Row], ptx_lines: list[Row]) -> Iterator[Instruction]:
+        has_short_offsets = self.machine >= _HOPPER
+        words = list(struct.iter_unpack("<QQ", code[: len(code) // SIZE * SIZE]))
+        while words and words[-1][0] & 0xFFF == 0x918:  # NOP
+            words.pop()
+        of_source, of_ptx = _Lookup(lines), _Lookup(ptx_lines)
+        for number, (low, high) in enumerate(words):
+            address = number * SIZE
+            row, ptx_row = of_source.at(address), of_ptx.at(address)
+            yield Instruction(
+                address,
+                low,
+                high,
+                has_short_offsets,
+                None if row is None else (row.file, row.line),
+                None if ptx_row is None else ptx_row.line,
+            )
+
+    def _lines(self, name: str) -> dict[str, list[Row]]:
+        """Of a line table, by the name of the section that it is about."""
+        number = next((i for i, section in enumerate(self.sections) if section.name == name), None)
+        if number is None:
+            return {}
+        places: dict[int, str] = {}
+        for section in self.sections:
+            if section.type in _RELOCATIONS and section.name in (f".rel{name}", f".rela{name}"):
+                symbols = self.sections[section.link].data
+                for at in range(0, len(section.data), _RELOCATIONS[section.type]):
+                    offset, info = struct.unpack_from("<QQ", section.data, at)
+                    _, _, _, where = struct.unpack_from("<IBBH", symbols, (info >> 32) * 24)
+                    places[offset] = self.sections[where].name
+        return by_function(self.sections[number].data, places)
+
+
+class _Lookup:
+    """Finds the row of each address in turn."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows, self.next = rows, 0
+
+    def at(self, address: int) -> Row | None:
+        while self.next < len(self.rows) and self.rows[self.next].address <= address:
+            self.next += 1
+        return self.rows[self.next - 1] if self.next else None
+
+
+def _string(elf: bytes, at: int) -> str:
+    return elf[at : elf.index(b"\0", at)].decode(errors="replace")

@@ -1,0 +1,83 @@
+"""How long a result of machine code takes to be there, by the rows of a target file.
+
+The assembler's schedule says nothing of results that come when they come: a scoreboard says when. Their latencies are
+the only numbers of the price list that the interval of a loop of machine code rests on.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tilec.sass.instruction import Instruction
+from tilec.support.records import dataclass
+from tilec.target.kinds import InstructionKind
+from tilec.target.table import Target, Timing
+
+_LANES = 32
+_K_BYTES = 32
+"""Of a row of A that a product of a warpgroup takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Cycles from an instruction's issue until its result is there, `latency`, until its operands have been read,
+    `reading`, and for which no other product can begin on the tensor cores, `tensor`."""
+
+    latency: int
+    reading: int = 0
+    tensor: int = 0
+
+
+class Latencies:
+    """Of one target."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._moved = cache(self._move)
+        self._product = cache(self._wgmma)
+        self._mma = cache(lambda: _of(target.price("mma.sync", count=1, warps=1)))
+        self._mufu = cache(lambda: target.price("mufu", elements=_LANES).latency)
+        self._mbarrier = cache(lambda: target.price("mbarrier").issue)  # of one that need not be waited for
+        self.barrier = cache(lambda: target.price("barrier").latency)
+
+    def of(self, one: Instruction) -> Result:
+        """Of a warp's instruction that meets no other's."""
+        match one.kind:
+            case "load" | "atomic":
+                return self._moved("ld.global", one.bytes)
+            case "copy":
+                return self._moved("cp.async", one.bytes)
+            case "store":
+                return self._moved("st.global", one.bytes)
+            case "shared.load" | "shuffle" | "constant":
+                return self._moved("ld.shared", one.bytes or 4)
+            case "shared.store":
+                return self._moved("st.shared", one.bytes)
+            case "matrix.load":
+                return self._moved("ldmatrix", one.bytes)
+            case "mbarrier" if self.target.prices("mbarrier"):
+                return Result(self._mbarrier(), self._mbarrier())
+            case "mma":
+                return self._mma()
+            case "wgmma":
+                return self._product(one.columns, one.is_from_registers)
+            case _:
+                return Result(self._mufu(), self._mufu())
+
+    def _move(self, kind: InstructionKind, size: int) -> Result:
+        known = next(each for each in self.target.kinds if each.name == kind)
+        parameters = {"bytes": size * _LANES, "threads": _LANES}
+        latency = self.target.price(kind, **{name: parameters[name] for name in known.parameters}).latency
+        # A store is done with its registers when it is done; what loads has read its address as soon as a store has.
+        reading = latency if kind.startswith("st.") else self._moved("st.shared", size).latency
+        return Result(latency, reading)
+
+    def _wgmma(self, n: int, is_from_registers: bool) -> Result:
+        if is_from_registers:
+            return _of(self.target.price("wgmma.rs", n=n, count=1))
+        return _of(self.target.price("wgmma.ss", n=n, k_bytes=_K_BYTES, count=1))
+
+
+def _of(price: Timing) -> Result:
+    held = max((cycles for slot, cycles, _ in price.uses if slot == "tc_and_mma"), default=0)
+    return Result(price.latency, price.latency - held, held)

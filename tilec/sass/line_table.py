@@ -1,0 +1,113 @@
+"""Line tables of a cubin: from which line of a text each instruction comes.
+
+The assembler writes two in the form of DWARF 2, one about the source (`.loc` lines) and one about its PTX.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+
+from tilec.support.records import dataclass
+
+_VERSIONS = (2, 3)
+"""Of DWARF, whose line programs are alike. Of another one nothing is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The instructions from `address` on come from line `line` of file `file`, both counted from 1; `function` is the
+    offset, within the table, of the address that the linker was to fill in: it tells the functions apart."""
+
+    function: int
+    address: int
+    file: int
+    line: int
+
+
+def rows(table: bytes) -> Iterator[Row]:
+    """Of all line programs of a table, in its order. Raises `ValueError` for what is cut off."""
+    at = 0
+    try:
+        while at < len(table):
+            (length,) = struct.unpack_from("<I", table, at)
+            yield from _Program(table, at + 4, at + 4 + length).rows()
+            at += 4 + length
+    except (struct.error, IndexError) as error:
+        raise ValueError(f"a line table ends within a line program: {error}") from error
+
+
+class _Program:
+    def __init__(self, table: bytes, start: int, end: int) -> None:
+        self.table, self.at, self.end = table, start, end
+
+    def number(self, form: str) -> int:
+        (value,) = struct.unpack_from(f"<{form}", self.table, self.at)
+        self.at += struct.calcsize(form)
+        return int(value)
+
+    def unsigned(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.table[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if not byte & 0x80:
+                return value
+
+    def signed(self) -> int:
+        start = self.at
+        value, bits = self.unsigned(), 7 * (self.at - start)
+        return value - (1 << bits) if value >> (bits - 1) & 1 else value
+
+    def rows(self) -> Iterator[Row]:
+        """Runs the program; the meanings of the opcodes are those of the DWARF 2 standard, 6.2.5."""
+        if self.number("H") not in _VERSIONS:
+            return
+        header = self.number("I")
+        program = self.at + header
+        unit, _, base, scale, first_special = (self.number(form) for form in ("B", "B", "b", "B", "B"))
+        lengths = [0, *(self.number("B") for _ in range(first_special - 1))]
+        self.at = program
+        function, address, file, line = -1, 0, 1, 1
+        while self.at < self.end:
+            opcode = self.number("B")
+            if opcode >= first_special:
+                address += (opcode - first_special) // scale * unit
+                line += base + (opcode - first_special) % scale
+                yield Row(function, address, file, line)
+            elif opcode == 0:
+                size = self.unsigned()
+                end = self.at + size
+                what = self.number("B")
+                if what == 1:  # end of a sequence
+                    function, address, file, line = -1, 0, 1, 1
+                elif what == 2:  # set address
+                    function, address = self.at, self.number("Q")
+                self.at = end
+            elif opcode == 1:
+                yield Row(function, address, file, line)
+            elif opcode == 2:
+                address += self.unsigned() * unit
+            elif opcode == 3:
+                line += self.signed()
+            elif opcode == 4:
+                file = self.unsigned()
+            elif opcode == 8:
+                address += (255 - first_special) // scale * unit
+            elif opcode == 9:
+                address += self.number("H")
+            else:
+                for _ in range(lengths[opcode]):
+                    self.unsigned()
+
+
+def by_function(table: bytes, sections: Mapping[int, str]) -> dict[str, list[Row]]:
+    """The rows of each function, in the order of addresses. `sections` says, by the offset of an address within the
+    table, which section the linker put there."""
+    found: dict[str, list[Row]] = {}
+    for row in rows(table):
+        if row.function in sections:
+            found.setdefault(sections[row.function], []).append(row)
+    return {name: sorted(each, key=lambda row: row.address) for name, each in found.items()}

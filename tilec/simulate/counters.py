@@ -1,0 +1,228 @@
+"""What a simulation found, under the names of Nsight Compute's metrics.
+
+A profile of a GPU counts machine instructions, the simulation those of the PTX that issue anything. It knows the
+traffic that addresses ask for, and no cache but what the blocks of a wave load in common. Which counter stands for
+what, and what of it is only nearly the same, is told in docs/nsight.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from tilec.simulate.grid import Simulation
+from tilec.simulate.instructions import Deed, Instruction, access_bytes, matrices
+from tilec.simulate.record import LINE, OFF, SECTOR
+from tilec.simulate.state import SCHEDULERS, Cause
+from tilec.support.records import dataclass
+
+Unit = Literal["", "ns", "cycle", "inst", "byte", "sector", "request", "%", "warp"]
+Reason = Literal[
+    "barrier", "gmma", "long_scoreboard", "math_pipe_throttle", "not_selected", "selected", "short_scoreboard", "wait"
+]
+"""Why a warp does not issue, as Nsight Compute calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A metric: its name, its unit (%: of 100), and what the simulation says."""
+
+    name: str
+    unit: Unit
+    value: float
+
+
+def counters(found: Simulation) -> tuple[Counter, ...]:
+    """Of the whole grid where the name says so (`.sum`), else of an average multiprocessor."""
+    return tuple(Counter(name, unit, float(of(found))) for name, unit, of in _PLAIN) + tuple(_by_reason(found))
+
+
+def names() -> tuple[str, ...]:
+    """All that can be predicted."""
+    return (*(name for name, _, _ in _PLAIN), *(form.format(reason) for reason in _REASONS for form, _ in _STALLS))
+
+
+# ---- the launch, its time, and what is busy --------------------------------------------------------------------------
+
+
+def _blocks(found: Simulation) -> float:
+    """How many blocks like the one that was written down make the grid."""
+    return found.weight * math.prod(found.launch.cluster)
+
+
+def _active_cycles(found: Simulation) -> float:
+    """Of an average multiprocessor: those without a block have none."""
+    return (found.cycles - found.tail) * found.active / found.costs.sms
+
+
+def _held(found: Simulation, unit: str) -> float:
+    return 100 * found.first.held.get(unit, 0.0) / found.first.cycles
+
+
+def _dram_bytes(found: Simulation) -> float:
+    return found.loaded * found.shares.missing + found.stored * found.shares.written
+
+
+def _dram_part(found: Simulation) -> float:
+    return 100 * _dram_bytes(found) / found.cycles / found.costs.dram_bytes_per_cycle
+
+
+def _resident_warps(found: Simulation) -> float:
+    most = found.costs.target.limit("threads_per_sm") / 32
+    return 100 * sum(found.first.lifetime.values()) / found.first.cycles / most
+
+
+def _issued_per_cycle(found: Simulation) -> float:
+    return sum(found.first.issued.values()) / SCHEDULERS / found.first.cycles
+
+
+# ---- what is executed ------------------------------------------------------------------------------------------------
+
+
+def _executed(wanted: Callable[[Instruction], bool]) -> Callable[[Simulation], float]:
+    """Warp instructions; one that takes two of the machine's counts twice."""
+
+    def of(found: Simulation) -> float:
+        executed = (
+            warps * found.instructions[pc].issue
+            for pc, warps in found.block.counts.items()
+            if wanted(found.instructions[pc])
+        )
+        return sum(executed) * _blocks(found)
+
+    return of
+
+
+def _is_product(*words: str) -> Callable[[Instruction], bool]:
+    def wanted(instruction: Instruction) -> bool:
+        is_here = instruction.text.startswith(("mma.sync", "mma.sp"))
+        return is_here and any(word in instruction.text.split(".") for word in words)
+
+    return wanted
+
+
+_FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e2m1", "e3m2", "e2m3")
+_INTEGERS = ("s8", "u8", "s4", "u4", "b1")
+
+
+def _on(pipe: str) -> Callable[[Instruction], bool]:
+    return lambda instruction: instruction.pipe is not None and instruction.pipe.name == pipe
+
+
+# ---- what is moved ---------------------------------------------------------------------------------------------------
+
+
+def _moved(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[Instruction, int]]:
+    """Each access of the block that was written down, with the bytes that it moves. Shuffles go by the same port, and
+    access nothing."""
+    accesses = {
+        i.pc: i for i in found.instructions if i.move in moves and i.text.startswith(("ld", "st", "atom", "red"))
+    }
+    for warp in found.block.warps:
+        for pc, detail in warp:
+            instruction = accesses.get(pc)
+            if instruction is not None and detail != OFF:
+                yield instruction, detail
+
+
+def _accesses(moves: tuple[str, ...], amount: Callable[[Instruction, int], float]) -> Callable[[Simulation], float]:
+    def of(found: Simulation) -> float:
+        return sum(amount(*access) for access in _moved(found, moves)) / found.block.part * _blocks(found)
+
+    return of
+
+
+def _one(instruction: Instruction, moved: int) -> float:
+    return 1
+
+
+def _sectors(instruction: Instruction, moved: int) -> float:
+    return moved / SECTOR
+
+
+def _wavefronts(instruction: Instruction, moved: int) -> float:
+    return moved / LINE
+
+
+def _conflicts(instruction: Instruction, moved: int) -> float:
+    """Transactions beyond those that the bytes of a whole warp take."""
+    is_matrix = "matrix" in instruction.text
+    least = matrices(instruction.text) if is_matrix else max(1, access_bytes(instruction.text) * 32 // LINE)
+    return max(0.0, moved / LINE - least)
+
+
+_LOADS_SHARED, _STORES_SHARED = ("ld.shared", "ldmatrix"), ("st.shared",)
+_SHARED = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+_GLOBAL = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
+
+_PLAIN: tuple[tuple[str, Unit, Callable[[Simulation], float]], ...] = (
+    ("gpu__time_duration.sum", "ns", lambda found: found.seconds * 1e9),
+    ("launch__grid_size", "", lambda found: found.blocks),
+    ("launch__waves_per_multiprocessor", "", lambda found: found.waves),
+    ("sm__cycles_elapsed.max", "cycle", lambda found: found.cycles),
+    ("sm__cycles_active.avg", "cycle", _active_cycles),
+    ("sm__warps_active.avg.pct_of_peak_sustained_active", "%", _resident_warps),
+    ("smsp__issue_active.avg.per_cycle_active", "inst", _issued_per_cycle),
+    ("smsp__inst_executed.sum", "inst", _executed(lambda instruction: True)),
+    ("sm__inst_executed_pipe_tensor_op_gmma.sum", "inst", _executed(lambda instruction: instruction.deed == "wgmma")),
+    ("sm__inst_executed_pipe_tensor_op_hmma.sum", "inst", _executed(_is_product(*_FLOATS))),
+    ("sm__inst_executed_pipe_tensor_op_imma.sum", "inst", _executed(_is_product(*_INTEGERS))),
+    ("sm__inst_executed_pipe_xu.sum", "inst", _executed(_on("xu"))),
+    ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "%", lambda found: _held(found, "tensor")),
+    ("dram__bytes_read.sum", "byte", lambda found: found.loaded * found.shares.missing),
+    ("dram__bytes_write.sum", "byte", lambda found: found.stored * found.shares.written),
+    ("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", _dram_part),
+    ("lts__t_sectors_op_read.sum", "sector", lambda found: found.loaded / SECTOR),
+    ("lts__t_sectors_op_write.sum", "sector", lambda found: found.stored / SECTOR),
+    (_GLOBAL.format("requests", "ld"), "request", _accesses(("ld.global",), _one)),
+    (_GLOBAL.format("sectors", "ld"), "sector", _accesses(("ld.global",), _sectors)),
+    (_GLOBAL.format("requests", "st"), "request", _accesses(("st.global",), _one)),
+    (_GLOBAL.format("sectors", "st"), "sector", _accesses(("st.global",), _sectors)),
+    (_WAVEFRONTS.format("ld"), "", _accesses(_LOADS_SHARED, _wavefronts)),
+    (_WAVEFRONTS.format("st"), "", _accesses(_STORES_SHARED, _wavefronts)),
+    (_SHARED.format("ld"), "", _accesses(_LOADS_SHARED, _conflicts)),
+    (_SHARED.format("st"), "", _accesses(_STORES_SHARED, _conflicts)),
+)
+
+# ---- what warps wait for ---------------------------------------------------------------------------------------------
+
+_REASONS: tuple[Reason, ...] = (
+    "barrier", "gmma", "long_scoreboard", "math_pipe_throttle", "not_selected", "selected", "short_scoreboard", "wait",
+)  # fmt: skip
+_STALLS: tuple[tuple[str, Unit], ...] = (
+    ("smsp__average_warps_issue_stalled_{}_per_issue_active.ratio", "warp"),
+    ("smsp__warp_issue_stalled_{}_per_warp_active.pct", "%"),
+)
+_OF_CAUSE: dict[Cause, Reason] = {
+    "scheduler": "not_selected",
+    "fp32 arithmetic": "wait",
+    "integer arithmetic": "wait",
+    "special functions": "short_scoreboard",
+    "shared memory": "short_scoreboard",
+}
+
+_OF_PRODUCT: dict[Deed, Reason] = {"wgmma": "gmma", "wgmma.wait": "barrier"}
+
+
+def reason_of(cause: Cause, instruction: Instruction) -> Reason:
+    """What Nsight Compute calls it when a warp waits so at this instruction."""
+    if cause == "tensor cores":
+        # Until a product may begin; until it has ended; and of mma.sync, until its pipe is free.
+        return _OF_PRODUCT.get(instruction.deed, "math_pipe_throttle")
+    if cause.startswith(("barrier", "cluster barrier")):
+        return "barrier"
+    return _OF_CAUSE.get(cause, "long_scoreboard")
+
+
+def _by_reason(found: Simulation) -> Iterator[Counter]:
+    lost: dict[Reason, float] = dict.fromkeys(_REASONS, 0.0)
+    for (_, pc, cause), cycles in found.first.stalls.items():
+        lost[reason_of(cause, found.instructions[pc])] += cycles
+    issued, lived = sum(found.first.issued.values()), sum(found.first.lifetime.values())
+    lost["selected"] = issued
+    for reason, cycles in lost.items():
+        for form, unit in _STALLS:
+            value = 100 * cycles / max(lived, 1e-9) if unit == "%" else cycles / max(issued, 1e-9)
+            yield Counter(form.format(reason), unit, value)

@@ -1,0 +1,101 @@
+"""Reads what `ncu --csv` writes of kernels that ran on a GPU.
+
+Two forms: one row for each metric (the default, and `--page details`), and one for each launch with a column for each
+metric and their units in the row below the names (`--page raw`). Lines before the table that begin with == are the
+tool's messages. Numbers are written as the locale of the machine has them.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from tilec.support.records import dataclass
+
+_SCALES = {
+    "nsecond": 1.0, "ns": 1.0, "usecond": 1e3, "us": 1e3, "msecond": 1e6, "ms": 1e6, "second": 1e9, "s": 1e9,
+}  # fmt: skip
+"""Of time, in nanoseconds."""
+_PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_COUNTED = ("byte", "inst", "sector", "request", "cycle", "warp", "block", "thread")
+
+
+class ProfileError(ValueError):
+    """The text is no profile; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a kernel: its metrics by their names, time in nanoseconds and amounts without a prefix."""
+
+    kernel: str
+    metrics: Mapping[str, float]
+
+
+def read(text: str) -> tuple[Launch, ...]:
+    """The launches of a profile, in its order. Raises `ProfileError`."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
+    begin = next((at for at, line in enumerate(lines) if "Kernel Name" in line), None)
+    if begin is None:
+        raise ProfileError("it has no row with the column names, of which one is Kernel Name")
+    header, *rows = csv.reader(lines[begin:])
+    made = tuple(_by_metric(header, rows) if "Metric Name" in header else _by_launch(header, rows))
+    if not any(launch.metrics for launch in made):
+        raise ProfileError("it has no metric with a number")
+    return made
+
+
+def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Launch]:
+    for column in ("Metric Unit", "Metric Value"):
+        if column not in header:
+            raise ProfileError(f"it has no column {column}")
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        if len(row) != len(header):
+            continue  # a message among the rows
+        cells = dict(zip(header, row, strict=True))
+        metrics = found.setdefault((cells.get("ID", ""), cells["Kernel Name"]), {})
+        _add(metrics, cells["Metric Name"], cells["Metric Value"], cells["Metric Unit"])
+    for (_, kernel), metrics in found.items():
+        yield Launch(kernel, metrics)
+
+
+def _by_launch(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Launch]:
+    rows = [row for row in rows if len(row) == len(header)]
+    at = header.index("Kernel Name")
+    units = rows.pop(0) if rows and not rows[0][at] else [""] * len(header)
+    for row in rows:
+        metrics: dict[str, float] = {}
+        for name, value, unit in zip(header, row, units, strict=True):
+            if "__" in name:
+                _add(metrics, name, value, unit)
+        yield Launch(row[at], metrics)
+
+
+def _add(metrics: dict[str, float], name: str, value: str, unit: str) -> None:
+    number = _number(value)
+    if number is not None:
+        metrics[name] = number * _scale(unit)
+
+
+def _number(text: str) -> float | None:
+    """1234.5, 1,234.5 and 1234,5 are the same."""
+    text = text.strip().replace("\u202f", "").replace("\xa0", "").replace(" ", "")
+    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", text):
+        text = text.replace(",", "")
+    elif re.fullmatch(r"[+-]?\d{1,3}(\.\d{3})+,\d+", text):
+        text = text.replace(".", "").replace(",", ".")
+    elif re.fullmatch(r"[+-]?\d+,\d+", text):
+        text = text.replace(",", ".")
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _scale(unit: str) -> float:
+    if unit in _SCALES:
+        return _SCALES[unit]
+    is_counted = unit[1:].startswith(_COUNTED)
+    return _PREFIXES.get(unit[:1], 1.0) if is_counted else 1.0
