@@ -80,7 +80,9 @@ def main() -> None:
                 return None
             return min(run(command, environment, out)[1] for _ in range(asked.repeat))
 
-        base = cost(heavy._elementwise(0), ()) or 0.0
+        base = cost(heavy._elementwise(0), ())
+        if base is None:
+            sys.exit("the smallest kernel is not compiled: there is nothing to take off")
         for name, (sizes, make, options) in DIMENSIONS.items():
             if asked.only not in name:
                 continue
