@@ -42,7 +42,7 @@ PRODUCT = {"a": ("shared", "float16"), "b": ("shared", "float16"), "c": ("fragme
 SUMS = {"s": ("shared", "float32"), "c": ("fragment", "float32")}
 
 
-def _pipelined_products(loops: int, count: int) -> str:
+def pipelined_products(loops: int, count: int) -> str:
     body = ["T.clear(c)"]
     for at in range(loops):
         body.append(f"for k{at} in T.Pipelined(16, num_stages=2):")
@@ -51,7 +51,7 @@ def _pipelined_products(loops: int, count: int) -> str:
     return _kernel(PRODUCT, body)
 
 
-def _straight_products(count: int) -> str:
+def straight_products(count: int) -> str:
     body = ["T.clear(c)"]
     for at in range(count):
         body += [line.format(a=at % 64, b=at % 16) for line in COPIES] + ["T.gemm(a, b, c)"]
@@ -79,7 +79,7 @@ def _running_sums(count: int, tile: str) -> str:
     return _kernel(SUMS, ["T.clear(c)", "T.copy(c, s)", *[f"T.cumsum({tile}, dim=1)"] * count, "T.copy(s, c)"])
 
 
-def _reductions(count: int) -> str:
+def reductions(count: int) -> str:
     body = ['m = T.alloc_fragment((64,), "float32")', "T.copy(A[bx * 64, 0], c)"]
     for at in range(count):
         body += [f"T.reduce_{('sum', 'max')[at % 2]}(c, m, dim=1)", "for i, j in T.Parallel(64, 64):"]
@@ -87,14 +87,14 @@ def _reductions(count: int) -> str:
     return _kernel({"c": ("fragment", "float32")}, body)
 
 
-def _elementwise(count: int) -> str:
+def elementwise(count: int) -> str:
     body = ["T.copy(A[bx * 64, 0], c)"]
     for at in range(count):
         body += ["for i, j in T.Parallel(64, 64):", f"    c[i, j] = T.exp2(c[i, j]) * {at + 1}.0 + i"]
     return _kernel({"c": ("fragment", "float32")}, body)
 
 
-def _shared_elementwise(count: int) -> str:
+def shared_elementwise(count: int) -> str:
     body = ["T.copy(A[bx * 64, 0], c)", "T.copy(c, s)"]
     for at in range(count):
         body += ["for i, j in T.Parallel(64, 64):", f"    s[i, j] = s[i, j] * {at + 1}.0 + s[j, i]"]
@@ -113,7 +113,7 @@ def _unrolled_elements(count: int) -> str:
     )
 
 
-def _attention(products: int) -> str:
+def attention(products: int) -> str:
     """Three products, or more, in one pipelined loop, each with a tile of its own: candidates for sub-tiling."""
     tiles = {"q": ("shared", "float16"), "c": ("fragment", "float32")}
     body = ["T.copy(A[bx * 64, 0], q)", "T.clear(c)", "for k in T.Pipelined(16, num_stages=2):"]
@@ -131,7 +131,7 @@ def _attention(products: int) -> str:
     return _kernel(tiles, [*body, f"    T.gemm(p{last}, k{last}, c)"])
 
 
-def _pipelined_statements(count: int) -> str:
+def pipelined_statements(count: int) -> str:
     body = ["T.clear(c)", "for k in T.Pipelined(16, num_stages=2):", "    T.copy(A[bx * 64, k * 64], a)"]
     for at in range(count):
         body += ["    for i, j in T.Parallel(64, 64):", f"        c[i, j] = c[i, j] * {at + 1}.0 + a[i, j]"]
@@ -144,7 +144,7 @@ def _pipelined_sums(count: int) -> str:
     return _kernel({"a": ("shared", "float16"), "c": ("fragment", "float32")}, body)
 
 
-def _scalars(count: int) -> str:
+def scalars(count: int) -> str:
     body = ["T.copy(A[bx * 64, 0], c)", 'n = T.alloc_var("int32")', "n = bx"]
     for at in range(count):
         body += [f"if n % {at + 2} == 0:", f"    n = n * 3 + {at}"]
@@ -153,27 +153,27 @@ def _scalars(count: int) -> str:
 
 
 HEAVY: dict[str, Callable[[], str]] = {
-    "pipelined-10x10": lambda: _pipelined_products(10, 10),
-    "pipelined-1x40": lambda: _pipelined_products(1, 40),
-    "pipelined-48x1": lambda: _pipelined_products(48, 1),
-    "products-100": lambda: _straight_products(100),
-    "products-150": lambda: _straight_products(150),
+    "pipelined-10x10": lambda: pipelined_products(10, 10),
+    "pipelined-1x40": lambda: pipelined_products(1, 40),
+    "pipelined-48x1": lambda: pipelined_products(48, 1),
+    "products-100": lambda: straight_products(100),
+    "products-150": lambda: straight_products(150),
     "products-one-tile-200": lambda: _one_tile_products(200),
     "products-unrolled-64": lambda: _unrolled_products(64),
     "macros-200": lambda: _macro_products(200),
     "cumsum-shared-200": lambda: _running_sums(200, "s"),
     "cumsum-fragment-200": lambda: _running_sums(200, "c"),
-    "reductions-50": lambda: _reductions(50),
-    "reductions-150": lambda: _reductions(150),
-    "elementwise-200": lambda: _elementwise(200),
-    "elementwise-shared-200": lambda: _shared_elementwise(200),
+    "reductions-50": lambda: reductions(50),
+    "reductions-150": lambda: reductions(150),
+    "elementwise-200": lambda: elementwise(200),
+    "elementwise-shared-200": lambda: shared_elementwise(200),
     "copies-200": lambda: _converted_copies(200),
     "unrolled-elements-64": lambda: _unrolled_elements(64),
-    "attention-3": lambda: _attention(3),
-    "attention-6": lambda: _attention(6),
-    "pipelined-statements-100": lambda: _pipelined_statements(100),
+    "attention-3": lambda: attention(3),
+    "attention-6": lambda: attention(6),
+    "pipelined-statements-100": lambda: pipelined_statements(100),
     "pipelined-cumsum-50": lambda: _pipelined_sums(50),
-    "scalars-200": lambda: _scalars(200),
+    "scalars-200": lambda: scalars(200),
 }
 
 
