@@ -40,7 +40,7 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        return name_of(self.opcode)
+        return name_of(self.opcode, self.high >> 8 & 3)
 
     @property
     def kind(self) -> Kind:

@@ -98,9 +98,16 @@ _KINDS: dict[Kind, tuple[str, ...]] = {
 _KIND_OF: dict[str, Kind] = {name: kind for kind, names in _KINDS.items() for name in names}
 
 
-def name_of(opcode: int) -> str:
-    """`HMMA`; `0x1e0` where nobody has said what the number means."""
-    return NAMES.get(opcode & 0x1FF) or f"{opcode & 0x1FF:#05x}"
+_TENSOR_PRODUCTS = {0: "UTCHMMA", 1: "UTCIMMA", 3: "UTCQMMA"}
+"""Those of one number, by the types of their factors."""
+
+
+def name_of(opcode: int, types: int) -> str:
+    """`HMMA`; `0x1e0` where nobody has said what the number means. `types` is the field that tells products from tensor
+    memory apart."""
+    number = opcode & 0x1FF
+    name = NAMES.get(number)
+    return (_TENSOR_PRODUCTS.get(types) if name == "UTCHMMA" else name) or f"{number:#05x}"
 
 
 def kind_of(opcode: int) -> Kind:
