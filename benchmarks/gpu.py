@@ -1,6 +1,6 @@
 """Run prebuilt kernels on the GPU of this machine: is each right, and how fast beside its peers?
 
-    python benchmarks/gpu.py FOLDER [--only PATTERN] [--repeat 50] [--budget-seconds 540] [--json FILE]
+    python benchmarks/gpu.py FOLDER [--only PATTERN] [--repeat 50] [--budget-seconds 540] [--alone] [--json FILE]
 
 `gpu_cases.py` makes the folder. Here are needed numpy, PyTorch and cuda-python's bindings, and Triton if it is to be
 compared with. Nothing is compiled, and nothing of tilec but what loads and launches a cubin is imported.
@@ -35,7 +35,9 @@ from gpu_case import GROUPS, MARK, Case, read_cases
 
 CHILD = Path(__file__).parent / "gpu_child.py"
 PATIENCE = 120.0
-"""Seconds without a word after which a case counts as hanging."""
+"""Seconds without a word after which a case counts as hanging: PyTorch is imported and Triton compiles in that time."""
+PATIENCE_WITH_SMALL = 20.0
+"""The same for samples and drawn kernels, which take milliseconds."""
 OUT_OF_TIME = "is out of time"
 
 
@@ -221,7 +223,8 @@ def run_all(folder: Path, record: Record, deadline: float, note: Callable[[str],
         if not names or time.monotonic() >= deadline:
             continue
         began = time.monotonic()
-        run_group(folder, names, record, deadline)
+        small = all(case.kind in ("sample", "drawn") for case in record.cases if case.group == group)
+        run_group(folder, names, record, deadline, PATIENCE_WITH_SMALL if small else PATIENCE)
         record.clocks.append({"after": group, **_query("clocks.sm,clocks.mem,temperature.gpu,power.draw")})
         record.save()
         note(f"{group}: {time.monotonic() - began:.0f} s")
@@ -234,11 +237,12 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=50)
     parser.add_argument("--budget-seconds", type=float, default=540.0, help="begin nothing after so long (540)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32), help="of the inputs")
+    parser.add_argument("--alone", action="store_true", help="without peers: to compare versions of one's own")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all there is to know, after every case")
     given = parser.parse_args()
     deadline = time.monotonic() + given.budget_seconds
     chosen = ordered([case for case in read_cases(given.folder) if fnmatch.fnmatch(case.name, given.only)])
-    asked = {"repeat": given.repeat, "seed": given.seed}
+    asked = {"repeat": given.repeat, "seed": given.seed, "alone": given.alone}
     if given.json is not None:
         given.json.parent.mkdir(parents=True, exist_ok=True)
     record = Record(asked, machine(), chosen, given.json)

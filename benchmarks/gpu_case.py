@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-GROUPS = ("samples", "peaks", "headlines", "products", "attention", "memory", "ladder", "ablation")
+GROUPS = (
+    "samples", "other targets", "peaks", "headlines", "drawn", "attention", "memory", "products", "ladder", "ablation",
+)  # fmt: skip
 """In the order in which they run: what is right first, then what is asked about first."""
 
 
@@ -20,9 +22,9 @@ MARK = "@gpu "
 
 @dataclass(frozen=True)
 class Case:
-    """`kind`: "sample", or a workload of `gpu_workloads` with `parameters`. `files` are cubins, which run one after the
-    other; without any, only the peers are timed. A sample has `dtypes` by tensor, was given inputs of `seed`, and may
-    differ from its reference as tests/samples says."""
+    """`kind`: "sample" or "drawn", or a workload of `gpu_workloads` with `parameters`. `files` are cubins, which run
+    one after the other; without any, only the peers are timed. A sample and a drawn kernel have `dtypes` by tensor and
+    were given inputs of `seed`; a sample may differ from its reference as tests/samples says."""
 
     name: str
     group: str

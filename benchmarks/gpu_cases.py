@@ -1,9 +1,10 @@
 """Compile what `gpu.py` runs, on a machine without a GPU: every sample on a small shape, and the timed kernels.
 
-    python benchmarks/gpu_cases.py FOLDER [--only PATTERN] [--seed N]
+    python benchmarks/gpu_cases.py FOLDER [--only PATTERN] [--seed N] [--drawn N]
 
 The folder then holds one cubin a kernel and `cases.json`; beside a sample's cubin are its arguments and what numpy
-makes of them. Carry it, with `benchmarks/` and `tilec/`, to where there is a GPU.
+makes of them. Samples for other generations are there too, their PTX assembled for this one; with `--drawn`, so many
+kernels of tests/generate. Carry it, with `benchmarks/` and `tilec/`, to where there is a GPU.
 """
 
 from __future__ import annotations
@@ -26,16 +27,21 @@ from gpu_case import GROUPS, Case
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "samples"))
 
+import gpu_drawn
 from references import SAMPLES, Sample
-from test_every_sample import arguments_of, numbers
+from test_every_sample import OTHER_SIZES, arguments_of, numbers
 
 from tilec.driver import build as driver
 from tilec.ir.tile import Buffer
+from tilec.ptx.assemble import assemble
 from tilec.support.options import CompileOptions, Switches
 from tilec.support.source import SourceFile
 from tilec.target.table import load
 
 TARGET = "sm_90a"
+OTHER_TARGETS = ("sm_80", "sm_89")
+"""Whose PTX runs on the GPU of TARGET, too, as that of these does."""
+DRAWN_TARGETS = (TARGET, *OTHER_TARGETS, "sm_86", "sm_87")
 ROOT = Path(__file__).parents[1]
 KERNELS = ROOT / "benchmarks" / "kernels"
 FOLDER = ROOT / "samples"
@@ -46,6 +52,8 @@ EIGHT_BITS: dict[str, dict[str, Any]] = {
     "float8_e4m3fn": {"trans_B": True, "block_K": 128},
     "int8": {"trans_B": True, "block_K": 128, "accum_dtype": "int32", "out_dtype": "int32"},
 }
+DRAWN_FROM = 300_000
+"""The first number whose kernel is drawn."""
 TOKENS, HIDDEN = 16384, 2048
 """Of attention forward: so many in all, and as many heads as make this width."""
 
@@ -137,7 +145,8 @@ def _peaks() -> Iterator[Plan]:
     """What the libraries reach with much to do: what "of peak" means in the table."""
     for dtype in ("bfloat16", "float16", *EIGHT_BITS):
         shape = {"M": 8192, "N": 8192, "K": 8192}
-        yield _product("peaks", f"peak {dtype}", {**shape, "dtype": dtype, **EIGHT_BITS.get(dtype, {})}, ())
+        rest = EIGHT_BITS.get(dtype, {"out_dtype": dtype})
+        yield _product("peaks", f"peak {dtype}", {**shape, "dtype": dtype, **rest}, ())
     yield Plan(Case("peak copy", "peaks", "copy", parameters={"M": 1 << 20, "N": 1024, "dtype": "float16"}))
 
 
@@ -250,34 +259,52 @@ def _memory() -> Iterator[Plan]:
 # ---- samples ---------------------------------------------------------------------------------------------------------
 
 
-def samples() -> Iterator[tuple[str, Sample, Mapping[str, Any]]]:
+def samples(target: str = TARGET) -> Iterator[tuple[str, Sample, Mapping[str, Any]]]:
     """Every sample that the target runs, with each set of constants that the tests run it with."""
     for known in SAMPLES:
-        if known.feature is not None and not load(TARGET).has(known.feature):
+        if known.feature is not None and not load(target).has(known.feature):
             continue
         for more in ({}, *known.also):
-            words = ("sample", known.path, *(f"{key}={value}" for key, value in more.items()))
-            yield " ".join(words), known, {**known.constants, **more}
+            kind = "sample" if target == TARGET else f"sample for {target}"
+            words = (kind, known.path, *(f"{key}={value}" for key, value in more.items()))
+            sizes = OTHER_SIZES.get((known.path, "sm_80" if target in OTHER_TARGETS else target), {})
+            yield " ".join(words), known, {**known.constants, **more, **sizes}
 
 
-def write_sample(folder: Path, name: str, known: Sample, constants: Mapping[str, Any], seed: int) -> Case:
-    built = compiled(Kernel(FOLDER / f"{known.path}.tl", constants))
+def write_sample(
+    folder: Path, name: str, known: Sample, constants: Mapping[str, Any], seed: int, target: str = TARGET
+) -> Case:
+    built = compiled(Kernel(FOLDER / f"{known.path}.tl", constants, {"target": target}))
     arguments = arguments_of(known, built, seed)
     buffers = {p.name: p for p in built.kernel.params if isinstance(p, Buffer)}
     before = {name: numbers(array, buffers[name].dtype) for name, array in arguments.tensors.items()}
     names = {**before, **arguments.scalars, **constants}
     expected = known.reference(**{name: names[name] for name in inspect.signature(known.reference).parameters})
     case = Case(
-        name, "samples", "sample", parameters=dict(arguments.scalars),
+        name, "samples" if target == TARGET else "other targets", "sample", parameters=dict(arguments.scalars),
         dtypes={name: buffer.dtype.name for name, buffer in buffers.items()}, steps=known.steps, noise=known.noise,
         seed=seed,
     )  # fmt: skip
-    case = written(folder, case, [(known.path.replace("/", "-"), built.cubin)])
-    np.savez_compressed(
-        folder / f"{case.files[0]}.npz",
-        **{f"in_{name}": array for name, array in arguments.tensors.items()},
-        **{f"out_{name}": array for name, array in expected.items()},
-    )
+    arrays = {f"in_{name}": array for name, array in arguments.tensors.items()}
+    arrays |= {f"out_{name}": array for name, array in expected.items()}
+    return with_arrays(folder, case, known.path.replace("/", "-"), built, arrays)
+
+
+def write_drawn(folder: Path, count: int, note: Callable[[str], None]) -> Iterator[Case]:
+    for one in gpu_drawn.kernels(DRAWN_FROM, count, DRAWN_TARGETS):
+        case = Case(
+            f"drawn {one.number}", "drawn", "drawn", parameters=dict(one.scalars), dtypes=dict(one.dtypes),
+            seed=one.number,
+        )  # fmt: skip
+        note(case.name)
+        yield with_arrays(folder, case, f"drawn-{one.number}", one.built, one.arrays)
+
+
+def with_arrays(folder: Path, case: Case, file: str, built: driver.Build, arrays: Mapping[str, Any]) -> Case:
+    """The case, with its cubin and its arrays in the folder."""
+    is_ours = built.work.options.target == TARGET
+    case = written(folder, case, [(file, built.cubin if is_ours else assemble(built.ptx, TARGET).cubin)])
+    np.savez_compressed(folder / f"{case.files[0]}.npz", **arrays)
     return case
 
 
@@ -286,7 +313,7 @@ def write_sample(folder: Path, name: str, known: Sample, constants: Mapping[str,
 
 def compiled(kernel: Kernel) -> driver.Build:
     source = SourceFile(kernel.file.name, kernel.file.read_text(encoding="utf-8"))
-    asked = CompileOptions(target=TARGET, defines=tuple(kernel.constants.items()), **kernel.options)
+    asked = CompileOptions(**{"target": TARGET, "defines": tuple(kernel.constants.items()), **kernel.options})
     return driver.build(source, asked, driver.Observer())
 
 
@@ -298,14 +325,18 @@ def written(folder: Path, case: Case, cubins: list[tuple[str, bytes]]) -> Case:
     return replace(case, files=tuple(files), sha256=tuple(digests))
 
 
-def write(folder: Path, pattern: str, seed: int, note: Callable[[str], None] = lambda line: None) -> list[Case]:
-    """All cases whose name matches."""
+def write(
+    folder: Path, pattern: str, seed: int, drawn: int = 0, note: Callable[[str], None] = lambda line: None
+) -> list[Case]:
+    """All cases whose name matches, and as many drawn kernels as there are among so many numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     cases = []
-    for name, known, constants in samples():
-        if fnmatch.fnmatch(name, pattern):
-            note(name)
-            cases.append(write_sample(folder, name, known, constants, seed))
+    for target in (TARGET, *OTHER_TARGETS):
+        for name, known, constants in samples(target):
+            if fnmatch.fnmatch(name, pattern):
+                note(name)
+                cases.append(write_sample(folder, name, known, constants, seed, target))
+    cases.extend(write_drawn(folder, drawn, note))
     for plan in plans():
         if fnmatch.fnmatch(plan.case.name, pattern):
             note(plan.case.name)
@@ -321,8 +352,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="*", metavar="PATTERN", help="cases whose name matches, such as 'bfloat16 *'")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31), help="of samples' inputs")
+    parser.add_argument("--drawn", type=int, default=0, metavar="N", help="of so many numbers, the kernels drawn")
     asked = parser.parse_args()
-    cases = write(asked.folder, asked.only, asked.seed, lambda name: print(name, flush=True))
+    cases = write(asked.folder, asked.only, asked.seed, asked.drawn, lambda name: print(name, flush=True))
     print(f"{len(cases)} cases in {asked.folder}: python benchmarks/gpu.py {asked.folder}")
 
 

@@ -65,7 +65,11 @@ class Workload(ABC):
     def poison(self, made: Tensors, filling: float) -> None:
         """Into every output, so that what nobody writes shows."""
         for tensor in made.values():
-            tensor.fill_(filling if tensor.dtype.is_floating_point else int(math.copysign(77, filling)))
+            if tensor.element_size() == 1 and tensor.dtype.is_floating_point:
+                # PyTorch turns no other NaN and no infinity into one byte: all bits set are NaN in each such type.
+                tensor.view(self.torch.uint8).fill_(0xFF if math.isnan(filling) else 0x7F)
+            else:
+                tensor.fill_(filling if tensor.dtype.is_floating_point else int(math.copysign(77, filling)))
 
     # ---- for those below ----
 

@@ -34,6 +34,7 @@ from tilec.passes.cost.report import Report
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
+from tilec.target.table import load
 
 FITTED: Mapping[str, Sequence[str]] = {}
 """The constants of the compiler that were fitted to rows, each with the names of those rows. None was: every number of
@@ -144,17 +145,25 @@ def best(ours: published_rows.Ours, row: published_rows.Row) -> Prediction | str
 
 
 def cases(pattern: str, results: Mapping[str, Any]) -> Iterator[Judged]:
-    """The timed cases of `gpu_cases.py`, with what `gpu.py` measured of those that were right."""
+    """The timed cases of `gpu_cases.py`, with what `gpu.py` measured of those that were right. The clock that a GPU shows
+    beside a case is the one between launches: under load it is lower."""
     measured = {
-        case["name"]: (case["milliseconds"]["tilec"]["median"] * 1000, case.get("sm_mhz"))
+        case["name"]: case["milliseconds"]["tilec"]["median"] * 1000
         for case in results.get("cases", ())
         if not case["fault"] and "tilec" in case.get("milliseconds", {})
     }
+    gpu = gpu_of(results)
     for plan in gpu_cases.plans():
         if plan.kernels and fnmatch.fnmatch(plan.case.name, pattern):
-            time, clock = measured.get(plan.case.name, (None, None))
-            one = predicted(plan.kernels, gpu_cases.TARGET, None, clock, {})
-            yield Judged(plan.case.kind, plan.case.name, gpu_cases.TARGET, time, one)
+            one = predicted(plan.kernels, gpu_cases.TARGET, gpu, None, {})
+            yield Judged(plan.case.kind, plan.case.name, gpu or gpu_cases.TARGET, measured.get(plan.case.name), one)
+
+
+def gpu_of(results: Mapping[str, Any]) -> str | None:
+    """What the target's file calls the GPU that was measured: the name that has the same words."""
+    name = results.get("machine", {}).get("name", "").replace("-", " ").split()
+    known = (gpu.name for gpu in load(gpu_cases.TARGET).gpus)
+    return next((gpu for gpu in known if gpu.split("-")[0] in name), None)
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from tilec.frontend.language import (
     DOT,
     EVALUATE,
     EXPRESSIONS,
+    INLINE_PTX,
     KINDS,
     LOOPS,
     PIPELINES,
@@ -318,7 +319,7 @@ def sections() -> tuple[Section, ...]:
             "scalars",
             "Functions of scalars",
             "They give a value and change nothing. How they are rounded is in [numerics](../numerics.md).",
-            (),
+            (INLINE_PTX,),
             "".join(_functions_table()) + "\n## Python's own functions\n\n" + _python(),
         ),
         Section(

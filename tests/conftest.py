@@ -6,6 +6,7 @@ import gc
 import hashlib
 import os
 import pickle
+import signal
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,10 @@ gc.set_threshold(1_000_000, 20, 100)
 # Products of small matrices: threads that wait for one another would take the time of those that run other tests. numpy
 # reads this when it is imported, which nothing above does.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# What runs behind a shell (`&`) ignores Ctrl-C, and so would the commands that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Whatever a test compiles, each pass's value is verified thoroughly.
 os.environ.setdefault("TILEC_VERIFY", "1")

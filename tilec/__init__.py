@@ -7,10 +7,10 @@ TYPE_CHECKING = False  # to a type checker it is true; `typing` takes long to im
 if TYPE_CHECKING:
     from typing import Any
 
-    from tilec.host.api import Kernel as Kernel, compile as compile, load as load
+    from tilec.host.api import CompileError as CompileError, Kernel as Kernel, compile as compile, load as load
 
 __version__ = "0.1.0"
-__all__ = ["Kernel", "compile", "load"]
+__all__ = ["CompileError", "Kernel", "compile", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ async function start() {
   } catch (error) {
     client = undefined;
     window.showErrorMessage(
-      `${server.command} lsp does not start: ${error.message}. It needs pip install 'tilec[lsp]'; the setting ` +
+      `${server.command} lsp does not start: ${error.message}. It needs pip install '.[lsp]' in tilec's folder; the setting ` +
         "tilec.path says where the command is."
     );
   }

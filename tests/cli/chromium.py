@@ -28,9 +28,12 @@ def program() -> str | None:
 
 
 class Page:
-    """A page that is shown. `problems` are the errors and warnings of its console, and its exceptions."""
+    """A page that is shown: a file, or what an address serves. `problems` are the errors and warnings of its console,
+    and its exceptions."""
 
-    def __init__(self, file: Path, folder: Path, width: int, scheme: Literal["light", "dark"], chrome: str) -> None:
+    def __init__(
+        self, file: Path | str, folder: Path, width: int, scheme: Literal["light", "dark"], chrome: str
+    ) -> None:
         self.problems: list[str] = []
         self._next, self._rest, self._is_loaded = 0, b"", False
         their_in, self._out = os.pipe()
@@ -58,7 +61,7 @@ class Page:
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self._call("Emulation.setEmulatedMedia", features=[feature])
         self._is_loaded = False
-        self._call("Page.navigate", url=file.resolve().as_uri())
+        self._call("Page.navigate", url=file if isinstance(file, str) else file.resolve().as_uri())
         while not self._is_loaded:
             self._receive()
 

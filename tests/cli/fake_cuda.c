@@ -39,8 +39,12 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-    if ((size_t)image % 8 != 0 || memcmp(image, "\177ELF", 4) != 0) return CUDA_ERROR_INVALID_IMAGE;
     *module = (CUmodule)image;
+    if (memcmp(image, ".version", 8) == 0) {
+        printf("{\"call\": \"compile\", \"length\": %zu}\n", strlen(image));
+        return CUDA_SUCCESS;
+    }
+    if ((size_t)image % 8 != 0 || memcmp(image, "\177ELF", 4) != 0) return CUDA_ERROR_INVALID_IMAGE;
     printf("{\"call\": \"load\", \"image\": \"");
     for (int i = 0; i < 256; i++) printf("%02x", ((const unsigned char *)image)[i]);
     printf("\"}\n");

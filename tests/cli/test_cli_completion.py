@@ -45,8 +45,8 @@ def proposed(line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
         ("tilec new mine --template a", ["plain,attention"]),
         ("tilec gemm.tl -o out", ["file,out"]),
         ("tilec gemm.tl em", ["file,em"]),
-        ("tilec gemm.tl --target sm_8", ["plain,sm_80"]),
-        ("tilec gemm.tl --target sm_80,sm_90a,sm", ["plain,sm_80,sm_90a,sm_100a"]),
+        ("tilec gemm.tl --target sm_8", ["plain,sm_80", "plain,sm_86", "plain,sm_87", "plain,sm_89"]),
+        ("tilec gemm.tl --target sm_80,sm_90a,sm_10", ["plain,sm_80,sm_90a,sm_100a", "plain,sm_80,sm_90a,sm_103a"]),
         ("tilec gemm.tl --emit cubin,p", ["plain,cubin,problem", "plain,cubin,ptx"]),
         ("tilec targets sm_9", ["plain,sm_90a"]),
         ("tilec explain shape-mis", ["plain,shape-mismatch"]),
@@ -98,7 +98,7 @@ def test_fish_is_not_told_of_words_with_commas(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its script, which is click's, would take what stands before the comma."""
-    for begun, said in (("sm_8", "plain,sm_80"), ("sm_80,sm_9", "")):
+    for begun, said in (("sm_90", "plain,sm_90a"), ("sm_80,sm_9", "")):
         monkeypatch.setenv("_TILEC_COMPLETE", "fish_complete")
         monkeypatch.setenv("COMP_WORDS", f"tilec k.tl --target {begun}")
         monkeypatch.setenv("COMP_CWORD", begun)

@@ -14,7 +14,7 @@ from tilec.cli.new import TEMPLATES
 from tilec.support import files
 from tilec.support.diagnostics import fail
 
-MADE = ["CMakeLists.txt", "README.md", "main.cpp", "mine.tl"]
+MADE = ["CMakeLists.txt", "README.md", "main.cpp", "mine.tl", "reference.py"]
 
 
 def code(capfd: pytest.CaptureFixture[str]) -> str:
@@ -35,10 +35,8 @@ def test_the_commands_of_its_readme(
     for command in commands:
         assert tilec(*shlex.split(command), "-Werror", "--lint=error") == 0
     assert Path("mine.cubin").exists()
-    assert ": ok\n" in capfd.readouterr().out
-    assert not any(
-        "@" in Path(file).read_text(encoding="utf-8").replace("@T.", "").replace("A @ B", "") for file in MADE
-    )
+    assert ": matches reference.py:mine\n" in capfd.readouterr().out
+    assert not any("@" in Path(file).read_text(encoding="utf-8").replace("@T.", "").replace(" @ ", "") for file in MADE)
 
 
 @needs_cmake

@@ -50,4 +50,4 @@ def test_a_kernel_that_loads_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_without_a_file(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("explain", "pipeline") == 2
-    assert "Missing argument 'FILE.tl'" in capfd.readouterr().err
+    assert "missing argument 'FILE.tl'" in capfd.readouterr().err

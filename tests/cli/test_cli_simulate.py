@@ -1,8 +1,9 @@
-"""`tilec simulate`: what it says of a kernel, of PTX, of a mistake; and its timeline."""
+"""`tilec simulate`: what it says of a kernel, of PTX, of a mistake; its timeline and its page."""
 
 from __future__ import annotations
 
 import json
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,54 @@ def test_simulate_says_how_long_and_why(tmp_path: Path, capfd: pytest.CaptureFix
             ends[track] = event["ts"] + event["dur"]
 
 
+class Page(HTMLParser):
+    """The headings of a page and the rows of its tables; what it would load or run is refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headings: list[str] = []
+        self.rows: list[list[str]] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "link", "img", "iframe")
+        assert not {name for name, _ in attrs} & {"href", "src", "onclick"}
+        if tag == "tr":
+            self.rows.append([])
+        if tag not in ("meta", "path", "rect"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("path", "rect"):
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] == ["h2"]:
+            self.headings.append(data)
+        if self.open[-1:] in (["td"], ["th"]):
+            self.rows[-1].append(data)
+
+
+def test_simulate_writes_a_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("simulate", GEMM, "-D", "M=256", "-D", "N=256", "-D", "K=512", "--html", "p.html") == 0
+    page = Page()
+    page.feed((tmp_path / "p.html").read_text(encoding="utf-8"))
+    assert not page.open
+    assert page.headings[:2] == ["The replay", "Intervals"]
+    told = [line.split() for line in capfd.readouterr().out.splitlines()]
+    shares = {row[0]: row[1] for row in page.rows if len(row) == 2}
+    assert [shares["tensor cores"], "tensor", "cores"] in told
+    assert {"warps 0-7", "warp 8"} <= {row[0] for row in page.rows if row}
+    metrics = {row[0]: row[1] for row in page.rows if len(row) > 1}
+    assert metrics["launch__grid_size"] == "4"
+
+
+def test_what_cannot_be_written_is_said_first(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("simulate", GEMM, "--html", f"{GEMM}/p.html") == 1
+    assert GEMM in capfd.readouterr().err
+    assert tilec("simulate", GEMM, "--html", GEMM) == 1
+
+
 def test_simulate_counts_only_what_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("simulate", VECTOR_ADD, *SMALL, "--blocks", "1") == 0
     assert "1 blocks on 1 of " in capfd.readouterr().out
@@ -45,3 +94,24 @@ def test_simulate_runs_ptx(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
     assert "k on sm_90a: " in capfd.readouterr().out
     assert tilec("simulate", str(ptx)) == 2
     assert tilec("simulate", VECTOR_ADD, "--grid", "1") == 2
+
+
+def test_a_report_has_the_counters_of_the_simulation(capfd: pytest.CaptureFixture[str]) -> None:
+    small = ("-D", "M=256", "-D", "N=256", "-D", "K=512")
+    assert tilec("simulate", GEMM, *small, "--counters") == 0
+    listed = capfd.readouterr().out.split("under the names of Nsight Compute:")[1]
+    simulated = {line.split()[-1]: line.split()[0] for line in listed.splitlines() if line}
+    assert tilec("report", GEMM, *small, "--counters") == 0
+    lines = [line.split() for line in capfd.readouterr().out.splitlines()]
+    assert simulated.items() <= {line[-1]: line[0] for line in lines if line}.items()
+
+
+def test_a_report_says_what_it_cannot_simulate(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kernel = tmp_path / "dynamic.tl"
+    kernel.write_text(
+        "import tilelang.language as T\nn = T.dynamic('n')\n\n\n@T.prim_func\n"
+        "def double(A: T.Tensor((n,), 'float32')):\n    with T.Kernel(T.ceildiv(n, 128), threads=128) as bx:\n"
+        "        for i in T.Parallel(128):\n            A[bx * 128 + i] = A[bx * 128 + i] * 2.0\n"
+    )
+    assert tilec("report", str(kernel), "--counters") == 0
+    assert "double: not simulated, as nothing says what the size n is" in capfd.readouterr().out

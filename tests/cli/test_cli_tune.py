@@ -85,7 +85,7 @@ def test_nothing_that_can_be_built(capfd: pytest.CaptureFixture[str]) -> None:
         (("tune", "k.tl", "--space", "absent.toml"), "no-such-file"),
         (("tune", "k.tl", "--space", "k.tl"), "bad-space"),
         (("tune", "k.tl", "--space", "s.toml", "--journal", "s.toml"), "unwritable-output"),
-        (("tune", "k.tl", "-o", "absent/t.json"), "unwritable-output"),
+        (("tune", "k.tl", "-o", "k.tl/t.json"), "unwritable-output"),
         (("tune", "k.tl", "--target", "sm_91"), "unknown-target"),
         (("--tuned", "s.toml", "k.tl"), "bad-tuned-file"),
     ],

@@ -117,7 +117,7 @@ def test_a_worker_with_another_version(monkeypatch: pytest.MonkeyPatch, capfd: p
 def test_dask_is_optional(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert tilec(*SEARCH, "--engine", "dask", "--scheduler", "tcp://127.0.0.1:1") == 1
-    assert "pip install 'tilec[dask]'" in capfd.readouterr().err
+    assert "pip install '.[dask]'" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_nobody_answers(address: str, capfd: pytest.CaptureFixture[str]) -> None
 def test_ray_is_optional(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert tilec(*SEARCH, "--engine", "ray", "--scheduler", "127.0.0.1:1") == 1
-    assert "pip install 'tilec[ray]'" in capfd.readouterr().err
+    assert "pip install '.[ray]'" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [("--engine", "ray"), ("--scheduler", "auto"), ("--scheduler", "host:6379")])

@@ -335,7 +335,7 @@ def test_it_shows(shown: tuple[Path, str], width: int, scheme: Any, tmp_path: Pa
         assert page.value(f"{DECISIONS}.scrollWidth <= {DECISIONS}.clientWidth"), "reasons are read without scrolling"
         sections = page.value("[...document.querySelectorAll('section[id]')].map(s => [s.id, s.clientHeight])")
         assert [name for name, _ in sections] == [
-            "lints", "summary", "roofline", "decisions", "loop-0", "beside", "code",
+            "lints", "summary", "roofline", "decisions", "loop-0", "beside", "machine-code", "code",
         ]  # fmt: skip
         assert all(height > 40 for _, height in sections)
         colours = "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"

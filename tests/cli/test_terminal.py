@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -38,8 +39,10 @@ sys.exit(main(sys.argv[1:]))
 """A compilation in which one pass takes long."""
 
 
-def _on_terminal(code: str, *words: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
-    """The exit code, and all that the terminal is sent."""
+def _on_terminal(
+    code: str, *words: str, environment: dict[str, str] | None = None, stop_at: str = ""
+) -> tuple[int, str]:
+    """The exit code, and all that the terminal is sent; Ctrl-C once it is sent `stop_at`."""
     ours, theirs = pty.openpty()
     given = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **(environment or {})}
     if "CI" not in (environment or {}):
@@ -58,6 +61,9 @@ def _on_terminal(code: str, *words: str, environment: dict[str, str] | None = No
         if not read:
             break
         seen += read
+        if stop_at and stop_at.encode() in seen:
+            process.send_signal(signal.SIGINT)
+            stop_at = ""
     os.close(ours)
     return process.wait(BACKSTOP), seen.decode()
 
@@ -73,6 +79,83 @@ def test_a_status_line_says_what_takes_long_and_goes(tmp_path: Path) -> None:
     assert code == 0
     assert re.search(r"tilec: pass [a-z-]+ of gemm\.tl for sm_80", seen)
     assert "tilec: pass" not in _left_on_screen(seen)
+
+
+PROBLEM = {
+    "name": "loop", "limits": {"alu": 1},
+    "ops": [{"name": "a", "resource": "alu", "duration": 2}, {"name": "b", "resource": "alu", "duration": 1}],
+    "edges": [[0, 1, 9, 0]],
+}  # fmt: skip
+SLOW_CALL = """import sys, time
+import importlib
+slow = importlib.import_module("{module}")
+from tilec.cli import main, terminal
+terminal._SILENCE = 0
+before = slow.{function}
+def function(*given, **named):
+    time.sleep(0.5)
+    return before(*given, **named)
+slow.{function} = function
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+SMALL = ("--target", "sm_80", "-D", "M=128", "-D", "N=128", "-D", "K=64")
+SLOW_CALLS = {
+    "problem": (("tilec.cli.problem", "solve"), ("schedule", "--problem", "problem.json"), "solving loop"),
+    "explained": (
+        ("tilec.cli.problem", "explained"),
+        ("schedule", "--problem", "problem.json"),
+        "why loop has no better schedule",
+    ),
+    "simulate": (("tilec.driver.simulate", "simulate"), ("simulate", GEMM, *SMALL), "simulating gemm"),
+    "reference": (
+        ("tilec.interp.run", "run"),
+        ("emulate", GEMM, *SMALL),
+        "running the tile program of gemm, to compare with",
+    ),
+    "jobs": (
+        ("tilec.passes.lower.expand", "expand"),
+        (GEMM, "-j", "2", "--target", "sm_80,sm_90a", "-o", "out.fatbin"),
+        "pass expand of gemm.tl for sm_",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SLOW_CALLS)
+def test_no_command_is_silent_for_long(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, words, said = SLOW_CALLS[name]
+    monkeypatch.chdir(tmp_path)
+    Path("problem.json").write_text(json.dumps(PROBLEM))
+    code, seen = _on_terminal(SLOW_CALL.format(module=slow[0], function=slow[1]), *words)
+    assert code == 0, seen
+    assert f"tilec: {said}" in seen
+    assert "tilec: " not in _left_on_screen(seen)
+
+
+def test_a_watch_says_what_it_is_at_and_is_quiet_while_it_waits(tmp_path: Path) -> None:
+    words = (GEMM, "--watch", "--target", "sm_80", "-o", str(tmp_path / "x.cubin"))
+    code, seen = _on_terminal(SLOW.format(silence=0, seconds=0.5), *words, stop_at="Ctrl-C ends")
+    assert code == 130
+    assert "tilec: pass expand of gemm.tl for sm_80" in seen
+    assert _left_on_screen(seen).rstrip().endswith("Ctrl-C ends")
+
+
+def test_the_bars_of_a_search_stand_alone(tmp_path: Path) -> None:
+    words = ("tune", GEMM, "--target", "sm_80", "--journal", str(tmp_path / "x.sqlite"))
+    code, seen = _on_terminal(SLOW.format(silence=0, seconds=0), *words, stop_at="trying")
+    assert code == 130
+    assert "tilec: pass" not in _left_on_screen(seen)
+
+
+def test_the_line_waits_for_a_second(tmp_path: Path) -> None:
+    """The silence is measured, not the line's place among others: no test depends on how fast the machine is."""
+    from tilec.cli import terminal
+
+    assert terminal._SILENCE == 1.0
+    words = (GEMM, "--target", "sm_80", "-o", str(tmp_path / "x.cubin"))
+    code, seen = _on_terminal(SLOW.format(silence=BACKSTOP, seconds=0.3), *words)
+    assert (code, seen) == (0, "")
 
 
 def test_a_warning_stands_alone(tmp_path: Path) -> None:

@@ -143,6 +143,8 @@ def test_names_of_files_cannot_say_more_than_a_name(tmp_path: Path, capfd: pytes
 
 # ---- cubins and their manifests --------------------------------------------------------------------------------------
 
+BACKSTOP = 60
+"""Seconds of the processor, where it would be hours."""
 MANIFEST = (
     '{"schema":1,"entry":"k","target":"sm_80","grid":[1,1,1],"block":[32,1,1],"cluster":[1,1,1],"dynamic_smem":0,'
     '"tensors":[{"name":"A","dtype":"float32","shape":[64],"role":"in"}],"scalars":[],'
@@ -183,7 +185,7 @@ def _refused(data: bytes, folder: Path, capfd: pytest.CaptureFixture[str]) -> st
     with pytest.raises(CompileError) as refused:
         load(data)
     assert tilec("inspect", "a/b/k.cubin") == 1
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < BACKSTOP
     said = capfd.readouterr()
     assert said.out == "" and said.err.startswith(f"error[{refused.value.diagnostics[0].code}]: ")
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before

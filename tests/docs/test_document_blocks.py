@@ -52,8 +52,8 @@ ELSEWHERE = {
 # Commands of a shell that set something up, fetch something or go on for ever: everything else is tilec's.
 SHELL = {"python3", "python", "ncu", "ruff", "mypy", "mkdocs", "pip", ".", "eval", "dask"}
 
-# What makes a command of tilec go on until somebody ends it: the tests of the watch and of the language server do.
-ENDLESS = {"--watch", "lsp"}
+# What makes a command of tilec go on until somebody ends it: the tests of the watch and of both servers do.
+ENDLESS = {"--watch", "lsp", "serve"}
 
 # What would take long is done on something smaller.
 SMALLER = {"--trials 24": "--space small.toml --trials 2", "-j8": "--trials 1", "-j4": "-j1"}

@@ -15,7 +15,7 @@ from tilec.support.options import STAGES
 INLINE = re.compile(r"`([^`\n]+)`")
 OPTION = re.compile(r"(?<![\w/-])--?[A-Za-z][\w-]*")
 ELSEWHERE = {
-    "README.md": ("--max-chain-length", "--do-base-address-strength-reduce", "--scev-cgp-inst-limit"),
+    "docs/command-line.md": ("--max-chain-length", "--do-base-address-strength-reduce", "--scev-cgp-inst-limit"),
     "docs/nsight.md": ("--cache-control", "--clock-control"),
     "CONTRIBUTING.md": ("--exhaustive", "--full", "--profile", "--minutes"),
 }

@@ -27,7 +27,14 @@ SAMPLES = HERE.parents[1] / "samples"
 # tiles do. These tests make them happen, and those of tests/unit/test_unverified.py.
 MADE_HERE = {
     *("emulation-fault", "emulation-mismatch", "emulation-not-finite"),
-    *("not-verified", "schedule-not-proven", "unreadable-file", "unschedulable"),
+    *(
+        "not-verified",
+        "schedule-not-proven",
+        "unreadable-file",
+        "unschedulable",
+        "unwritten-elements",
+        "needless-option",
+    ),
 }
 
 
@@ -163,3 +170,42 @@ def test_a_schedule_that_is_not_proven(
     assert main([str(SAMPLES / "gemm.tl"), "-o", str(tmp_path / "gemm.cubin")]) == 0
     assert "warning[schedule-not-proven]: II " in reported(capfd)
     assert (tmp_path / "gemm.cubin").exists()
+
+
+def test_a_tile_that_is_never_set_explains_what_is_no_number(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "sums.tl"
+    path.write_text("""
+import tilelang.language as T
+
+
+@T.prim_func
+def sums(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        ss = T.alloc_fragment((64, 64), "float32")
+        for i, j in T.Parallel(64, 64):
+            B[i, j] = A[i, j] + ss[i, j]
+""")
+    assert main(["emulate", str(path), "--target", "sm_80"]) == 1
+    found = reported(capfd)
+    assert "4,096 of 4,096 elements of B are NaN" in found
+    assert "so nothing was compared" in found
+    assert "nothing gives ss a value, and line 9 reads it" in found
+
+
+def test_elements_that_no_block_writes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "half.tl"
+    path.write_text("""
+import tilelang.language as T
+
+
+@T.prim_func
+def half(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32"), N: T.Tensor((128,), "int32")):
+    with T.Kernel(1, threads=64) as bx:
+        for i in T.Parallel(64):
+            B[i] = A[i]
+            N[i] = i
+""")
+    assert main(["emulate", str(path), "--target", "sm_80"]) == 0
+    found = reported(capfd)
+    assert "warning[unwritten-elements]: no block wrote 64 of the 128 elements of B" in found
+    assert "64 of the 128 elements of N" in found

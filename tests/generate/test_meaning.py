@@ -10,15 +10,29 @@ from meaning.language import walked
 from meaning.numbers import FORMATS, rounded
 from meaning.operations import in_any_order
 from meaning.quantity import Q, add
+from meaning.tiles import Tile
 
 
-@pytest.mark.parametrize(("numbers", "is_exact"), [((2.0, -2.0, 0.3, -0.3), False), ((2.5, -2.0, 0.5, 3.0), True)])
-def test_sums_of_atomics_are_those_of_any_order(numbers: tuple[float, ...], is_exact: bool) -> None:
-    form, zero = FORMATS["float16"], np.zeros(1)
+@pytest.mark.parametrize(
+    ("dtype", "numbers", "is_exact"),
+    [
+        ("float16", (2.0, -2.0, 0.3, -0.3), False),
+        ("float16", (2.5, -2.0, 0.5, 3.0), True),
+        (
+            "bfloat16",
+            (0.5, -100.0, 100.0, -100.0, 100.0),
+            False,
+        ),  # as written no sum is above 100, in others one is 200
+    ],
+)
+def test_sums_of_atomics_are_those_of_any_order(dtype: str, numbers: tuple[float, ...], is_exact: bool) -> None:
+    form, zero = FORMATS[dtype], np.zeros(1)
     values = [rounded(np.array([number]), form) for number in numbers]
-    found = Q(zero, form, zero)
+    tile = Tile((1,), form, is_tensor=True, masked=lambda: None)
     for value in values:
-        found = in_any_order(add)(found, Q(value, form, zero))
+        old = Q(tile.v, form, tile.e)
+        found = in_any_order(add)(old, Q(value, form, zero), tile.reach(np.arange(1), value))
+        tile.v, tile.e = found.v, found.e
     sums = set()
     for order in itertools.permutations(values):
         total = zero

@@ -12,7 +12,7 @@ from tilec.support import files
 from tilec.support.options import CompileOptions, Strategy, Value
 
 SAMPLES = Path(__file__).parents[2] / "samples"
-NEEDED = {"sm_80": (8, 0), "sm_90a": (9, 0)}
+NEEDED = {"sm_80": (8, 0), "sm_86": (8, 6), "sm_89": (8, 9), "sm_90a": (9, 0)}
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not runtime.has_gpu(), reason="no CUDA driver or no GPU")]
 
@@ -56,8 +56,8 @@ def test_blocks_that_work_together(name: str, defines: dict[str, Value]) -> None
 def _check(name: str, defines: dict[str, Value], target: str, strategy: Strategy) -> None:
     capability = runtime.compute_capability()
     needed = NEEDED[target]
-    # sm_90a code runs on compute capability 9.0 only, sm_80 code on 8.x.
-    if capability != needed if target.endswith("a") else capability[0] != needed[0]:
+    # sm_90a code runs on compute capability 9.0 only, sm_86 code on 8.6 and later 8.x.
+    if capability != needed and (target.endswith("a") or capability[0] != needed[0] or capability < needed):
         pytest.skip(f"{target} code does not run on compute capability {capability[0]}.{capability[1]}")
     source = files.read_source(str(SAMPLES / f"{name}.tl"))
     options = CompileOptions(target=target, defines=tuple(defines.items()), pipeline_strategy=strategy)

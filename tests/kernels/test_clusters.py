@@ -11,7 +11,7 @@ import pytest
 from harness import HERE, SAMPLES
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build, plan
 from tilec.emu import Fault, launch
 from tilec.ir.warp import TmaLoad
 from tilec.ir.warp_text import show_program
@@ -128,6 +128,29 @@ def test_the_command_line_chooses_for_kernels_that_do_not_say() -> None:
     assert cluster(says, cluster=(4, 1, 1)) == (1, 2, 1)
     assert cluster(says, cluster=(1, 1, 1)) == (1, 1, 1)
     assert cluster(needs, "neighbours", cluster=(1, 1, 1)) == (4, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("sample", "defines", "chosen", "why"),
+    [
+        ("flash_attention", {}, "2x1", "neighbours along x need the same K_shared, V_shared"),
+        ("flash_attention", {"causal": True}, "none", "loops keep the L2 cache busy for"),  # no persistent grid
+        ("flash_attention", {"causal": True, "D": 256, "block_N": 64}, "none", ""),  # other iterations
+        ("flash_attention", {"S": 512}, "none", "loops keep the L2 cache busy for"),  # by 64 blocks
+        ("gemm", {}, "none", "loops keep the L2 cache busy for"),
+        ("gemm/swiglu", {}, "2x1", "neighbours along x need the same A_shared"),  # three tiles for two products
+        ("gemm/bias_gelu", {}, "none", "loops keep the L2 cache busy for"),
+        ("models/mamba_chunk_scan", {}, "1x2", "neighbours along y need the same CB_shared"),
+        ("attention/varlen", {}, "none", ""),
+    ],
+)
+def test_pairs_where_the_cache_is_asked_for_much(sample: str, defines: dict[str, Any], chosen: str, why: str) -> None:
+    path = SAMPLES / f"{sample}.tl"
+    source = SourceFile(str(path), path.read_text(encoding="utf-8"))
+    planned = plan(source, CompileOptions(defines=tuple(defines.items())), Observer())
+    (found,) = (each for each in planned.decisions if each.what == "cluster")
+    assert found.chosen == chosen
+    assert found.why.startswith(why)
 
 
 def test_keys_and_values_are_shared_by_blocks_of_queries() -> None:

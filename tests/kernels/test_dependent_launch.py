@@ -62,6 +62,11 @@ def test_no_thread_reaches_a_tensor_before_it_may(name: str, adversary: int | No
     assert all(r.matches for r in emulate.compare(found.kernel, found.manifest, arguments, expected))
 
 
+def test_machines_without_clusters_have_it_too() -> None:
+    found = made(target="sm_120a", defines=SMALL)
+    assert found.program.begins_early and "griddepcontrol.wait" in found.ptx
+
+
 def without_waits(program: warp.Program) -> Iterator[tuple[str, warp.Program]]:
     for number, role in enumerate(program.roles):
         for at, op in enumerate(role.body):

@@ -116,7 +116,7 @@ HEAVY = {
     "fragment": (_fragment(1024, 1024), {1}),
     "largest_fragment": (_fragment(128, 1024), {0}),
     "largest_fragment_of_halves": (_fragment(256, 512, "float16"), {0}),
-    "halves": (_fragment(512, 512, "float16"), {1}),
+    "halves": (_fragment(512, 512, "float16"), {0}),
     "loops": (_loops(48), {0}),
     "nest": (_nest(20), {0}),
     "pipelines_in_a_nest": (_nest(7, PIPELINE), {0}),

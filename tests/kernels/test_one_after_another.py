@@ -9,7 +9,7 @@ from harness import HERE
 
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
-from tilec.support.options import CompileOptions, Strategy, Value
+from tilec.support.options import CompileOptions, Strategy, TileScheduler, Value
 from tilec.support.source import SourceFile
 
 KERNEL = HERE / "one_after_another.tl"
@@ -71,7 +71,15 @@ def test_causal_attention(target: str) -> None:
     assert ("cp.async.bulk.tensor" in built.ptx and "wgmma" in built.ptx) == (target == "sm_90a")
 
 
-def test_causal_attention_keeps_its_roles() -> None:
-    built = made(CAUSAL, "sm_90a")
+@pytest.mark.parametrize("scheduler", ["auto", "static"])
+def test_causal_attention_keeps_its_roles(scheduler: TileScheduler) -> None:
+    """A block that walks over tiles of the grid loads the next Q while it works on this one."""
+    source = SourceFile(CAUSAL.name, CAUSAL.read_text(encoding="utf-8"))
+    built = build(source, CompileOptions(target="sm_90a", tile_scheduler=scheduler), Observer())
     assert "setmaxnreg" in built.ptx and not built.warnings
-    assert {ring.name: ring.depth for ring in built.program.rings} == {"K_shared": 2, "V_shared": 2, "Q_shared": 2}
+    queries = 2 if scheduler == "static" else 1
+    assert {ring.name: ring.depth for ring in built.program.rings} == {
+        "K_shared": 2,
+        "V_shared": 2,
+        "Q_shared": queries,
+    }

@@ -66,7 +66,7 @@ def test_iterations_that_depend_on_the_block() -> None:
     body, store, end = rest.partition("        T.copy(C_l")
     again = loop + body.replace("(bx + by + bz) % 3", "(bx + 2 * by + bz) % 3")
     source = SourceFile("k.tl", head + loop + body + again + store + end)
-    made = build(source, CompileOptions(target="sm_90a"), Observer())
+    made = build(source, CompileOptions(target="sm_90a", tile_scheduler="static"), Observer())
     assert made.manifest.grid == (SMS, 1, 1)
     check(made, seed=1)
 

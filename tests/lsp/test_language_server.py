@@ -434,7 +434,7 @@ def test_without_pygls_the_command_says_what_to_install(
     monkeypatch.delitem(sys.modules, "tilec.lsp.server", raising=False)
     assert main(["lsp", "--diagnostics-format", "json"]) == 1
     said = json.loads(capfd.readouterr().err)
-    assert said["code"] == "no-language-server" and said["help"] == "pip install 'tilec[lsp]'"
+    assert said["code"] == "no-language-server" and said["help"] == "pip install '.[lsp]'"
 
 
 def test_without_an_editor_it_ends_and_leaves_its_process_as_it_was(capfd: pytest.CaptureFixture[str]) -> None:

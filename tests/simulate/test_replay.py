@@ -119,6 +119,21 @@ def test_loads_wait_for_memory() -> None:
     assert replay([[(shared, 512), (use, None)]]).cycles == 33 + 1
 
 
+def test_products_give_way_to_what_warps_read() -> None:
+    product, end = step("wgmma", number=256), [(step("wgmma.commit"), None), (step("wgmma.wait"), None)]
+    load_ = step("load", move="ld.shared", writes=(0,))
+    # A product of 128 cycles reads shared memory for 80 of them: a load waits for none of two.
+    twice = [(product, None)] * 2 + end
+    found = replay([twice] * 4 + [[(load_, 128), (step(reads=(0,)), None)]])
+    assert found.cycles == 2 * 128 + 72
+    assert sum(cycles for (_, _, cause), cycles in found.stalls.items() if cause == "shared memory") == 29
+    # 64 cycles of loads are 16 more than there is room for beside the product.
+    apart = [(product, None), *end] * 2
+    assert replay([apart] * 4).cycles == 2 * (128 + 72)
+    many = [(step("load", move="ld.shared"), 1024)] * 8
+    assert replay([apart] * 4 + [many]).cycles == 2 * (128 + 72) + 16
+
+
 def test_a_block_that_waits_for_ever_is_no_result() -> None:
     with pytest.raises(InternalError):
         replay([[(step("mbarrier.init"), ((0, 64, 1, 1),)), (step("mbarrier.wait", flag=True), ((0, 64, 1, 0),))]])
@@ -162,3 +177,12 @@ def test_a_block_of_a_gemm_counted_by_hand() -> None:
     assert found.flops == 2 * 128 * 128 * 256
     assert found.loaded == 2 * 128 * 256 * 2
     assert found.stored == 128 * 128 * 2
+
+
+def test_passes_of_a_loop_are_those_of_the_first_of_several_resident_blocks() -> None:
+    branch = step()
+    block = Block((0, 0, 0), [[(0, None)] * 6])
+    found = Engine([branch], COSTS, WIDE, loops=frozenset({0})).run([[block]] * 8, 4)
+    assert len(found.marks[0, 0]) == 6
+    # Each block's warp has a scheduler of its own.
+    assert found.marks[0, 0] == [0, 1, 2, 3, 4, 5]

@@ -44,7 +44,7 @@ def emulated(probe: Probe, trips: int, adversary: int | None) -> tuple[Run, dict
         blocks,
         probe.threads,
         emulate.launch_arguments(launched, arguments),
-        dynamic_smem=probe.smem_bytes,
+        dynamic_smem=launched.dynamic_smem,
         adversary=adversary,
     )
     return run, tensors
@@ -90,6 +90,8 @@ HELD = {
     "st.shared throughput": ("STS", 8),
     "stmatrix throughput": ("STSM", 8),
     "barrier of": ("BAR", 4),
+    "tma.load 1024": ("UTMALDG", 1),
+    "tma.store 1024": ("UTMASTG", 1),
     "tma.load throughput": ("UTMALDG", 8),
     "tma.store throughput": ("UTMASTG", 8),
     "cp.async": ("LDGSTS", 1),
@@ -104,6 +106,10 @@ def test_machine_code_holds_the_whole_chain(probe: Probe, tmp_path: Path) -> Non
     file = tmp_path / "probe.cubin"
     file.write_bytes(assemble(frame.ptx(probe, target.ptx_target, target.ptx_version), target.name).cubin)
     stem, count = next(held for name, held in HELD.items() if probe.name.startswith(name))
-    loops = [sum(one.stem == stem for one in loop) for loop in disassembled(file).loops()]
+    code = disassembled(file)
+    loops = [sum(one.stem == stem for one in loop) for loop in code.loops()]
     # Unrolled or not.
     assert any(held and held % count == 0 for held in loops), (stem, loops)
+    # Between each two looks at the clock: a chain whose result nobody needs would be gone.
+    between = "".join({stem: "x", "CS2R": "|", "S2UR": "|"}.get(one.stem, "") for one in code.instructions)
+    assert sum("x" in part for part in between.split("|")[1:-1]) >= probe.body.count("@%more bra"), between

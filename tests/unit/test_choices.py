@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
-from tilec.passes.choices.question import Asking, Candidate, Question, answered, ask, decided, ruled
+from tilec.passes.choices.question import RULES, Asking, Candidate, Question, answered, ask, decided, ruled
 from tilec.sched.decision import Alternative
 from tilec.support.diagnostics import InternalError
 
@@ -88,7 +89,7 @@ def test_a_ruling_prices_nothing() -> None:
     made: list[str] = []
     first = Candidate("yes", lambda: made.append("yes") or 1, "--so")
     other = Candidate("no", lambda: made.append("no") or 2, "--no-so")
-    answer = decided(ruled("what", "the compiler", "since", first, other))
+    answer = decided(ruled("mask at line 3", "the compiler", "since", first, other))
     assert (answer.value, made) == (1, ["yes"])
     assert answer.decision.alternatives == (
         Alternative("yes", None, None, "--so"),
@@ -96,6 +97,19 @@ def test_a_ruling_prices_nothing() -> None:
     )
     assert decided(ruled("what", "the kernel", "it says so", first, other)).decision.alternatives == ()
     assert decided(ruled("what", "the compiler", "since", first)).decision.alternatives == ()
+
+
+def test_no_rule_decides_that_is_not_known() -> None:
+    """Among answers that are possible. Where a person says it, or there is one alone, no rule is needed."""
+    first, other = (Candidate(answer, lambda: 1) for answer in ("yes", "no"))
+    with pytest.raises(InternalError, match="what: no rule is known that decides it without a price"):
+        decided(ruled("what", "the compiler", "since", first, other))
+
+
+@pytest.mark.parametrize("what", RULES)
+def test_each_rule_is_documented(what: str) -> None:
+    page = (Path(__file__).parents[2] / "docs/blocks.md").read_text(encoding="utf-8")
+    assert f"| {what} | {RULES[what]} |" in page
 
 
 def test_questions_follow_one_another() -> None:

@@ -132,8 +132,9 @@ def test_the_loops_of_the_document_do_what_it_says(number: int, target: str) -> 
     except CompileError as refused:
         assert [(d.severity, d.code) for d in refused.diagnostics] == expected
         return
-    # What warps wait for is another matter: these loops show how to write one.
-    assert [(w.severity, w.code) for w in made.warnings if w.code != "assembled-interval"] == expected
+    # What warps wait for is another matter: these loops show how to write one. And none needs every parameter.
+    others = {"assembled-interval", "unused-parameter"}
+    assert [(w.severity, w.code) for w in made.warnings if w.code not in others] == expected
     for n in (0, 1, 3, 8):
         found = emulate.random_arguments(made.kernel, made.manifest, n)
         found.scalars["n"] = n

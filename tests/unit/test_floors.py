@@ -46,14 +46,14 @@ FOLDERS = {
         "choices",
         "lower",
     ],
-    "tools": ["calibrate", "tune", "report", "lsp", "cli"],
+    "tools": ["calibrate", "tune", "report", "serve", "lsp", "cli"],
 }
 
 # Narrower than their height: what else of tilec these may import.
 ONLY = {
     "support": set[str](),
-    "sched": {"support.records", "support.readers", "support.schema"},
-    "emu": {"support.records", "support.source", "support.diagnostics", "support.resources", "ptx"},
+    "sched": {"support.identity", "support.records", "support.readers", "support.schema"},
+    "emu": {"support.identity", "support.records", "support.source", "support.diagnostics", "support.resources", "ptx"},
 }
 
 # A third-party package, and the modules that may import it.

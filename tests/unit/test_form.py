@@ -120,8 +120,8 @@ BAD = (
     ("alloc_barrier barrier=bar[0], counts=[1, 'x']", "alloc_barrier.counts[1]: expected a whole number, found 'x'"),
     ("alloc_barrier barrier=bar[0], counts=[1]", "bar: uint64[2] are not the 1 barriers that counts is for"),
     (
-        "await_barrier acquires='pipe', barrier=bar[1], parity=int32(0)",
-        "expected a pipeline and its side, found 'pipe'",
+        "await_barrier acquires=['pipe', 'both'], barrier=bar[1], parity=int32(0)",
+        "await_barrier.acquires[1]: expected one of 'producer', 'consumer', found 'both'",
     ),
     ("await_barrier barrier=bar[1], parity=0", "await_barrier.parity: expected an expression of int32, as int32(0)"),
     ("send s[:, :], s[:, :], block=1.5", "send.block: expected an expression, as int32(0)"),

@@ -18,6 +18,8 @@ import pytest
 from gpu_case import GROUPS, Case, cubins, read_cases, summary
 from gpu_workloads import WORKLOADS
 
+from tilec.ir.elements import stored
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ABSENT = ("lark", "ortools", "click", "rich", "torch", "triton", "ml_dtypes")
 
@@ -75,13 +77,33 @@ def test_an_output_that_nobody_wrote_is_wrong(folder: Path, monkeypatch: pytest.
 
 def test_another_seed_gives_other_inputs(folder: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    gpu_cases.write(tmp_path, "sample softmax", 6, said.append)
+    gpu_cases.write(tmp_path, "sample softmax", 6, note=said.append)
     assert said == ["sample softmax"]
     inputs = []
     for place in (folder, tmp_path):
         with np.load(place / f"{read_cases(place)[0].files[0]}.npz") as held:
             inputs.append(held["in_X"].copy())
     assert (inputs[0] != inputs[1]).mean() > 0.9
+
+
+def test_drawn_kernels_are_judged_by_what_each_element_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_child.runtime, "Kernel", Stand)
+    cases = gpu_cases.write(tmp_path, "nothing", seed=5, drawn=12)
+    assert cases and {case.kind for case in cases} == {"drawn"}
+    for case in cases:
+        with np.load(tmp_path / f"{case.files[0]}.npz") as held:
+            means = {n.removeprefix("out_"): held[n] for n in held.files if n.startswith("out_")}
+            allowed = {n: held[f"allowed_{n}"] for n in means}
+        Stand.results = {n: stored(a, gpu_child.BY_NAME[case.dtypes[n]]) for n, a in means.items()}
+        assert gpu_child.sample_fault(tmp_path, case) == "", case.name
+        # One element farther off than it may be, where one can be.
+        for name, array in means.items():
+            at = np.flatnonzero(np.isfinite(allowed[name]) & (np.abs(array) < 100))
+            if array.dtype.kind != "f" or not at.size:
+                continue
+            array.flat[at[0]] += 1 + 2 * allowed[name].flat[at[0]]
+            Stand.results[name] = stored(array, gpu_child.BY_NAME[case.dtypes[name]])
+            assert f"{name}: 1 of" in gpu_child.sample_fault(tmp_path, case), case.name
 
 
 def test_a_cubin_of_another_build_is_refused(folder: Path) -> None:
@@ -121,7 +143,7 @@ def record_of(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     child.write_text(PROCESS.format(benchmarks=str(BENCHMARKS)))
     monkeypatch.setattr(gpu, "CHILD", child)
     cases = [Case(name, "products", "matmul") for name in names]
-    return gpu.Record({"repeat": 3, "seed": 1}, {}, cases, tmp_path / "results.json")
+    return gpu.Record({"repeat": 3, "seed": 1, "alone": False}, {}, cases, tmp_path / "results.json")
 
 
 def test_one_fault_costs_nobody_else_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def _read(text: str) -> ast.Module | CompileError:
         '"""\n' * (LINES + 1),
         "  \n" * LINES + "?",
         "else:\n" * LINES,
-        "try:\n    x\nexcept:\n    y\n" * LINES,
+        "yield x\n" * LINES,
     ],
     ids=lambda text: repr(text[:30]),
 )

@@ -118,9 +118,20 @@ EXPRESSIONS: tuple[tile.Expr, ...] = (
     tile.Call("fns", (X, Y, ZERO), INT32),
     tile.Cast(X, BOOL),
     tile.Select(HOLDS, X, Y, INT32),
+    tile.Ptx("add.s32 {0}, {1}, {2};", (X, Y), INT32),
     tile.Load(TILE, (X, Y)),
 )
-OPERANDS: tuple[tuple[tile.Expr, ...], ...] = ((), (), (X,), (X, Y), (X, Y, ZERO), (X,), (HOLDS, X, Y), (X, Y))
+OPERANDS: tuple[tuple[tile.Expr, ...], ...] = (
+    (),
+    (),
+    (X,),
+    (X, Y),
+    (X, Y, ZERO),
+    (X,),
+    (HOLDS, X, Y),
+    (X, Y),
+    (X, Y),
+)
 
 
 @pytest.mark.parametrize(("expr", "operands"), list(zip(EXPRESSIONS, OPERANDS, strict=True)))

@@ -14,7 +14,7 @@ import tilelang.language as T
 @T.prim_func
 def kernel(
     A: T.Tensor((128, 256), "float16"), B: T.Tensor((64, 256), "float16"),
-    n: T.int32, C: T.Tensor((128, 64), "float32"),
+    C: T.Tensor((128, 64), "float32"),
 ):
     with T.Kernel(1, threads=128) as bx:
         X = T.alloc_shared((128, 32), "float16")
@@ -63,7 +63,7 @@ def test_nothing_is_said_of_products_in_tensor_memory() -> None:
         ),
         (changed((LOOP, LOOP.replace("2)", "2, order=[0, 1, 2], stage=[0, 0, 1])"))), "given by hand", "stage="),
         (
-            changed((PRODUCT, "            if k < n:\n    " + PRODUCT)),
+            changed(("    C: T", "    n: T.int32, C: T"), (PRODUCT, "            if k < n:\n    " + PRODUCT)),
             "a condition or another loop stands between it and its T.Pipelined loop",
             "in such a loop's body",
         ),

@@ -165,6 +165,8 @@ scheduling_hints={'asynchronous': [True], 'groups': [-1], 'sync': [[0]]}):
     B[both] = both
   for each in parallel(4, asynchronous=True):
     B[each] = each
+  for of_two in parallel(4, versions={s: bits % 2, t: 1}):
+    s[of_two, 0] = t[0, of_two]
   reducer_init parts[:], everywhere=False, kind='bitand', value=None
   for part in parallel(8):
     atomic_bitand parts[part], 7

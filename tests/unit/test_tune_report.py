@@ -75,6 +75,32 @@ def test_a_kernel_that_only_moves_bytes_is_bound_by_them() -> None:
     assert found.achieved == pytest.approx(1, abs=0.01)
 
 
+HORNER = """\
+import tilelang.language as T
+
+@T.prim_func
+def horner(X: T.Tensor((8192, 512), "float32"), Y: T.Tensor((8192, 512), "float32")):
+    with T.Kernel(8192, threads=64) as row:
+        x = T.alloc_fragment((512,), "float32")
+        y = T.alloc_fragment((512,), "float32")
+        T.copy(X[row, 0], x)
+        T.clear(y)
+        for n in T.serial(200):
+            for i in T.Parallel(512):
+                y[i] = y[i] * x[i] + 1.0
+        T.copy(y, Y[row, 0])
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_90a", "sm_100a"])
+def test_blocks_that_share_a_multiprocessor_compute_in_turns(target: str, tmp_path: Path) -> None:
+    (tmp_path / "horner.tl").write_text(HORNER, encoding="utf-8")
+    found = reported(tmp_path / "horner.tl", target)
+    assert found.together > 4 and found.limit == "compute"
+    assert 0.8 < found.achieved <= 1
+    assert 0 < found.roofline <= min(found.by_levels.cycles, found.by_schedule.cycles)
+
+
 def test_more_stages_are_never_slower() -> None:
     times = [reported(GEMM, "sm_90a", num_stages=stages).by_levels.cycles for stages in (1, 2, 4)]
     assert times == sorted(times, reverse=True) and times[0] > times[-1]

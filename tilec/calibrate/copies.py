@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tilec.calibrate.probe import ROW_BYTES, Array, Probe, Run, barriers, fill, loop, timed, timed_twice, wait
+from tilec.target.features import Feature
 
 ROWS = 1 << 23
 """Of memory: 1 GiB."""
@@ -30,7 +31,7 @@ COPY_BYTES = COPY_THREADS * 4 * 16
 
 
 def probes() -> Iterator[Probe]:
-    tma = ("tma", "mbarrier")
+    tma: tuple[Feature, ...] = ("tma", "mbarrier")
     for box in BOXES:
         yield Probe(
             f"tma.load {box * ROW_BYTES} bytes", _load_latency(box), _last_box(box), 1, (32, 256), 32,
@@ -236,16 +237,17 @@ STEP = 4096 + 128
 def _chase() -> str:
     """Every address needs the word before, which is zero: the chain has an addition of 64 bits beside the load."""
 
-    def walk(name: str) -> str:
+    def walk(name: str, start: str) -> str:
         link = f"""    ld.global.cg.b32 %r8, [%rd3];
     cvt.u64.u32 %rd4, %r8;
     add.u64 %rd3, %rd3, %rd4;
     add.u64 %rd3, %rd3, {STEP};
 """
-        return "    mov.u64 %rd3, %memory;\n" + loop(link * 4, name)
+        return f"    add.u64 %rd3, %memory, {start};\n" + loop(link * 4, name)
 
+    # The second walk needs the last word of the first one, without which nobody would.
     return f"""    @!%first bra MET;
-{timed(walk("FAR"))}{timed(walk("NEAR"), 1)}    sub.u64 %rd3, %rd3, %memory;
+{timed(walk("FAR", "0"))}{timed(walk("NEAR", "%rd4"), 1)}    sub.u64 %rd3, %rd3, %memory;
     cvt.u32.u64 %word, %rd3;
 MET:
 """

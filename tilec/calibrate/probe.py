@@ -27,11 +27,15 @@ from tilec.ir.manifest import (
 from tilec.ptx.text import print_variable
 from tilec.support.records import dataclass
 from tilec.support.sizes import Shape
+from tilec.target.features import Feature
 
 Array = NDArray[Any]
 
 ROW_BYTES = 128
 """The probes' memory is rows of this many bytes: as wide as a box under the swizzle of 128 bytes may be."""
+BARS_BYTES = 64
+"""Of mbarriers, behind the shared memory that a probe asks for. A static variable would lie in front of it, and what
+nvJitLink links begins behind that at a multiple of 16: no place for a box."""
 POLLS = 1 << 22
 """After so many futile looks at an mbarrier a probe gives up, which the host sees as an error: it must not hang."""
 
@@ -60,7 +64,7 @@ class Probe:
     trip_count: tuple[int, int] = (64, 1024)
     threads: int = 32
     smem_bytes: int = 0
-    features: tuple[str, ...] = ()
+    features: tuple[Feature, ...] = ()
     readings: tuple[str, ...] = ("cycles",)
     fills_chip: bool = False
     rows: int = 0
@@ -99,7 +103,7 @@ def manifest(probe: Probe, target: str) -> Manifest:
         grid=("blocks", 1, 1),
         block=(probe.threads, 1, 1),
         cluster=(1, 1, 1),
-        dynamic_smem=probe.smem_bytes,
+        dynamic_smem=_bars(probe) + BARS_BYTES,
         tensors=tuple(tensors),
         scalars=tuple(scalars),
         params=tuple(params),
@@ -122,7 +126,6 @@ def ptx(probe: Probe, target: str, version: str) -> str:
 
 {print_variable(variable(manifest(probe, target)))}
 .extern .shared .align 1024 .b8 smem[];
-.shared .align 8 .b64 bars[8];
 
 .visible .entry {probe.entry}({", ".join(params)})
 .reqntid {probe.threads}, 1, 1
@@ -141,7 +144,7 @@ def ptx(probe: Probe, target: str, version: str) -> str:
     shr.u32 %warp, %thread, 5;
     mov.u32 %block, %ctaid.x;
     mov.u32 %smem, smem;
-    mov.u32 %bars, bars;
+    add.u32 %bars, %smem, {_bars(probe)};
     setp.eq.u32 %first, %thread, 0;
     mov.u32 %word, 0;
     mov.u64 %t0, 0;
@@ -163,6 +166,11 @@ LEAVE:
     ret;
 }}
 """
+
+
+def _bars(probe: Probe) -> int:
+    """Where the mbarriers lie, from the beginning of shared memory."""
+    return -(-probe.smem_bytes // 8) * 8
 
 
 def _memory(probe: Probe) -> str:

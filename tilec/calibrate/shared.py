@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tilec.calibrate.probe import Array, Probe, Run, fill, loop, same_word, timed
+from tilec.target.features import Feature
 
 CHAIN = 32
 WARPS, ACCESSES = 8, 8
@@ -19,19 +20,24 @@ SM_BYTES = WARPS * ACCESSES * ACCESS_BYTES
 """What all warps move in an iteration."""
 
 
+NONE: tuple[Feature, ...] = ()
+LDMATRIX: tuple[Feature, ...] = ("ldmatrix",)
+STMATRIX: tuple[Feature, ...] = ("stmatrix",)
+
+
 def probes() -> Iterator[Probe]:
     yield Probe("ld.shared latency", _chase("ld.shared.b32 %r10, [%r10];", 4, 32), _own(4), CHAIN, smem_bytes=128)
     matrix = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r10];"
-    yield Probe("ldmatrix latency", _chase(matrix, 16, 128), _own(16), CHAIN, smem_bytes=512, features=("ldmatrix",))
+    yield Probe("ldmatrix latency", _chase(matrix, 16, 128), _own(16), CHAIN, smem_bytes=512, features=LDMATRIX)
     for name, access, feature in (
-        ("ld.shared", "ld.shared.v4.b32 {{{v}}}, [{at}];", ()),
-        ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{v}}}, [{at}];", ("ldmatrix",)),
+        ("ld.shared", "ld.shared.v4.b32 {{{v}}}, [{at}];", NONE),
+        ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{v}}}, [{at}];", LDMATRIX),
     ):
         loaded = same_word(lambda run: 4 * ACCESSES * run.trip_count, THREADS)
         yield Probe(f"{name} throughput", _loads(access), loaded, 1, (256, 4096), THREADS, WARPS * REGION, feature)
     for name, access, feature in (
-        ("st.shared", "st.shared.v4.b32 [{at}], {{%left, %left, %left, %left}};", ()),
-        ("stmatrix", "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{at}], {{%left, %left, %left, %left}};", ("stmatrix",)),
+        ("st.shared", "st.shared.v4.b32 [{at}], {{%left, %left, %left, %left}};", NONE),
+        ("stmatrix", "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{at}], {{%left, %left, %left, %left}};", STMATRIX),
     ):
         # In the last iteration the count is 1, and odd.
         stored = same_word(lambda run: 1, THREADS)

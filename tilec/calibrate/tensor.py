@@ -34,13 +34,15 @@ class Operand:
     signs: str = ", 1, 1"
     transposes: bool = False
     accumulator: str = "f32"
+    most: int = 1 << 24
+    """Where a sum of ones stays: products of eight bits are added with 13 bits behind the largest's leading one."""
 
 
 OPERANDS = (
     Operand("bf16", "f32.bf16.bf16", 16, 0x3F803F80, transposes=True),
     Operand("f16", "f32.f16.f16", 16, 0x3C003C00, transposes=True),
     Operand("tf32", "f32.tf32.tf32", 8, 0x3F800000),
-    Operand("e4m3", "f32.e4m3.e4m3", 32, 0x38383838),
+    Operand("e4m3", "f32.e4m3.e4m3", 32, 0x38383838, most=1 << 14),
     Operand("s8", "s32.s8.s8", 32, 0x01010101, signs="", accumulator="b32"),
 )
 BF16 = OPERANDS[0]
@@ -130,8 +132,8 @@ def _wgmma(name: str, operand: Operand, n: int, chain: str, operations: int, cou
 """
     registers = (*_sums(operand, n // 2), ".b64 %da<4>, %db<4>")
     return Probe(
-        name, body, same_word(lambda run: each * run.trip_count, WARPGROUP, dtype), operations, (16, 144),
-        WARPGROUP, size, ("wgmma",), registers=registers,
+        name, body, same_word(lambda run: min(each * run.trip_count, operand.most), WARPGROUP, dtype),
+        operations, (16, 144), WARPGROUP, size, ("wgmma",), registers=registers,
     )  # fmt: skip
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.calibrate.probe import Probe, barriers, loop, same_word, timed, wait
+from tilec.target.features import Feature
 
 ROUNDS = 4
-HOPPER_ON = ("mbarrier", "tma")
+HOPPER_ON: tuple[Feature, ...] = ("mbarrier", "tma")
 """try_wait and the fence after the initialisation came with the accelerator."""
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec.cli.console import reported, reported_all, show_entries, show_tables, show_times, usage
+from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.limits import limit_options
 from tilec.cli.names import COMMANDS
@@ -23,6 +24,7 @@ from tilec.support import files, resources
 from tilec.support.diagnostics import fail
 from tilec.support.options import LAST_STAGE, STAGES
 from tilec.support.records import dataclass
+from tilec.support.resources import target_stem
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ STDOUT = "-"
 
 JOINED: tuple[Kind, ...] = ("fatbin", "header")
 """Of these there is one for all targets."""
+
+JOINED_STAGES = ("ptx", "cubin")
+"""What they are made of: GPUs to come translate the PTX."""
 
 
 def _kinds(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Kind, ...] | None:
@@ -90,7 +95,7 @@ def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) ->
         context.exit()
 
 
-@click.command("tilec", no_args_is_help=True)
+@click.command("tilec", cls=Grouped)
 @click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
 @click.option(
     "--output",
@@ -145,26 +150,7 @@ def build(watch: bool, **given: Any) -> None:
     With several targets, --target sm_80,sm_90a, each has its own cubin, and a fatbin has them all. @FILE stands for the
     options in that file.
 
-    Other commands, each with its own --help:
-
-    \b
-      tilec emulate FILE.tl    run the PTX on the CPU and compare with the reference
-      tilec simulate FILE.tl   say how many cycles the PTX takes, and where they go
-      tilec compare CSV FILE   the simulation beside a profile of Nsight Compute
-      tilec schedule FILE.tl   show the solved pipeline
-      tilec report FILE.tl     predicted time and what bounds it; --html: everything as one page
-      tilec diff OLD NEW       what changed between two schedule traces, and why
-      tilec check FILE.tl…     look for mistakes only
-      tilec inspect CUBIN      show the launch manifest in a cubin
-      tilec targets            list the machines
-      tilec calibrate          measure a GPU, and rewrite its target file
-      tilec tune FILE.tl       search for the best constants and options
-      tilec explain CODE       more about an error or warning
-      tilec explain pipeline FILE.tl   which loads run ahead, and why not the others
-      tilec fmt FILE.tl…       lay kernels out as ruff lays out Python
-      tilec lsp                serve an editor: mistakes, hover, completion
-      tilec new NAME           make a folder to begin with
-      tilec completion SHELL   what makes bash, zsh or fish complete commands and options
+    `tilec help` lists the other commands; --help-all, all options.
     """
     if not watch:
         _build(**given)
@@ -272,7 +258,7 @@ def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[st
 
     for target in targets:
         with reported(None):
-            asked = compile_options({**given, "target": target})
+            asked = compile_options(given, target)
             machine, sources = load(target, asked.calibration, asked.gpu), [_kernel_file(path) for path in paths]
         found: list[Kernel] = []
         for source in sources:
@@ -304,7 +290,8 @@ class Plan:
 
     def stages(self) -> list[str]:
         """The stages that it takes."""
-        return list(dict.fromkeys("cubin" if kind in FROM_CUBIN else kind for kind in self.kinds()))
+        stages = [stage for kind in self.kinds() for stage in (JOINED_STAGES if kind in JOINED else [_stage(kind)])]
+        return list(dict.fromkeys(stages))
 
 
 def _check_entry_names(plans: Sequence[Plan]) -> None:
@@ -321,12 +308,26 @@ def _check_entry_names(plans: Sequence[Plan]) -> None:
                 )
 
 
+def _stage(kind: Kind) -> str:
+    """What it is made of."""
+    return "cubin" if kind in FROM_CUBIN else kind
+
+
 def _suffix(kind: Kind) -> str:
     if kind in SUFFIX:
         return SUFFIX[kind]
     from tilec.driver.engine import form_of
 
     return SUFFIX[form_of(kind)]
+
+
+_ALONE = ("ptx", "cubin", "fatbin", "header")
+"""Kinds whose suffix means nothing else to other programs."""
+
+
+def _kind_of(output: str) -> Kind | None:
+    """The kind whose suffix a name has, if it has one of these."""
+    return next((kind for kind in sorted(SUFFIX, key=lambda k: -len(SUFFIX[k])) if output.endswith(SUFFIX[kind])), None)
 
 
 def _base(kernel: str, is_folder: bool, output: str | None) -> str:
@@ -349,6 +350,13 @@ def _plan(
 ) -> Plan:
     """With `--stop-after` alone nothing goes anywhere: the stage is printed."""
     end = LAST_STAGE.get(level, "cubin")
+    asked = None if is_folder or output is None else _kind_of(output)
+    one = stop_after if emit is None else emit[0] if len(emit) == 1 else None
+    if asked in _ALONE and one is not None and one != asked:
+        usage(f"-o {output} is the name of a {asked} file, and what is to go there is of kind {one}")
+    is_default = asked == "cubin" and len(targets) > 1  # with a fatbin of them
+    if emit is None and stop_after is None and asked is not None and not is_default:
+        emit = (asked,)
     if emit is None:
         last = stop_after or end
         several: tuple[Kind, ...] = ("cubin", "fatbin") if last == "cubin" and len(targets) > 1 else (last,)
@@ -360,7 +368,7 @@ def _plan(
             places.append((kind, None, f"{base}{_suffix(kind)}"))
             continue
         for target in targets:
-            middle = f".{target}" if len(targets) > 1 else ""
+            middle = f".{target_stem(target)}" if len(targets) > 1 else ""
             places.append((kind, target, f"{base}{middle}{_suffix(kind)}"))
     if len(places) == 1 and output is not None and not is_folder:
         places = [(*places[0][:2], output)]
@@ -378,7 +386,7 @@ def _check_reachable(plan: Plan, stop_after: str | None, level: int, trace: str 
             usage(f"--stop-after {stop_after} comes before {asked}")
     wanted = [*plan.stages(), *([stop_after] if stop_after is not None else [])]
     if late := [stage for stage in wanted if place_of(stage) > place_of(end)]:
-        usage(f"-O{level} ends with stage {end}: there is no {late[0]}")
+        usage(f"-O{level} ends with stage {end}: there is no {max(late, key=place_of)}")
 
 
 def _jobs(
@@ -395,12 +403,14 @@ def _jobs(
 
     source = _kernel_file(plan.kernel)
     for target in targets:
-        asked = compile_options({**given, "target": target})
+        asked = compile_options(given, target)
         keep = plan.stages() or ([stop_after] if stop_after is not None else [])
         # No further than what is asked for; a dump asks for everything.
         end = LAST_STAGE.get(asked.opt_level)
         last = stop_after or (end if dump_ir is not None or report else max(keep, key=place_of))
-        inner = ".".join([*([Path(plan.kernel).stem] if of_several else []), *([target] if len(targets) > 1 else [])])
+        inner = ".".join(
+            [*([Path(plan.kernel).stem] if of_several else []), *([target_stem(target)] if len(targets) > 1 else [])]
+        )
         folder = None if dump_ir is None else str(Path(dump_ir) / inner)
         # Each has a source of its own, which learns what is imported.
         own = SourceFile(source.path, source.text)
@@ -427,16 +437,25 @@ def _kernel_file(path: str) -> SourceFile:
 def _contents(plan: Plan, made: dict[str, Made]) -> dict[str, bytes]:
     """What goes to each place."""
     contents: dict[str, bytes] = {}
+    of_machine = {one.manifests[0].target: one for one in made.values() if one.manifests}
+    if len(of_machine) < len(made) and {kind for kind, _, _ in plan.places} & set(JOINED):
+        usage(f"{' and '.join(made)} make code for the same machine, of which one file has one cubin")
     for kind, target, path in plan.places:
         if kind == "fatbin":
             from tilec.host.fatbin import fatbin
+            from tilec.host.machines import newest_portable
 
-            name = Path(plan.kernel).name
-            contents[path] = fatbin({name: one.texts["cubin"] for name, one in made.items()}, name)
+            portable = newest_portable(of_machine)
+            ptx = {} if portable is None else {portable: of_machine[portable].texts["ptx"]}
+            contents[path] = fatbin(
+                {name: one.texts["cubin"] for name, one in of_machine.items()}, ptx, Path(plan.kernel).name
+            )
         elif kind == "header":
             from tilec.host.header import Variant, header
 
-            variants = [Variant(name, one.texts["cubin"], one.manifests) for name, one in made.items()]
+            variants = [
+                Variant(name, one.texts["cubin"], one.texts["ptx"], one.manifests) for name, one in of_machine.items()
+            ]
             contents[path] = header(Path(plan.kernel).name, variants).encode()
         elif kind == "json":
             assert target is not None

@@ -105,7 +105,7 @@ def _assembled(machine: Target) -> Callable[[Probe], bytes]:
         from tilec.calibrate.probe import ptx
         from tilec.ptx.assemble import assemble
 
-        return assemble(ptx(probe, machine.ptx_target, machine.ptx_version), machine.name).cubin
+        return assemble(ptx(probe, machine.ptx_target, machine.ptx_version), machine.ptx_target).cubin
 
     return cubin_of
 

@@ -20,15 +20,15 @@ from tilec.cli.console import (
     Exit,
     console,
     reported,
-    reported_all,
     show,
     show_bug,
     show_tables,
     usage,
 )
-from tilec.cli.former import FormerSpellings
-from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
-from tilec.cli.limits import Limits, bounded, limit_options
+from tilec.cli.habits import refusal, translated
+from tilec.cli.help import HELP_NAMES, Grouped, briefly
+from tilec.cli.kernel_options import compile_options, input_files, kernel_options
+from tilec.cli.limits import Limits, bounded
 from tilec.cli.names import command_of
 from tilec.cli.terminal import attended
 from tilec.driver.build import Observer
@@ -39,31 +39,7 @@ NO_ROOM = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of what standard output goes to."""
 
 
-@click.command()
-@click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
-@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Check so many at a time.")
-@click.option(
-    "library",
-    "--library",
-    cls=FormerSpellings,
-    former={"--parts": "--library"},
-    is_flag=True,
-    help="A file without kernels, which others import, is no mistake.",
-)
-@limit_options
-@kernel_options
-def check(kernels: tuple[str, ...], jobs: int, library: bool, verbose: bool, **given: Any) -> None:
-    """Look for mistakes in kernels, without compiling them. Prints nothing if there are none."""
-    from tilec.driver.batch import Job, compile_all
-
-    with reported(None):
-        sources = [files.read_source(kernel) for kernel in kernels]
-        asked = [compile_options({**given, "target": target}) for target in target_names(given)]
-    made = compile_all([Job(s, options, only_check=True) for s in sources for options in asked], jobs)
-    reported_all(one for one in made if not (library and [d.code for d in one.diagnostics] == ["no-kernel"]))
-
-
-@click.command()
+@click.command(cls=Grouped)
 @click.argument("file", metavar="FILE.tl", required=False)
 @click.option("--html", metavar="FILE", help="Also write the drawing as a page of its own.")
 @click.option("--problem", metavar="FILE.json", help="Solve a scheduling problem instead of a kernel's.")
@@ -152,6 +128,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str], response_files: tuple[str, ...]) -> int:
+    if not arguments:
+        return briefly()
     command, rest = command_of(arguments)
     name = " ".join(arguments[: len(arguments) - len(rest)])
     for stream in (sys.stdout, sys.stderr):
@@ -160,7 +138,8 @@ def _run(arguments: Sequence[str], response_files: tuple[str, ...]) -> int:
 
     def work() -> int:
         # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
-        context = command.make_context(f"tilec {name}".rstrip(), rest, help_option_names=["--help", "-h"])
+        words = translated(command, rest)
+        context = command.make_context(f"tilec {name}".rstrip(), words, help_option_names=[*HELP_NAMES])
         remember(context, response_files)
         return _invoked(command, context, arguments)
 
@@ -195,8 +174,8 @@ def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
         return ended.code
     except click.exceptions.Exit as ended:
         return ended.exit_code
-    except click.ClickException as error:
-        error.show()
+    except click.UsageError as error:
+        show([refusal(error)], None)
         return USAGE
     except MemoryError:
         show(

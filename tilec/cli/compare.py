@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from tilec.cli.console import reported
+from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, kernel_options
-from tilec.cli.simulate import amount, simulated
+from tilec.cli.simulate import simulated
 from tilec.support import files
 from tilec.support.diagnostics import fail
 
 
-@click.command()
+@click.command(cls=Grouped)
 @click.argument("profile", metavar="PROFILE.csv")
 @click.argument("file", metavar="FILE.tl")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A size that the kernel learnt at launch.")
@@ -58,6 +59,6 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
     for row in compared.rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         unit = f" [{row.unit}]" if row.unit else ""
-        print(f"{amount(row.measured):>14}{amount(row.predicted):>14}{ratio:>8}  {row.name}{unit}")
+        print(f"{counters.amount(row.measured):>14}{counters.amount(row.predicted):>14}{ratio:>8}  {row.name}{unit}")
     if compared.unmatched and all_metrics:
         print(f"not predicted: {', '.join(compared.unmatched)}")

@@ -66,9 +66,9 @@ def reported(source: SourceFile | None) -> Iterator[None]:
         raise Exit(WRONG_KERNEL) from error
 
 
-def reported_all(results: Iterable[Made]) -> list[Made]:
+def reported_all(results: Iterable[Made], *, counted: bool = False) -> list[Made]:
     """What came of several jobs, each diagnostic shown once: of one kernel for several targets, many are the same. Ends
-    the command where a kernel is wrong."""
+    the command where a kernel is wrong; if they are `counted`, after a line that says how many there are."""
     made: list[Made] = []
     shown: set[tuple[str, Diagnostic]] = set()
     for one in results:
@@ -76,9 +76,23 @@ def reported_all(results: Iterable[Made]) -> list[Made]:
         new = [d for d in one.diagnostics if (one.source.path, d) not in shown]
         show(new, one.source)
         shown.update((one.source.path, d) for d in new)
+    if counted and shown and wanted_format() == "text":
+        print(_count(shown), file=sys.stderr)
     if any(one.failed for one in made):
         raise Exit(WRONG_KERNEL)
     return made
+
+
+def _count(shown: Iterable[tuple[str, Diagnostic]]) -> str:
+    """As `3 errors and 1 warning in 2 files`."""
+    found = [(path, diagnostic.severity) for path, diagnostic in shown]
+    counts = [(kind, sum(severity == kind for _, severity in found)) for kind in ("error", "warning")]
+    said = " and ".join(_several(count, kind) for kind, count in counts if count)
+    return f"{said} in {_several(len({path for path, _ in found}), 'file')}"
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:

@@ -1,4 +1,4 @@
-"""`tilec diff OLD NEW`: what two schedule traces differ in, and why; with the exit codes of diff."""
+"""`tilec diff OLD NEW`: what two schedule traces differ in, and why."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from itertools import groupby
 
 import click
 
-from tilec.cli.console import Exit, show
+from tilec.cli.console import Exit, reported
 from tilec.sched.comparison import Comparison, compared, read
 from tilec.sched.trace import TraceError
 from tilec.support import files
-from tilec.support.diagnostics import CompileError, fail
+from tilec.support.diagnostics import fail
 
-DIFFERENT, TROUBLE = 1, 2
+DIFFERENT = 1
 
 
 @click.command()
@@ -25,13 +25,10 @@ DIFFERENT, TROUBLE = 1, 2
 def diff(old: str, new: str, form: str) -> None:
     """Say what changed between two schedule traces (--schedule-trace-file), and why.
 
-    Exit codes: 0 the schedules are the same, 1 they differ, 2 a trace cannot be read.
+    Exit codes: 0 the schedules are the same, 1 they differ, or a trace cannot be read.
     """
-    try:
+    with reported(None):
         found = compared(_record(old), _record(new))
-    except CompileError as error:
-        show(error.diagnostics, None)
-        raise Exit(TROUBLE) from error
     print(_as_json(found) if form == "json" else _as_text(found))
     if found.changes:
         raise Exit(DIFFERENT)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec.cli.console import WRONG_KERNEL, Exit, console, reported, show
+from tilec.cli.emulate_verdict import TILE_PROGRAM, line, mismatch, unwritten
+from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic
@@ -21,19 +23,23 @@ from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.driver.emulate import RunOptions
-    from tilec.driver.emulate_compare import Comparison
     from tilec.emu import Report
 
 _INTERRUPTED = 130
 """As a shell reports a process that SIGINT ended."""
 
 
-@click.command()
+@click.command(cls=Grouped)
 @click.argument("file", metavar="FILE.tl|FILE.ptx")
-@click.option("--inputs", metavar="IN.npz", help="Tensors and scalars by name, instead of random ones.")
+@click.option("--inputs", metavar="IN.npz", help="Tensors and scalars, instead of random ones.")
 @click.option("--outputs", metavar="OUT.npz", help="Write every tensor after the run.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
 @click.option("--compare/--no-compare", default=None, help="Compare with the reference.  [yes, unless --inputs]")
+@click.option(
+    "--expect",
+    metavar="REF.npz|REF.py:FUNCTION",
+    help="Compare with a reference of your own too: arrays by name, or a function of the kernel's parameters.",
+)
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A size that the kernel learns at launch.")
 @click.option("--adversary", type=int, metavar="N", help="Seed of a hostile machine: any order, any moment.")
 @click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks only, chosen by --seed.")
@@ -54,6 +60,7 @@ def emulate(
     outputs: str | None,
     seed: int,
     compare: bool | None,
+    expect: str | None,
     sizes: tuple[str, ...],
     adversary: int | None,
     grid_sample: int | None,
@@ -70,20 +77,18 @@ def emulate(
 ) -> None:
     """Compile a kernel and run its PTX on the CPU, without a GPU.
 
-    Asynchronous results stay poisoned until the program has waited for them, so a missing wait shows. Exit code 1: the
-    run faulted, or an output differs from the reference.
+    An output that matches the tile program is what the kernel says; whether it is what you mean, --expect compares.
 
-    FILE.ptx, of any compiler, runs as it is: --entry, --grid, --block, --cluster and --smem launch it, and each --arg
-    is one parameter: FILE.npz:NAME (an array, written in place), zeros:float32:1024x1024, f32:1.5, s32:7, null, or
-    bytes:00ff for a struct. --outputs saves the arrays, those of zeros as arg0, arg1, … by their place.
+    FILE.ptx, of any compiler, runs as it is. Each --arg is one parameter: FILE.npz:NAME (an array, written in place),
+    zeros:float32:1024x1024, f32:1.5, s32:7, null, or bytes:00ff. --outputs saves the arrays, zeros as arg0, arg1, ….
     """
     from tilec.driver.emulate import RunOptions
 
     options = RunOptions(adversary, grid_sample or 0, seed, jobs, timeline is not None, step_limit, "report", allow)
     if file.endswith(".ptx"):
-        if inputs is not None or compare is not None or sizes:
+        if inputs is not None or compare is not None or sizes or expect is not None:
             raise click.UsageError(
-                "--inputs, --size and --compare are for FILE.tl; the arguments of FILE.ptx are --arg"
+                "--inputs, --size, --compare and --expect are for FILE.tl; the arguments of FILE.ptx are --arg"
             )
         cluster = given["cluster"]
         launched = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
@@ -92,7 +97,8 @@ def emulate(
     if any(option is not None for option in (grid, block, smem)) or args:
         raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
     known = dict(map(size_of, sizes))
-    _emulate_kernel(file, inputs, _Files(outputs, timeline), compare, options, known, given)
+    is_compared = inputs is None if compare is None else compare
+    _emulate_kernel(file, inputs, _Files(outputs, timeline), (is_compared, expect), options, known, given)
 
 
 def size_of(text: str) -> tuple[str, int]:
@@ -130,19 +136,23 @@ def _emulate_kernel(
     file: str,
     inputs: str | None,
     made: _Files,
-    compare: bool | None,
+    judges: tuple[bool, str | None],
     options: RunOptions,
     sizes: dict[str, int],
     given: dict[str, Any],
 ) -> None:
-    from tilec.driver import build as driver, emulate
-    from tilec.driver.emulate_compare import inputs_are_finite, written_tensors
+    """`judges`: whether the tile program is one, and what --expect names."""
+    from tilec.driver import build as driver, emulate, expected
+    from tilec.driver.emulate_compare import inputs_are_finite, unwritten_elements, written_tensors
 
+    is_compared, expect = judges
     with reported(None):
         source = files.read_source(file)
         asked = compile_options(given)
         given_arrays = files.read_bytes(inputs) if inputs is not None else None
-        made.check([*input_files([file], given), *([inputs] if inputs is not None else [])])
+        own = expected.reference(expect) if expect is not None else None
+        read = [inputs] if inputs is not None else []
+        made.check([*input_files([file], given), *read, *([expected.path_of(expect)] if expect is not None else [])])
     observer = driver.Observer()
     with reported(source):
         build = driver.build(source, asked, observer)
@@ -161,18 +171,29 @@ def _emulate_kernel(
         made.write(report, lambda: emulate.write_arguments(arguments))
         if report.faults:
             raise CompileError(*(emulate.fault_diagnostic(fault, source) for fault in report.faults))
-        if compare is False or (compare is None and inputs is not None):
-            return
-        emulate.reference(build.kernel, before)
-    written = written_tensors(build.manifest, report) if options.sample else None
-    compared = emulate.compare(build.kernel, build.manifest, arguments, before, written, are_inputs_finite=finite)
-    if written is not None:
-        print(f"{report.blocks} blocks of {blocks}; only what they wrote is compared")
-    for result in compared:
-        print(_line(result))
-    wrong = [result for result in compared if not result.matches]
+        if options.sample and judges != (False, None):
+            print(f"{report.blocks} blocks of {blocks}; only what they wrote is compared")
+        if not options.sample:
+            show(unwritten(unwritten_elements(build.kernel, build.manifest, arguments.tensors)), source)
+        written = written_tensors(build.manifest, report) if options.sample else None
+        wrong: list[Diagnostic] = []
+
+        def judge(reference: emulate.Arguments, by: str) -> None:
+            compared = emulate.compare(
+                build.kernel, build.manifest, arguments, reference, written, are_inputs_finite=finite
+            )
+            for result in compared:
+                print(line(result, by))
+            wrong.extend(mismatch(result, by, observer.warnings) for result in compared if not result.matches)
+
+        if own is not None and expect is not None:
+            # What is not in a file, or what nobody computes, is as the run left it.
+            judge(emulate.Arguments({**arguments.tensors, **own(build.kernel, build.manifest, before)}, {}), expect)
+        if is_compared:
+            emulate.reference(build.kernel, before)
+            judge(before, TILE_PROGRAM)
     if wrong:
-        show([_mismatch(result) for result in wrong], source)
+        show(wrong, source)
         raise Exit(WRONG_KERNEL)
 
 
@@ -229,29 +250,6 @@ def _watched(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
 def _allowed(found: tuple[str, int]) -> str:
     kind, count = found
     return f"{count} faults of kind {kind} allowed: results may differ from run to run on a GPU\n"
-
-
-def _line(result: Comparison) -> str:
-    verdict = "ok" if result.matches else "MISMATCH"
-    if result.is_meaningless:
-        return f"{result.name}: {result.not_finite:,} of {result.elements:,} elements are NaN or infinite: MISMATCH"
-    return f"{result.name}: worst error {result.error:.3g}, {result.allowed:.3g} allowed there: {verdict}"
-
-
-def _mismatch(result: Comparison) -> Diagnostic:
-    if result.is_meaningless:
-        return Diagnostic(
-            "emulation-not-finite",
-            f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite",
-            notes=(f"the first is {result.name}[{', '.join(map(str, result.first))}]; no input holds such a value",),
-            help="where a tile is read before it is set, or a number overflows, T.print shows how such values begin",
-        )
-    where = f"{result.name}[{', '.join(map(str, result.worst))}]"
-    return Diagnostic(
-        "emulation-mismatch",
-        f"the emulated kernel computes another {result.name} than the reference",
-        notes=(f"{where} is {result.found:.8g}, the reference has {result.expected:.8g}",),
-    )
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from tilec.cli.console import reported, show, show_tables
+from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, kernel_options
 from tilec.cli.words import codes, one_of
 from tilec.support import files
@@ -42,7 +43,7 @@ def explain(code: str | None) -> None:
     print(f"{code}\n\n{EXPLANATIONS[code]}")
 
 
-@click.command()
+@click.command(cls=Grouped)
 @click.argument("file", metavar="FILE.tl")
 @kernel_options
 def explain_pipeline(file: str, verbose: bool, **given: Any) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from tilec.cli.console import WRONG_KERNEL, Exit, reported, show
+from tilec.cli import kernel_files
+from tilec.cli.console import WRONG_KERNEL, Exit, reported, show, usage
 from tilec.support import files
 from tilec.support.diagnostics import CompileError
 from tilec.support.recognise import check_no_binary
@@ -24,13 +25,26 @@ def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
     """Lay kernels out as ruff lays out Python, with the settings that ruff finds beside them.
 
     Comments, blank lines and what `# fmt: off`, `# fmt: on` and `# fmt: skip` guard stay. A file is only written if it
-    still is the same kernel; of several files, all are or none is. Needs ruff: pip install 'tilec[fmt]'.
+    still is the same kernel; of several files, all are or none is. A folder stands for all kernel files in it and
+    below, and - for standard input, which goes to standard output. Needs ruff: pip install '.[fmt]' in tilec's
+    folder.
     """
     from tilec.frontend.syntax.formatting import formatted_bytes
 
+    with reported(None):
+        named = list(kernel_files.kernel_files(kernels))
+    if kernel_files.STDIN in named:
+        if len(named) > 1 or check or diff:
+            usage("- is standard input: give it alone, without --check and --diff")
+        with reported(None):
+            data = kernel_files.standard_input()
+        source = SourceFile("<stdin>", data.decode())
+        with reported(source):
+            sys.stdout.buffer.write(formatted_bytes(data, source))
+        return
     changed: dict[str, tuple[bytes, bytes]] = {}
     failed = False
-    for path in {Path(kernel).resolve(): kernel for kernel in kernels}.values():
+    for path in {Path(kernel).resolve(): kernel for kernel in named}.values():
         with reported(None):
             before = files.read_bytes(path)
             check_no_binary(path, before)

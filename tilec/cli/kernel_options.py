@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tilec.cli.arguments import response_files
 from tilec.cli.console import set_format, show, usage
@@ -21,7 +22,7 @@ from tilec.support.options import DECIDED, OPTIONS, CompileOptions
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DEFAULTS = CompileOptions()
-_COMPLETED = {"target": several_of(resources.target_names)}
+_COMPLETED = {"target": several_of(lambda: (*resources.target_names(), *_TARGET_WORDS))}
 """What a shell proposes for values that no field lists."""
 
 
@@ -29,6 +30,13 @@ def kernel_options(command: Command) -> Command:
     """The options of every command that compiles a kernel."""
     decorators = [
         *(_click_option(field, stated) for field, stated in OPTIONS.items()),
+        click.option(
+            "--target-file",
+            multiple=True,
+            metavar="FILE",
+            help="Compile for the machine that this file describes, as targets/README.md says; may be given several "
+            "times, and beside --target.",
+        ),
         click.option("--tuned", metavar="FILE", help="Compile with what tilec tune found, after verifying it."),
         click.option(
             "--warn",
@@ -97,11 +105,12 @@ def _help(stated: Option) -> str:
     return f"{text}  [{stated.default_text}]" if stated.default_text else text
 
 
-def compile_options(given: dict[str, Any]) -> CompileOptions:
-    """The values of `kernel_options` as one value, of one target."""
-    target, *others = target_names(given)
-    if others:
-        usage(f"--target {given['target']}: this is about one machine at a time, so name one")
+def compile_options(given: dict[str, Any], target: str | None = None) -> CompileOptions:
+    """The values of `kernel_options` as one value: of this target, or of the only one that they name."""
+    if target is None:
+        target, *others = target_names(given)
+        if others:
+            usage(f"--target {given['target']}: this is about one machine at a time, so name one")
     words = [_warning_word(word) for word in given["warn"]]
     tuned = given["tuned"]
     if given["schedule"] is not None and tuned is not None:
@@ -161,11 +170,55 @@ def _warning_word(word: str) -> str:
     return f"{kind}{now}"
 
 
+def _all() -> tuple[str, ...]:
+    """Every machine that ships, the oldest first."""
+    from tilec.host.machines import capability
+
+    return tuple(sorted(resources.target_names(), key=capability))
+
+
+def _all_major() -> tuple[str, ...]:
+    """The oldest machine of each generation: what is not made for one alone runs on the others too."""
+    from tilec.host.machines import capability
+
+    first = {capability(name)[0]: name for name in reversed(_all())}
+    return tuple(first[generation] for generation in sorted(first))
+
+
+def _native() -> tuple[str, ...]:
+    """What runs best on the GPU of this machine."""
+    from tilec.host import runtime
+    from tilec.host.machines import runs_on
+
+    if not runtime.has_gpu():
+        fail("no-gpu", "--target native: there is no GPU, or no driver", help="name a machine that tilec targets lists")
+    major, minor = runtime.compute_capability()
+    known = runs_on((major, minor), resources.target_names())
+    if not known:
+        fail("unknown-target", f"no target makes code that runs on sm_{major}{minor}")
+    return (known[0],)
+
+
+_TARGET_WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
+    "all": _all,
+    "all-major": _all_major,
+    "native": _native,
+}
+"""Words that stand for targets, as in nvcc's -arch."""
+
+
 def target_names(given: dict[str, Any]) -> tuple[str, ...]:
     """The targets that the values of `kernel_options` name, each once, where a command takes several."""
     names = [name.strip() for name in given["target"].split(",")]
     if "" in names:
         usage(f"--target {given['target'] or repr('')} has an empty name: write --target sm_80,sm_90a")
+    names = [name for word in names for name in (_TARGET_WORDS[word]() if word in _TARGET_WORDS else (word,))]
+    if own := given["target_file"]:
+        for path in own:
+            if not resources.is_own_target(path):
+                usage(f"--target-file {path}: the name of a target file ends in .toml")
+        source = click.get_current_context().get_parameter_source("target")
+        names = [*(names if source is not ParameterSource.DEFAULT else []), *own]
     return tuple(dict.fromkeys(names))
 
 

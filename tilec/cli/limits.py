@@ -20,7 +20,7 @@ import click
 
 from tilec.cli.console import usage
 from tilec.cli.terminal import attended
-from tilec.support import progress
+from tilec.support import files, progress
 from tilec.support.diagnostics import Diagnostic
 from tilec.support.processes import end_with_parent
 from tilec.support.records import dataclass
@@ -109,12 +109,14 @@ def bounded(work: Callable[[], int], limits: Limits) -> int | Diagnostic:
             if code is not None:
                 return code
             if time.monotonic() - began > limits.seconds:
-                _end(child)
+                if _end(child) == 0:
+                    return 0
                 return _reached(
                     f"the time limit of {limits.seconds:g} s", said, "raise --time-limit; --time says where it goes"
                 )
             if limits.bytes < math.inf and _memory(child) > limits.bytes:
-                _end(child)
+                if _end(child) == 0:
+                    return 0
                 return _reached(f"the memory limit of {_spelled(limits.bytes)}", said, "raise --memory-limit")
     except KeyboardInterrupt:
         _end(child, signal.SIGINT)
@@ -151,6 +153,7 @@ def _end_in_silence(*_: object) -> NoReturn:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
+    files.write_no_more()
     raise KeyboardInterrupt
 
 
@@ -175,17 +178,22 @@ def _watched(child: int, reader: int, said: dict[int, str]) -> Iterator[int | No
         yield None
 
 
-def _end(child: int, with_signal: signal.Signals = signal.SIGTERM) -> None:
-    """End the child and all that it has started; first by asking, for it may be writing."""
+def _end(child: int, with_signal: signal.Signals = signal.SIGTERM) -> int:
+    """End the child and all that it has started; first by asking, for it may be writing. Its exit code: 0 where all was
+    done and written by then, less than 0 where it had to be ended."""
+    ended, status = 0, 0
     with suppress(OSError):
         os.kill(child, with_signal)
     until = time.monotonic() + _GRACE
-    while time.monotonic() < until and os.waitpid(child, os.WNOHANG)[0] == 0:
-        time.sleep(0.005)
+    while not ended and time.monotonic() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.0 if ended else 0.005)
     with suppress(OSError):
         os.killpg(child, signal.SIGKILL)
-    with suppress(OSError):
-        os.waitpid(child, 0)
+    if not ended:
+        with suppress(OSError):
+            _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def _memory(process: int) -> int:

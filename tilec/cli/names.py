@@ -17,14 +17,16 @@ COMMANDS = {
     "targets": "show:targets",
     "calibrate": "calibrate:calibrate",
     "tune": "tune:tune",
-    "check": "commands:check",
+    "check": "check:check",
     "explain": "explain:explain",
     "explain pipeline": "explain:explain_pipeline",
     "inspect": "show:inspect",
     "fmt": "fmt:fmt",
     "lsp": "lsp:lsp",
+    "serve": "serve:serve",
     "new": "new:new",
     "completion": "completion:completion",
+    "help": "help:help_",
 }
 """The module of `tilec.cli` and the function there."""
 

@@ -1,4 +1,4 @@
-"""`tilec new NAME`: a folder to begin with, of a kernel, a CMake project around it and its test."""
+"""`tilec new NAME`: a folder to begin with, of a kernel, its reference in numpy, and a CMake project with a test."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ TEMPLATES = {
     help="The kernel to begin with.",
 )
 def new(name: str, template: str) -> None:
-    """Make a folder NAME: a kernel, a C++ program that carries it, its CMakeLists.txt, and a test that emulates it."""
+    """Make a folder NAME: a kernel, what it is to compute in numpy, a C++ program, its CMakeLists.txt, and a test."""
     with reported(None):
         kernel = (_FOLDER / f"{template}.tl.in").read_text(encoding="utf-8")
         _check_name(name, kernel)
-        texts = {f"{name}.tl": kernel} | {
+        reference = (_FOLDER / f"{template}.py.in").read_text(encoding="utf-8")
+        texts = {f"{name}.tl": kernel, "reference.py": reference} | {
             file: (_FOLDER / f"{file}.in").read_text(encoding="utf-8")
             for file in ("CMakeLists.txt", "README.md", "main.cpp")
         }

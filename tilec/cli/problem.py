@@ -16,7 +16,7 @@ from tilec.sched.solution import Solution
 from tilec.sched.solve import Scheduler, solve
 from tilec.sched.text import TextError, problems_from_json
 from tilec.sched.trace import trace
-from tilec.support import files, readers
+from tilec.support import files, progress, readers
 from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
 
@@ -66,10 +66,12 @@ def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_js
     began = time.monotonic()
     try:
         limit = inf if seconds is None else seconds
-        budget = Budget(None, lambda: began + limit - time.monotonic())
-        solution = solve(problem, budget=budget, scheduler=scheduler)
+        budget = Budget(None, lambda: began + limit - time.monotonic(), lambda ii: progress.refine(f"interval {ii}"))
+        with progress.doing(f"solving {problem.name}"):
+            solution = solve(problem, budget=budget, scheduler=scheduler)
         found = time.monotonic()
-        solution = explained(problem, solution, budget)
+        with progress.doing(f"why {problem.name} has no better schedule"):
+            solution = explained(problem, solution, budget)
     except Unschedulable as refusal:
         fail("unschedulable", f"no schedule of {problem.name} exists: {refusal.reason}")
     taken = round(found - began, 4)

@@ -10,22 +10,25 @@ import click
 from rich.text import Text
 
 from tilec.cli.console import reported, show, show_tables, usage
+from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.watch import watch_option, watched
 from tilec.report.tables import plain_table
 from tilec.support import files
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
+from tilec.support.resources import target_stem
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tilec.driver.build import Library
     from tilec.driver.machine_code import LoopCode
     from tilec.passes.cost.report import Report
 
 
-@click.command()
+@click.command(cls=Grouped)
 @click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
 @click.option(
     "--html",
@@ -33,9 +36,12 @@ if TYPE_CHECKING:
     help="Also write everything as one page: drawings, lints, PTX beside the kernel. Of several kernel files or "
     "targets, or with a / at its end, the folder of their pages.",
 )
+@click.option("--counters", is_flag=True, help="Simulate them too: the figures under Nsight Compute's names.")
 @watch_option
 @kernel_options
-def report(kernels: tuple[str, ...], html: str | None, watch: bool, verbose: bool, **given: Any) -> None:
+def report(
+    kernels: tuple[str, ...], html: str | None, counters: bool, watch: bool, verbose: bool, **given: Any
+) -> None:
     """Say how long kernels are predicted to take and what bounds them; with --html, show all there is to see."""
     if given["opt_level"] < 2:
         usage("a report is about a cubin: compile with -O2 or -O3")
@@ -43,8 +49,8 @@ def report(kernels: tuple[str, ...], html: str | None, watch: bool, verbose: boo
         for option in (name for name in ("schedule", "tuned") if given[name] is not None):
             usage(f"--{option} is for one kernel file and one target")
     if watch:
-        watched(lambda: _report(kernels, html, given))
-    _report(kernels, html, given)
+        watched(lambda: _report(kernels, html, counters, given))
+    _report(kernels, html, counters, given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +62,13 @@ class _Page:
     place: str | None
 
 
-def _report(kernels: Sequence[str], html: str | None, given: dict[str, Any]) -> None:
+def _report(kernels: Sequence[str], html: str | None, counters: bool, given: dict[str, Any]) -> None:
     targets = target_names(given)
     with reported(None):
         pages = [
             _Page(
                 files.read_source(kernel),
-                compile_options({**given, "target": target}),
+                compile_options(given, target),
                 None if html is None else _place(html, kernel, target, len(kernels) > 1, len(targets) > 1),
             )
             for kernel in kernels
@@ -72,7 +78,7 @@ def _report(kernels: Sequence[str], html: str | None, given: dict[str, Any]) -> 
     written: dict[str, bytes] = {}
     for page in pages:
         with reported(page.source):
-            written |= _reported(page)
+            written |= _reported(page, counters)
     with reported(None):
         files.write_all(written)
 
@@ -81,10 +87,10 @@ def _place(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bo
     """Of one page where `html` says; of several in that folder, under the names of kernel file and target."""
     if not (of_kernels or of_targets or html.endswith("/")):
         return html
-    return str(Path(html) / f"{Path(kernel).stem}{f'.{target}' if of_targets else ''}.html")
+    return str(Path(html) / f"{Path(kernel).stem}{f'.{target_stem(target)}' if of_targets else ''}.html")
 
 
-def _reported(page: _Page) -> dict[str, bytes]:
+def _reported(page: _Page, with_counters: bool) -> dict[str, bytes]:
     """Says what there is to say, and returns what is to be written."""
     from tilec.driver import build as driver
 
@@ -95,6 +101,8 @@ def _reported(page: _Page) -> dict[str, bytes]:
     codes = driver.loop_codes(library)
     for one in said:
         show_tables([*report_tables(one), *loop_code_tables(one.kernel, codes)])
+    if with_counters:
+        show_tables(list(_counter_tables(library)))
     if page.place is None:
         return {}
     import json
@@ -147,6 +155,22 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
             levels.add_row(str(loop.line), level.name, *(f"{n:,}" for n in numbers), time_of.bound)
     if report.loops:
         yield levels
+        yield Text()
+
+
+def _counter_tables(library: Library) -> Iterator[RenderableType]:
+    """What the simulation of each kernel gives, as a profile of Nsight Compute names it."""
+    from tilec.driver.simulate import of_library
+    from tilec.simulate.counters import amount, counters
+
+    for name, found in of_library(library, library.plans[0].target):
+        if isinstance(found, str):
+            yield Text(f"{name}: not simulated, as {found}")
+            continue
+        table = plain_table(f"{name}, simulated, under the names of Nsight Compute", "value", "<unit", "<metric")
+        for each in counters(found):
+            table.add_row(amount(each.value), each.unit, each.name)
+        yield table
         yield Text()
 
 

@@ -7,6 +7,7 @@ import click
 from tilec.cli.console import reported, show_tables
 from tilec.cli.words import one_of
 from tilec.support import files, resources
+from tilec.support.diagnostics import fail
 from tilec.support.options import CALIBRATIONS
 
 
@@ -14,11 +15,16 @@ from tilec.support.options import CALIBRATIONS
 @click.argument("cubin", metavar="CUBIN")
 @click.option("--json", "as_json", is_flag=True, help="Print it as the cubin carries it.")
 def inspect(cubin: str, as_json: bool) -> None:
-    """Show the launch manifest that a cubin carries."""
+    """Show the launch manifest that a cubin carries, or those of all cubins in a fatbin."""
+    from tilec.host import fatbin
     from tilec.ir import manifest
 
     with reported(None):
-        found = manifest.extract(files.read_bytes(cubin))
+        data = files.read_bytes(cubin)
+        members = fatbin.cubins(data) if fatbin.is_fatbin(data) else [data]
+        if not members:
+            fail("no-manifest", f"{cubin} holds no cubin that tilec can read")
+        found = [described for member in members for described in manifest.extract(member)]
     for described in found:
         print(manifest.to_json(described) if as_json else manifest.summary(described))
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec.cli.console import reported, show
+from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.support import files
+from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.driver.build import Build
@@ -18,10 +20,24 @@ if TYPE_CHECKING:
     from tilec.support.source import SourceFile
 
 
-@click.command()
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is written besides, and whether counters are printed too."""
+
+    timeline: str | None
+    html: str | None
+    counters: bool
+
+    @property
+    def files(self) -> list[str]:
+        return [file for file in (self.timeline, self.html) if file is not None]
+
+
+@click.command(cls=Grouped)
 @click.argument("file", metavar="FILE.tl|FILE.ptx")
 @click.option("--blocks", type=click.IntRange(1), metavar="N", help="Only the first N blocks of the grid.  [all]")
 @click.option("--timeline", metavar="FILE.json", help="Write what each warp and unit does, in cycles, for Perfetto.")
+@click.option("--html", metavar="FILE.html", help="Write a page: the picture of the replay, and where the time goes.")
 @click.option("--counters", is_flag=True, help="Print the figures under Nsight Compute's names of metrics as well.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A size that the kernel learns at launch.")
 @click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
@@ -33,6 +49,7 @@ def simulate(
     file: str,
     blocks: int | None,
     timeline: str | None,
+    html: str | None,
     counters: bool,
     sizes: tuple[str, ...],
     grid: str | None,
@@ -55,24 +72,22 @@ def simulate(
             raise click.UsageError("--size is for FILE.tl; the arguments of FILE.ptx are --arg")
         cluster = given["cluster"]
         launched = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
-        _simulate_ptx(file, timeline, counters, blocks or 0, launched, args, given)
+        _simulate_ptx(file, Wanted(timeline, html, counters), blocks or 0, launched, args, given)
         return
     if any(option is not None for option in (grid, block, smem)) or args:
         raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
-    _simulate_kernel(file, timeline, counters, blocks or 0, sizes, given)
+    _simulate_kernel(file, Wanted(timeline, html, counters), blocks or 0, sizes, given)
 
 
-def _simulate_kernel(
-    file: str, timeline: str | None, counters: bool, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]
-) -> None:
+def _simulate_kernel(file: str, wanted: Wanted, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]) -> None:
     with reported(None):
         source = files.read_source(file)
         asked = compile_options(given)
-        files.check_outputs([timeline] if timeline else [], input_files([file], given))
-    build, found = simulated(source, asked, sizes, blocks, draws=timeline is not None)
+        files.check_outputs(wanted.files, input_files([file], given))
+    build, found = simulated(source, asked, sizes, blocks, draws=bool(wanted.files))
     scheduled = [schedule.ii for schedule in build.schedules]
-    events = json.loads(build.trace)["traceEvents"] if timeline is not None else []
-    _print(found, build.manifest.entry, build.manifest.target, scheduled, counters, timeline, events)
+    events = json.loads(build.trace)["traceEvents"] if wanted.timeline is not None else []
+    _give(found, build.manifest.entry, build.manifest.target, scheduled, wanted, events)
 
 
 def simulated(
@@ -90,7 +105,7 @@ def simulated(
     with reported(source):
         build = driver.build(source, asked, observer)
         show(observer.warnings, source)
-        machine = load(build.manifest.target)
+        machine = load(asked.target, gpu=asked.gpu)
         try:
             return build, simulate.of_build(build, machine, sizes=known, blocks=blocks, draws=draws)
         except Fault as fault:
@@ -99,8 +114,7 @@ def simulated(
 
 def _simulate_ptx(
     file: str,
-    timeline: str | None,
-    counters: bool,
+    wanted: Wanted,
     blocks: int,
     launched: tuple[str | None, str | None, str | None, int | None],
     args: tuple[str, ...],
@@ -119,41 +133,36 @@ def _simulate_ptx(
         sizes = [emulate_ptx.extents(text) for text in (grid or "1", block, cluster or "1")]
         geometry = emulate_ptx.Geometry(sizes[0], sizes[1], sizes[2], smem or 0)
         arguments = emulate_ptx.arguments(args)
-        files.check_outputs([timeline] if timeline else [], [file])
+        files.check_outputs(wanted.files, [file])
     with reported(source):
         try:
             found = simulate.of_ptx(
-                source, given["entry"], geometry, arguments, options.target, blocks=blocks, draws=timeline is not None
+                source, given["entry"], geometry, arguments, options.target, blocks=blocks, draws=bool(wanted.files)
             )
         except Fault as fault:
             raise CompileError(emulate_ptx.fault_diagnostic(fault, source)) from None
-    _print(found, found.launch.entry, options.target, [], counters, timeline, [])
+    _give(found, found.launch.entry, options.target, [], wanted, [])
 
 
-def _print(
-    found: Simulation,
-    name: str,
-    target: str,
-    scheduled: list[int],
-    with_counters: bool,
-    timeline: str | None,
-    events: list[dict[str, Any]],
+def _give(
+    found: Simulation, name: str, target: str, scheduled: list[int], wanted: Wanted, events: list[dict[str, Any]]
 ) -> None:
-    from tilec.simulate import counters, text, timeline as drawing
+    """Write the files that are wanted, and print the rest: whoever closes standard output early has the files."""
+    from tilec.simulate import counters, text, timeline
+
+    written: dict[str, bytes] = {}
+    if wanted.timeline is not None:
+        written[wanted.timeline] = timeline.chrome_trace(found, events).encode()
+    if wanted.html is not None:
+        from tilec.report.simulation_page import page
+
+        written[wanted.html] = page(found, name, target, scheduled).encode()
+    with reported(None):
+        files.write_all(written)
 
     for line in text.lines(found, name, target, scheduled):
         print(line)
-    if with_counters:
+    if wanted.counters:
         print("under the names of Nsight Compute:")
         for each in counters.counters(found):
-            print(f"  {amount(each.value):>12} {each.unit:8}{each.name}")
-    if timeline is not None:
-        with reported(None):
-            files.write_all({timeline: drawing.chrome_trace(found, events).encode()})
-
-
-def amount(value: float) -> str:
-    """A figure with three digits that count, and whole ones whole."""
-    if value >= 100 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+            print(f"  {counters.amount(each.value):>12} {each.unit:8}{each.name}")

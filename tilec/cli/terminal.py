@@ -30,8 +30,8 @@ _SILENCE = 1.0
 _STEP = 0.1
 """Seconds between two looks at what the line is to say."""
 _ERASE = "\r\x1b[2K"
-_LINE_BEGINS = re.compile(r"(?:\n|\x1b\[3J)\Z")
-"""The end of what leaves the cursor where a line begins, a clean screen too."""
+_LINE_BEGINS = re.compile(r"(?:\n|\x1b\[3J|\r(?:\x1b\[\d*A)*\x1b\[2K)\Z")
+"""The end of what leaves the cursor where a line begins: a clean screen too, or a bar that is erased."""
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import click
 
 from tilec import __version__
 from tilec.cli.console import reported, show, show_tables, usage
+from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, fail
@@ -34,7 +35,7 @@ ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
 """What schedulers of other machines are reached by."""
 
 
-@click.command()
+@click.command(cls=Grouped)
 @click.argument("kernel", metavar="FILE.tl")
 @click.option(
     "--space",
@@ -80,7 +81,7 @@ def tune(
     """Search for the constants and options that make a kernel fastest.
 
     Every variant of the space is ranked by the analytical model, the most promising are compiled, each batch chosen by
-    what was learnt from those before (with scikit-learn: pip install 'tilec[tune]'), and measured where there is a GPU
+    what was learnt from those before (with scikit-learn: pip install '.[tune]'), and measured where there is a GPU
     that runs them; without one the model ranks them, and their solved intervals. Ctrl-C loses nothing: the same command
     goes on from the journal. Compile with what was found: tilec --tuned KERNEL.tuned.json FILE.tl.
     """
@@ -319,7 +320,7 @@ def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
     print(f"{len(found.trials)} of {_variants(asked, found)} variants tried; the best: {said}")
     print(about_baseline(found, outcome, work.gpu, clock))
     if not is_installed():
-        print("scikit-learn is not installed: the model alone chose what to try (pip install 'tilec[tune]')")
+        print("scikit-learn is not installed: the model alone chose what to try (pip install '.[tune]')")
     if not work.gpu:
         print(f"no GPU here runs {options.target} code: variants are ranked by the model and their solved intervals")
     print(f"tilec --tuned {output} --target {options.target} {asked.source.path}")

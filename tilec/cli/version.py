@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilec import __version__
 from tilec.support.installed import installed
 
-_DECIDE = ("ortools", "nvidia-nvjitlink", "nvidia-nvfatbin", "cuda-python", "lark")
+_DECIDE = ("ortools", "nvidia-nvjitlink", "nvidia-nvfatbin", "cuda-bindings", "lark")
 
 
 def versions() -> str:

@@ -11,6 +11,7 @@ from tilec.codegen.clusters import in_block
 from tilec.codegen.local import read_local, write_local
 from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
 from tilec.codegen.neighbours import chunks, place_of, rows
+from tilec.codegen.pairs import are_alike, pair
 from tilec.codegen.printing import emit_print, printing
 from tilec.codegen.reducer import add_anywhere, add_to_part
 from tilec.codegen.scalar import SHORT, ReadElement
@@ -30,13 +31,18 @@ from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
 
 BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used
+KEPT_LOADS = 8  # the last ones, whose results are at hand for elements that need them too
 
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
     state.builder.at(op.span)
     state.builder.expect(op.layout.register_count // VECTOR_BYTES)  # elements of a byte or more
-    with state.scalars.scope():
-        _Sweep(op, state).run()
+    sweep = _Sweep(op, state)
+    names = {store.buffer.name for store in sweep.stored if store.buffer.in_registers}
+    with state.scalars.while_changing(
+        r for name in names for r in (*state.fragments.get(name, ()), *state.words.get(name, ()))
+    ):
+        sweep.run()
 
 
 class _Sweep:
@@ -65,9 +71,20 @@ class _Sweep:
         in_memory = all(not s.buffer.in_registers and s.previous is None for s in self.stored)
         self.overwritten = {s.buffer.name for s in self.stored} if in_memory else set()
         self.places = {b.name: _places(state.layouts[b.name]) for b in self.fragments()}
+        self.memory_loads = [ld for a in self.body for ld in self.loads(a) if not ld.buffer.in_registers]
+        self.is_independent = self.leaves_what_it_reads()
         self.run_length = self.vector()
         self.shared_conditions = self.of_all_steps()
         self.fresh = 0
+        self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
+
+    def leaves_what_it_reads(self) -> bool:
+        """Whether neither what is read from memory nor where it is changes on the way."""
+        written = {store.buffer.name for store in self.stored}
+        read = [e for ld in self.memory_loads for e in tile.walk_expr(ld) if isinstance(e, tile.Load)]
+        if any(ld.buffer.name in written for ld in read):
+            return False
+        return all(store.previous is None for store in self.stored)  # it may say what is read next
 
     def copies(self) -> int:
         """Of what is stored: each warpgroup sets its own one."""
@@ -111,22 +128,16 @@ class _Sweep:
 
     def run(self) -> None:
         runs = range(0, self.layout.register_count, self.run_length)
-        written = {store.buffer.name for store in self.stored}
-        memory_loads = [ld for a in self.body for ld in self.loads(a) if not ld.buffer.in_registers]
-        # Neither what is read from memory nor where it is may change on the way.
-        read = [e for ld in memory_loads for e in tile.walk_expr(ld) if isinstance(e, tile.Load)]
-        independent = not any(ld.buffer.name in written for ld in read)
-        independent &= all(store.previous is None for store in self.stored)  # it may say what is read next
-        size = self.batch(memory_loads) if independent and memory_loads else 1
-        groups = self.grouped(independent)
+        size = self.batch(self.memory_loads) if self.is_independent and self.memory_loads else 1
+        groups = self.grouped()
         for start in range(0, len(runs), size):
             batch = [self.begin(r) for r in runs[start : start + size]]
-            if independent:
+            if self.is_independent:
                 for run in batch:
                     self.prefetch(self.body, run)
             for run in batch:
                 for group in groups:
-                    if not independent:
+                    if not self.is_independent:
                         run.loaded.clear()
                         self.prefetch(group, run)
                     if len(group) > 1:
@@ -152,11 +163,11 @@ class _Sweep:
             case Output():
                 self.output(a, run)
 
-    def grouped(self, independent: bool) -> list[list[Step]]:
+    def grouped(self) -> list[list[Step]]:
         """The steps, those together that store neighbours."""
         made: list[list[Step]] = []
         for a in self.body:
-            if independent and made and follows(made[-1][-1], a):
+            if self.is_independent and made and follows(made[-1][-1], a):
                 made[-1].append(a)
             else:
                 made.append([a])
@@ -277,13 +288,21 @@ class _Sweep:
         return values
 
     def read(self, load: tile.Load, indices: tuple[tile.Expr, ...], run: _Run, lane: int, width: int) -> list[Operand]:
-        """`width` neighbours from an element on."""
+        """`width` neighbours from an element on; those that have just been read are there."""
         once = self.once if load.buffer.name in self.overwritten else ()
         guard = self.guard(load.buffer, indices, (*run.inside, *once), reads=True)
         guard = self.with_conditions(guard, self.shared_conditions, run, lane)
         address = self.address(load.buffer, indices)
-        read_only = load.buffer.name not in self.state.written
-        return load_vector(self.builder, load.buffer, address, width, guard, read_only)
+        place = load.buffer.name, address, width, guard
+        values = self.read_before.pop(place, None)
+        if values is None:
+            read_only = load.buffer.name not in self.state.written
+            values = load_vector(self.builder, load.buffer, address, width, guard, read_only)
+        if self.is_independent:
+            self.read_before[place] = values
+        if len(self.read_before) > KEPT_LOADS:
+            del self.read_before[next(iter(self.read_before))]
+        return values
 
     def resolved(self, index: tile.Expr, run: _Run, lane: int) -> tile.Expr:
         """The index in this lane, with the elements it reads put in as variables."""
@@ -485,7 +504,10 @@ class _Sweep:
         for first in range(0, len(items), per_word):
             word = items[first : first + per_word]
             wide = [(e.a, i) for e, i in word if isinstance(e, tile.Cast) and e.a.dtype == FLOAT32 and dtype in SHORT]
-            if len(wide) == per_word:
+            if per_word == 2 and all(are_alike(e) for e, _ in word):
+                first_lane, second_lane = ((substitute_vars(e, run.values[i]), self.reader(run, i)) for e, i in word)
+                words.append(pair(first_lane, second_lane, dtype, self.scalars))
+            elif len(wide) == per_word:
                 words.append(pack_f32(self.state.scalars, dtype, *(self.value(e, run, i) for e, i in wide)))
             else:
                 held = [self.scalars.in_register(self.value(e, run, i), dtype) for e, i in word]

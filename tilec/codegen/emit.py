@@ -28,10 +28,13 @@ def emit(
     imported: tuple[str, ...] = (),
     outputs: tuple[str, ...] = (),
     fast_math: bool = False,
+    fma: bool = True,
 ) -> Module:
     """`file` is the kernel's file name for `.loc` lines, `imported` are the files that spans may name besides; `roles`
-    says which tensors are read and which written, `outputs` which are returned."""
-    made = EntryCode(program, target, imported, fast_math)
+    says which tensors are read and which written, `outputs` which are returned. With fast math the assembler may fuse
+    products and sums too, unless `fma` says that it must not."""
+    made = EntryCode(program, target, imported)
+    made.scalars.fast_math, made.scalars.may_fuse = fast_math, fast_math and fma
     body = made.build()
     threads = program.threads
     directives = [f".reqntid {threads}, 1, 1", ".minnctapersm 1"]
@@ -84,7 +87,7 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
     x, y, z = program.grid
     return launch.Manifest(
         program.name,
-        target.name,
+        target.ptx_target,
         (_size(x), _size(y), _size(z)),
         (program.threads, 1, 1),
         program.cluster,

@@ -55,11 +55,10 @@ _BY_TENSOR_CORES = warp.Wgmma | warp.TensorMma | warp.TensorCopy
 class EntryCode:
     """The code of one entry, whose parts `build` writes in their order."""
 
-    def __init__(self, program: Program, target: Target, imported: tuple[str, ...], fast_math: bool) -> None:
+    def __init__(self, program: Program, target: Target, imported: tuple[str, ...]) -> None:
         self.program, self.target = program, target
         self.builder = Builder(imported)
         self.scalars = Scalars(self.builder)
-        self.scalars.fast_math = fast_math
         self.scalars.converts_fp8 = target.has("fp8")
         self.pointers: dict[str, Reg] = {}
         self.addresses = Addresses(self.builder, self.scalars, program, self.pointers)

@@ -13,7 +13,8 @@ from tilec.ir.affine import add, interval, scale
 from tilec.ir.layout import Fragment
 from tilec.ir.types import BOOL, FLOAT32, INT32, INT64, UINT32, UINT64, DType
 from tilec.ir.warp import Reduce
-from tilec.ops.reducer import ACROSS_COPIES, identity
+from tilec.ops.arithmetic import identity
+from tilec.ops.reducer import ACROSS_COPIES
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 
 FULL_WARP = Imm(-1)

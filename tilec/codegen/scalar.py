@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tilec.codegen.builder import Builder, half_bits, immediate, register_class, small_bits
+from tilec.codegen.halves import OPERATIONS, SPELLED, emit_half
+from tilec.codegen.inline_ptx import emit_ptx
 from tilec.codegen.integers import emit_integer_call
 from tilec.codegen.intrinsics import emit_intrinsic, is_intrinsic
 from tilec.codegen.mathematics import Functions
@@ -48,12 +50,14 @@ class Scalars:
         # Correctly rounded division and roots are subroutines, and a call serialises every wgmma of the kernel (C7509):
         # beside wgmma the forms without one are taken, exact to two units in the last place.
         self.may_call = True
-        self.fast_math = False  # the hardware's approximations, products and sums fused
+        self.fast_math = False  # the hardware's approximations
+        self.may_fuse = False  # the assembler, a product and a sum
         self.converts_fp8 = True  # by instructions
         self.loads = 0
         self.scopes: list[dict[object, Operand]] = [{}]  # keyed by expression, or by whoever calls `once`
         self.outer = 1  # how many scopes surround what is computed ahead
         self.ranges: dict[tile.Var, Interval] = {}
+        self.changing: frozenset[Reg] | None = None  # registers that are written meanwhile; None: any may be
 
     # ---- scopes ----
 
@@ -80,6 +84,21 @@ class Scalars:
         result = compute()
         self.scopes[-1][key] = result
         return result
+
+    @contextmanager
+    def while_changing(self, registers: Iterable[Reg]) -> Iterator[None]:
+        """In a scope in which no registers change but these, and new ones: what is computed of others once need not be
+        again, such as what elements of a row have in common."""
+        before, self.changing = self.changing, frozenset(registers)
+        with self.scope():
+            yield
+        self.changing = before
+
+    def again(self, what: object, operands: Sequence[Operand], compute: Callable[[], Reg]) -> Reg:
+        """The result of this operation on these operands: the one that there is, if nothing can have changed."""
+        if self.changing is None or any(operand in self.changing for operand in operands):
+            return compute()
+        return self.once((what, *operands), compute)
 
     def begin(self) -> None:
         """What is hoisted is computed here."""
@@ -167,6 +186,8 @@ class Scalars:
                 return self.int_binary(op, a, b, expr.dtype, read)
             case tile.Call(fn=fn, args=args):
                 return self.call(fn, args, expr.dtype, read)
+            case tile.Ptx():
+                return emit_ptx(expr, [self.register(a, read) for a in expr.args], self.builder)
             case tile.Cast(a=a):
                 return self.convert(self.value(a, read), a.dtype, expr.dtype)
             case tile.Select(condition=c, then=a, orelse=b):
@@ -259,6 +280,9 @@ class Scalars:
 
     def widen(self, value: Operand, dtype: DType) -> Reg:
         """A 16- or 8-bit float as float32; exact."""
+        return self.again(("widen", dtype), (value,), lambda: self._widened(value, dtype))
+
+    def _widened(self, value: Operand, dtype: DType) -> Reg:
         if dtype in SMALL_FLOATS:
             return widened(self.builder, self.in_register(value, dtype), dtype, self.converts_fp8)
         assert isinstance(value, Reg)
@@ -269,12 +293,18 @@ class Scalars:
 
     def narrow(self, value: Operand, dtype: DType) -> Reg:
         """A float32 rounded to a 16- or 8-bit float, to nearest even."""
+        return self.again(("narrow", dtype), (value,), lambda: self._narrowed(value, dtype))
+
+    def _narrowed(self, value: Operand, dtype: DType) -> Reg:
         if dtype in SMALL_FLOATS:
             return narrowed(self.builder, self.in_register(value, FLOAT32), dtype, self.converts_fp8)
         return self.builder.into("b16", f"cvt.rn.{SHORT[dtype]}.f32", self.in_register(value, FLOAT32))
 
     def float_binary(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         x, y = self.value(a, read), self.value(b, read)
+        if dtype in SPELLED and op in OPERATIONS:
+            operands = [self.in_register(x, dtype), self.in_register(y, dtype)]
+            return self.again((op, dtype), operands, lambda: emit_half(op, operands, dtype, self.builder))
         if dtype.bits < 32:
             # float32 has more than twice the digits of a smaller float, so rounding twice is rounding once.
             wide = self.float_operation(op, self.widen(x, dtype), self.widen(y, dtype), "f32")
@@ -285,12 +315,13 @@ class Scalars:
     def float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
         division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
         # Without `.rn` the assembler may fuse a product and a sum.
-        rn = "" if self.fast_math else ".rn"
+        rn = "" if self.may_fuse else ".rn"
         names = {"add": f"add{rn}", "sub": f"sub{rn}", "mul": f"mul{rn}", "div": division, "min": "min", "max": "max"}
         if op not in names:
             raise InternalError(f"no floating-point instruction for {op}")
         # Signed zero and NaN as in numpy's maximum would need .NaN forms; the language has C's fmax.
-        return self.builder.into("f64" if cls == "f64" else "f32", f"{names[op]}.{cls}", x, y)
+        opcode = f"{names[op]}.{cls}"
+        return self.again(opcode, (x, y), lambda: self.builder.into("f64" if cls == "f64" else "f32", opcode, x, y))
 
     def unary(self, op: str, a: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         x = self.register(a, read)
@@ -300,7 +331,9 @@ class Scalars:
             if dtype.bits < 32:
                 cls = register_class(dtype)
                 return self.builder.into(cls, f"xor.{cls}", x, Imm(1 << dtype.bits - 1))
-            return self.builder.into(register_class(dtype), f"neg.f{dtype.bits}", x)
+            return self.again(
+                f"neg.{dtype}", (x,), lambda: self.builder.into(register_class(dtype), f"neg.f{dtype.bits}", x)
+            )
         wide = register_class(dtype)
         return self.wrap(self.builder.into(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
 
@@ -328,7 +361,9 @@ class Scalars:
         if fn == "fma":
             kind = SHORT.get(dtype, f"f{dtype.bits}")
             operands = [self.in_register(v, dtype) for v in values]
-            return self.builder.into(register_class(dtype), f"fma.rn.{kind}", *operands)
+            return self.again(
+                f"fma.{kind}", operands, lambda: self.builder.into(register_class(dtype), f"fma.rn.{kind}", *operands)
+            )
         if dtype.is_float and dtype.bits < 32:
             return self.narrow(self.function(fn, [self.widen(v, dtype) for v in values]), dtype)
         if dtype.is_float and dtype.bits == 64:
@@ -343,8 +378,8 @@ class Scalars:
     def function(self, fn: str, args: list[Reg]) -> Reg:
         """A function of float32."""
         if is_intrinsic(fn):
-            return emit_intrinsic(fn, args, self.builder)
-        return Functions(self.builder, self.may_call, self.fast_math)(fn, args)
+            return self.again(fn, args, lambda: emit_intrinsic(fn, args, self.builder))
+        return self.again(fn, args, lambda: Functions(self.builder, self.may_call, self.fast_math)(fn, args))
 
     def reinterpret(self, value: Operand, source: DType, target: DType) -> Operand:
         """The same bits as another type of the same size."""

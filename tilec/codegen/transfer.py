@@ -87,7 +87,11 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
             barrier, group = first_of_pair(barrier, cursor, state), ".cta_group::2"
     base, offset = _first_row(op.destination, op, layout, state)
     mode = ".im2col" if op.map.corners else ".tile::gather4" if op.four else ""
-    opcode = f"cp.async.bulk.tensor.{len(op.start)}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
+    # Where there are no clusters, the assembler makes a call of what might go to another block; but PTX knows the other
+    # form only from 8.6 on (PTX ISA, cp.async.bulk.tensor).
+    alone = not state.target.has("cluster") and state.target.ptx_release >= (8, 6)
+    into = "shared::cta" if alone else "shared::cluster"
+    opcode = f"cp.async.bulk.tensor.{len(op.start)}d.{into}.global{mode}.mbarrier::complete_tx::bytes"
     tap = [state.builder.into("b16", "cvt.u16.u32", state.scalars.register(e)) for e in reversed(op.tap)]
     start, panels, to_whom = op.start, layout.panels, []
     if op.shared:

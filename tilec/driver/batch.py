@@ -129,7 +129,7 @@ def _evidence(job: Job, bug: Exception) -> str:
 
 def carry_out(job: Job) -> Made:
     """What came of one job. Who listens hears what it is at."""
-    what = f"{Path(job.source.path).name} for {job.options.target}{job.place}"
+    what = f"{Path(job.source.path).name} for {resources.target_stem(job.options.target)}{job.place}"
     observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=what)
     try:
         return _carried_out(job, observer)

@@ -17,6 +17,7 @@ from tilec.support import progress
 from tilec.support.diagnostics import CompileError, Diagnostic, Label
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
+from tilec.support.resources import target_stem
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
@@ -57,12 +58,9 @@ class Plan:
         from tilec.sched.explain import explained
 
         told = []
-        try:
-            for p in self.loops:
-                progress.say(f"why the loop at line {p.loop.loop.span.line} has no better schedule")
+        for p in self.loops:
+            with progress.doing(f"why the loop at line {p.loop.loop.span.line} has no better schedule"):
                 told.append(replace(p, solution=explained(p.loop.problem, p.solution)))
-        finally:
-            progress.say("")
         return _plan(replace(self.work, loops=tuple(told)))
 
 
@@ -182,7 +180,7 @@ def _told(source: SourceFile, options: CompileOptions, observer: Observer) -> It
         with judged(options, observer):
             yield
         return
-    observer.of = f"{Path(source.path).name} for {options.target}"
+    observer.of = f"{Path(source.path).name} for {target_stem(options.target)}"
     try:
         with judged(options, observer):
             yield

@@ -96,8 +96,8 @@ def rasterisation(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.launch_grid import rasterisation
     from tilec.passes.choices.question import ask
 
-    kernel = (yield from ask(rasterisation(work.kernel, work.assignment, work.target, work.options))).value
-    return replace(work, kernel=kernel)
+    asked = rasterisation(work.kernel, work.assignment, work.target, work.options, walks=work.walks)
+    return replace(work, kernel=(yield from ask(asked)).value)
 
 
 def tile_scheduler(work: Work, explore: Explore) -> Asking[Work]:
@@ -109,7 +109,8 @@ def tile_scheduler(work: Work, explore: Explore) -> Asking[Work]:
         return work
     if work.options.tile_scheduler == "auto" and not work.target.has("cluster.launch_control"):
         return replace(work, kernel=by_stride(work.kernel, work.target))
-    return replace(work, kernel=(yield from ask(next_tiles(work.kernel, work.target, work.options))).value)
+    asked = next_tiles(work.kernel, work.assignment, work.target, work.options)
+    return replace(work, kernel=(yield from ask(asked)).value)
 
 
 def register_stages(work: Work, explore: Explore) -> Asking[Work]:

@@ -10,6 +10,7 @@ from tilec.support.options import CompileOptions
 
 if TYPE_CHECKING:
     from tilec.ir.tile import Kernel
+    from tilec.target.features import Feature
     from tilec.target.table import Target
 
 Condition = Callable[[CompileOptions, "Target"], str | None]
@@ -44,7 +45,7 @@ def only_with(switch: str, is_given: Callable[[CompileOptions], bool]) -> Condit
     return condition
 
 
-def at_level(level: int, switch: str, needs: str | None = None, **fields: Any) -> Condition:
+def at_level(level: int, switch: str, needs: Feature | None = None, **fields: Any) -> Condition:
     """It runs from -O`level` on where these `fields` of the options have these values, which `switch` changes, and
     where the target has what it `needs`."""
 

@@ -27,6 +27,7 @@ from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, DType
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
 from tilec.ops.gemm.sparse import random_metadata
+from tilec.support import progress
 from tilec.support.diagnostics import Diagnostic, Label, fail
 from tilec.support.records import dataclass
 from tilec.support.sizes import SizeError, UnknownSize, evaluate, shape_of
@@ -367,7 +368,8 @@ def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:
 
 def reference(kernel: tile.Kernel, arguments: Arguments) -> None:
     """Run the tile-level reference; tensors are written in place."""
-    interp.run(kernel, arguments.tensors, arguments.scalars)
+    with progress.doing(f"running the tile program of {kernel.name}, to compare with"):
+        interp.run(kernel, arguments.tensors, arguments.scalars)
 
 
 def compare(

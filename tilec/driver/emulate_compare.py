@@ -103,6 +103,19 @@ def inputs_are_finite(
     return all(map(math.isfinite, scalars.values())) and all(bool(np.isfinite(array).all()) for array in floats)
 
 
+def unwritten_elements(
+    kernel: tile.Kernel, manifest: Manifest, found: Mapping[str, Array]
+) -> list[tuple[str, int, int]]:
+    """Of each tensor that a kernel only writes, how many of its elements a whole run left unwritten, and how many there
+    are; those that are whole are left out, and so are types of which every pattern of bits is likely."""
+    counted = []
+    for p in kernel.params:
+        is_told = isinstance(p, tile.Buffer) and p.dtype.bits >= (16 if p.dtype.is_float else 32)
+        if isinstance(p, tile.Buffer) and is_told and manifest.tensor(p.name).role == "out":
+            counted.append((p.name, int(np.count_nonzero(is_poison(found[p.name], p.dtype))), found[p.name].size))
+    return [(name, count, total) for name, count, total in counted if count]
+
+
 def _judged(result: Comparison, param: tile.Buffer, found: Array, mask: Array | None) -> Comparison:
     """With the count of what is not finite: where that is most of an output, equal results say nothing."""
     written = ~is_poison(found, param.dtype)
@@ -237,6 +250,9 @@ def _summing(
         match stmt:
             case Gemm(regions=regions) | Reduce(regions=regions):
                 longest = max(extent for region in regions for extent in region.extent)
+                if isinstance(stmt, Gemm) and regions[0].buffer.dtype.bits == 8 and regions[0].buffer.dtype.is_float:
+                    # Of 32 products, each is cut off behind 13 bits of the largest: `tilec/emu/tensor_sums.py`.
+                    yield trip_count * -(-longest // 32) * 2 * 2.0**-13
                 unit = _step(regions[2].buffer.dtype) if isinstance(stmt, Gemm) else 2.0**-24
                 # The tensor core rounds once for every 16 products.
                 yield trip_count * (longest if unit == 2.0**-24 else -(-longest // 16)) * unit

@@ -50,7 +50,7 @@ def elaborate(file: File, observer: Observer) -> File:
 
     assert file.tree is not None and file.imported is not None
     given = (file.tree, file.source, dict(options.defines), options.entry, partial(observer.warn, options=options))
-    machine = partial(_multiprocessors, options), options.cluster or (1, 1, 1)
+    machine = partial(_multiprocessors, options), options.cluster or (1, 1, 1), partial(_capability, options)
     if file.is_single:
         return replace(file, kernels=(begun(reading.elaborate(*given, file.imported, *machine), file),))
     mistakes = file.mistakes if file.is_checked_only else Mistakes()
@@ -66,10 +66,21 @@ def begun(kernel: Kernel, file: File) -> Work:
     from tilec.target.table import load
 
     options = file.options
+    if options.refuse_inline_ptx:
+        _refuse_ptx(kernel)
     target = load(options.target, options.calibration, options.gpu)
     target = target if options.stmatrix else target.without("stmatrix")
     budget = Budget(options.search_budget * WORK_PER_EFFORT // 1000, tried=_tried)
     return Work(file.source, options, target, budget, kernel, kernel, file.mistakes, file.is_checked_only)
+
+
+def _refuse_ptx(kernel: Kernel) -> None:
+    from tilec.ir import tile
+    from tilec.passes.analysis.usage import expressions
+
+    for stmt in tile.walk(kernel.body):
+        if any(isinstance(e, tile.Ptx) for expr in expressions(stmt) for e in tile.walk_expr(expr)):
+            fail("inline-ptx-refused", "the kernel has T.ptx, and --no-inline-ptx refuses it", stmt.span, "here")
 
 
 def without_cluster(work: Work, observer: Observer) -> Work:
@@ -105,6 +116,14 @@ def fast_math(work: Work, observer: Observer) -> Work:
     return replace(work, kernel=kernel, source_kernel=kernel)
 
 
+def contract_products(work: Work, observer: Observer) -> Work:
+    """Products fused with sums."""
+    from tilec.passes.loop.contract_products import with_fused_products
+
+    kernel = with_fused_products(work.kernel)
+    return replace(work, kernel=kernel, source_kernel=kernel)
+
+
 def analyse_aliases(work: Work, observer: Observer) -> Work:
     """What shares storage: for people alone, as -O1 writes it."""
     return work
@@ -130,6 +149,14 @@ def _multiprocessors(options: CompileOptions) -> int:
     from tilec.target import table as targets
 
     return targets.load(options.target, options.calibration, options.gpu).limit("sms")
+
+
+def _capability(options: CompileOptions) -> tuple[int, int]:
+    """What CUDA calls the machine: 9 and 0 for sm_90a."""
+    from tilec.target import table as targets
+
+    number = int("".join(c for c in targets.load(options.target, options.calibration).ptx_target if c.isdecimal()))
+    return number // 10, number % 10
 
 
 def _stored(source: SourceFile, options: CompileOptions) -> Kernel:

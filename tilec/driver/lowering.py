@@ -65,6 +65,7 @@ def emit(work: Work, observer: Observer) -> Work:
         imported=tuple(work.source.imported),
         outputs=kernel.outputs,
         fast_math="fast-math" in kernel.asks,
+        fma=work.options.fma,
     )
     check_work(work.assignment, sum(len(entry.body) for entry in module.entries))
     return replace(work, ptx_module=module)

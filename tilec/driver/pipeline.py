@@ -89,6 +89,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("fold-constants", front.fold_constants, gives="tile", checks=True),
     Pass("fast-math", front.fast_math, when=_FAST_MATH),
     Pass("alias-analysis", front.analyse_aliases, gives="alias", is_only_shown=True),
+    Pass("contract-products", front.contract_products, when=at_level(0, "--no-fma", fma=True), checks=True),
     Choice("eliminate-masks", choices.eliminate_masks, ("mask",), ("--no-split-loops",), when=_MAY_DECIDE),
     Pass("sums-in-fragments", planning.sums_in_fragments, checks=True),
     Pass("subtile-as-asked", planning.subtile_as_asked, decides=("subtile",), checks=True),
@@ -142,7 +143,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass(
         "programmatic-launch",
         lowering.programmatic_launch,
-        when=at_level(3, "--no-pdl", needs="cluster", pdl=True),
+        when=at_level(3, "--no-pdl", needs="dependent_launch", pdl=True),
     ),
     Pass("lint-warp", lints.lint_warp, gives="warp"),
     Pass("emit", lowering.emit),

@@ -3,39 +3,87 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tilec.driver import emulate, emulate_ptx
 from tilec.emu import Fault
-from tilec.passes.cost.kernel import occupancy_limits
+from tilec.passes.cost.kernel import Walk, occupancy_limits, places
 from tilec.passes.cost.model import ctas_per_sm
 from tilec.ptx.assemble import assemble
 from tilec.simulate.grid import Launch, Simulation, simulate
-from tilec.support.diagnostics import fail
+from tilec.support import progress
+from tilec.support.diagnostics import CompileError, fail
 from tilec.support.source import SourceFile
 from tilec.target.table import Target, load
 
 if TYPE_CHECKING:
-    from tilec.driver.build import Build
+    from tilec.driver.build import Build, Library
+    from tilec.driver.work import Work
+    from tilec.ir.manifest import Manifest
+    from tilec.ptx.assemble import EntryReport
+
+_MOST_BLOCKS = 1 << 14
+"""Of a grid, of which it is looked up how much each does."""
 
 
 def of_build(
     build: Build, target: Target, *, sizes: Mapping[str, int] | None = None, blocks: int = 0, draws: bool = False
 ) -> Simulation:
     """Of a kernel as it was built, for tensors of zeros."""
-    manifest = build.manifest
-    arguments = emulate.blank_arguments(build.kernel, manifest, sizes)
+    return _of_kernel(build.work, build.manifest, build.ptx, build.entries, target, sizes or {}, blocks, draws=draws)
+
+
+def of_library(library: Library, target: Target) -> Iterator[tuple[str, Simulation | str]]:
+    """Of each kernel by its name, or why it cannot be: nothing says how large it is."""
+    for plan, manifest in zip(library.plans, library.manifests, strict=True):
+        try:
+            yield manifest.entry, _of_kernel(plan.work, manifest, library.ptx, library.entries, target, {}, 0)
+        except CompileError as error:
+            yield manifest.entry, error.diagnostics[0].title
+
+
+def _of_kernel(
+    work: Work,
+    manifest: Manifest,
+    ptx: str,
+    entries: Sequence[EntryReport],
+    target: Target,
+    sizes: Mapping[str, int],
+    blocks: int,
+    *,
+    draws: bool = False,
+) -> Simulation:
+    arguments = emulate.blank_arguments(work.source_kernel, manifest, sizes)
     grid, arguments, _ = emulate.launched(manifest, arguments)
     if 0 in grid:
         fail("wrong-launch", f"{manifest.entry} has no blocks for these sizes", help="give --size NAME=N")
-    report = next(entry for entry in build.entries if entry.name == manifest.entry)
+    report = next(entry for entry in entries if entry.name == manifest.entry)
     resident = _resident(target, report.smem_bytes + manifest.dynamic_smem, report.registers, math.prod(manifest.block))
     what = Launch(
-        build.ptx, manifest.entry, grid, manifest.block, manifest.cluster, manifest.dynamic_smem,
+        ptx, manifest.entry, grid, manifest.block, manifest.cluster, manifest.dynamic_smem,
         tuple(emulate.launch_arguments(manifest, arguments)), resident,
+        _work_of_clusters(work, target, grid, manifest.cluster),
     )  # fmt: skip
-    return simulate(what, target, blocks=blocks, draws=draws)
+    with progress.doing(f"simulating {manifest.entry}"):
+        return simulate(what, target, blocks=blocks, draws=draws)
+
+
+def _work_of_clusters(
+    work: Work, target: Target, grid: tuple[int, int, int], cluster: tuple[int, int, int]
+) -> tuple[float, ...]:
+    """Cycles of all that each cluster does, one thing after the other, where iterations differ from block to block."""
+    if math.prod(grid) > _MOST_BLOCKS:
+        return ()
+    walk = Walk(work.assignment, target, ())
+    of_block = [float(walk.block(place).around) for place in places(grid, _MOST_BLOCKS)]
+    blocks = np.reshape(of_block, grid[::-1])
+    per_axis = [(extent // size, size) for extent, size in zip(grid[::-1], cluster[::-1], strict=True)]
+    shape = [extent for pair in per_axis for extent in pair]
+    of_cluster = np.reshape(blocks, shape).sum(axis=(1, 3, 5)).ravel()
+    return tuple(of_cluster.tolist()) if of_cluster.min() < of_cluster.max() else ()
 
 
 def of_ptx(
@@ -51,7 +99,7 @@ def of_ptx(
     """Of a kernel in a PTX file, on the machine that `target` names."""
     name = emulate_ptx.entry_of(source, entry)
     machine = load(target)
-    reports = assemble(source.text, target).entries
+    reports = assemble(source.text, machine.ptx_target).entries
     report = next(each for each in reports if each.name == name)
     smem = report.smem_bytes + geometry.dynamic_smem
     what = Launch(
@@ -59,7 +107,8 @@ def of_ptx(
         _resident(machine, smem, report.registers, math.prod(geometry.block)),
     )  # fmt: skip
     try:
-        return simulate(what, machine, blocks=blocks, draws=draws)
+        with progress.doing(f"simulating {name}"):
+            return simulate(what, machine, blocks=blocks, draws=draws)
     except Fault:
         raise
     except ValueError as error:

@@ -14,6 +14,7 @@ from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
 from tilec.emu.numbers import TYPES, Array
 from tilec.emu.tensormap import TensorMap, encode
 from tilec.ptx.module import Entry, Module, Param, Variable
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 
 _ALIGNMENT = 256
@@ -37,7 +38,7 @@ class Allocator:
 
     def __init__(self, module: Module, args: Sequence[object] = ()) -> None:
         self._next = GLOBAL_BASE
-        self._placed: dict[int, list[Placed]] = {}
+        self._placed: dict[Same[Array], list[Placed]] = {}
         self._functions = functions.addresses(module)
         self._variables: list[tuple[Variable, int]] = []
         for variable in module.variables:
@@ -52,25 +53,23 @@ class Allocator:
 
     def _place(self, arrays: Iterable[Array]) -> None:
         """Reserve memory for arrays, those of one root that overlap in one piece."""
-        ranges: dict[int, list[tuple[int, int]]] = {}
-        roots: dict[int, Array] = {}
+        ranges: dict[Same[Array], list[tuple[int, int]]] = {}
         for array in arrays:
             root = _root(array)
-            roots[id(root)] = root
-            ranges.setdefault(id(root), []).append(_range(array, root))
-        for number, root in roots.items():
+            ranges.setdefault(Same(root), []).append(_range(array, root))
+        for same, of_arrays in ranges.items():
             pieces: list[tuple[int, int]] = []
-            for start, end in sorted(ranges[number]):
+            for start, end in sorted(of_arrays):
                 if pieces and start < pieces[-1][1]:
                     pieces[-1] = (pieces[-1][0], max(pieces[-1][1], end))
                 else:
                     pieces.append((start, end))
-            self._placed[number] = [Placed(root, start, end, self._reserve(end - start)) for start, end in pieces]
+            self._placed[same] = [Placed(same.of, start, end, self._reserve(end - start)) for start, end in pieces]
 
     def address(self, array: Array) -> int:
         root = _root(array)
         start = int(array.__array_interface__["data"][0]) - int(root.__array_interface__["data"][0])
-        piece = next(piece for piece in self._placed[id(root)] if piece.start <= start <= piece.end)
+        piece = next(piece for piece in self._placed[Same(root)] if piece.start <= start <= piece.end)
         return piece.address + start - piece.start
 
     def build(self, *, is_shared_by_processes: bool) -> tuple[Memory, dict[str, int]]:

@@ -48,6 +48,8 @@ class LaunchState:
     step_limit: int
     watches_races: bool = True
     begins_early: bool = False
+    all_begin: bool = False
+    """No cluster waits for a place, so none is taken over by another one."""
     timeline: Timeline | None = None
     recorder: Recorder | None = None
     cluster_number: int = 0

@@ -68,7 +68,7 @@ def _answer(launch: LaunchState) -> Array:
     """Of 16 bytes: whether a cluster that was waiting is cancelled, and the position of its first block."""
     words = np.zeros(4, np.uint32)
     is_refused = launch.random is not None and launch.random.randrange(_REFUSALS) == 0
-    if launch.waiting and not is_refused:
+    if launch.waiting and not launch.all_begin and not is_refused:
         _, positions = launch.waiting.popleft()
         launch.blocks_done += len(positions)
         words[:] = (_CANCELLED, *positions[0])

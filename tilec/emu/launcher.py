@@ -116,6 +116,7 @@ def launch(
     progress: Callable[[int, int], None] | None = None,
     observe: Observe | None = None,
     only: Collection[int] | None = None,
+    all_begin: bool = False,
 ) -> Report:
     """Run kernel `entry`. `args` are its parameters in order: arrays (written in place), numbers by `.param` type,
     `TensorMap`, `None` for a null pointer, bytes as they are, or a tuple for a C struct.
@@ -130,6 +131,7 @@ def launch(
     An `adversary` is the seed of an unfriendly but legal machine: garbage in fresh registers, an arbitrary order of
     warps, and asynchronous operations that act at any moment. `jobs` processes share the blocks where no block can see
     another one's work. A `sample` (blocks, seed) runs only some of them; `only` says which clusters do, by number.
+    `all_begin`: no cluster is taken over by another one.
     `observe` makes a recorder, which is told of every step that runs (with one process).
     """
     module = _parse(ptx)
@@ -164,6 +166,7 @@ def launch(
         step_limit=step_limit,
         watches_races=races,
         begins_early=begins_early,
+        all_begin=all_begin,
         timeline=Timeline() if timeline else None,
         recorder=recorder,
         allow=frozenset(allow),

@@ -19,6 +19,7 @@ from tilec.emu.moments import Deed
 from tilec.emu.numbers import Array
 from tilec.emu.order import WARP, WARPGROUP, Order
 from tilec.emu.races import thread_name
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class TensorMemory:
         """By thread: the latest event by which one of its operations of the matrix unit was over."""
         self._unpublished: list[Operation] = []
         self._operations: list[Operation | None] = [None]
-        self._numbers: dict[int, int] = {}
+        self._numbers: dict[Same[Operation], int] = {}
         self._writer: Array = np.zeros((LANES, COLUMNS), np.int32)
         self._readers: Array = np.zeros((2, LANES, COLUMNS), np.int32)
         """The last load and the last operation of the matrix unit that read each cell."""
@@ -295,9 +296,9 @@ class TensorMemory:
             raise Fault("unwritten-read", f"{what} reads {self._place(region, ~written)}, which nobody wrote")
 
     def _number(self, operation: Operation) -> int:
-        number = self._numbers.get(id(operation))
+        number = self._numbers.get(Same(operation))
         if number is None:
-            number = self._numbers[id(operation)] = len(self._operations)
+            number = self._numbers[Same(operation)] = len(self._operations)
             self._operations.append(operation)
         return number
 

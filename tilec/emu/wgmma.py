@@ -23,6 +23,7 @@ from tilec.emu.numbers import DECODE, Array
 from tilec.emu.semantics import predicate_source
 from tilec.emu.sparse import Selection, expand, selection
 from tilec.emu.steps import Place
+from tilec.emu.tensor_sums import EIGHT_BITS, added
 from tilec.ptx.module import Operand, Vector
 from tilec.support.records import dataclass
 
@@ -346,10 +347,15 @@ def _compute(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
             flush()
             held = issue.accumulator_places
             total = _load_accumulator(cta, warpgroup, held, shape)
-        product = np.matmul(_a_matrix(cta, warpgroup, issue), _b_matrix(cta, issue).T)
+        a, b = _a_matrix(cta, warpgroup, issue), _b_matrix(cta, issue)
         if shape.sign < 0:
-            product = -product
-        total = total + product if issue.keeps else product
+            a = -a
+        before: Array = total if issue.keeps else np.zeros_like(total)
+        if shape.result == "f32" and shape.a_kind in ("e4m3", "e5m2"):
+            # What they lose shows: it is much more than what float32 does.
+            total = added(before, a, b, EIGHT_BITS)
+        else:
+            total = before + np.matmul(a, b.T)
         if shape.result == "s32":
             total = np.clip(total, -(2.0**31), 2.0**31 - 1) if shape.saturates else total
 

@@ -1,4 +1,8 @@
-"""Reads the kernel files that a kernel file imports, and those that they import. No other file is looked at."""
+"""Reads the files beside a kernel file that it imports, and those that they import. No other file is looked at.
+
+What `from .file import name` names must be there, and must be a kernel file. `from file import name` is as often about
+a package: it is read if there is such a file, and if that can be read.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.imports import places, relative_imports
+from tilec.frontend.syntax.imports import imports, is_relative, places, spellings
 from tilec.frontend.syntax.parse import parse
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Label, fail
@@ -35,8 +39,15 @@ def _follow(
     chain: Sequence[tuple[str, Span]],
 ) -> None:
     """`chain` are the imports that led here, each with the file that it stands in."""
-    for node in relative_imports(module.body):
+    for node in imports(module.body):
         here = (importer, node.span)
+        if not is_relative(node):
+            for path in _beside(node, source):
+                if path not in found and path not in (name for name, _ in (*chain, here)):
+                    with suppress(CompileError):  # some other Python
+                        found[path] = _read(path, node.span, source, cache_dir)
+                        _follow(found[path], path, source, cache_dir, found, (*chain, here))
+            continue
         listed = list(places(node, importer))
         if not listed:
             fail(
@@ -46,9 +57,10 @@ def _follow(
                 help="put what is shared beside the kernel, or into a folder there",
             )
         for _, file, itself in listed:
-            path = itself if file is None or (itself is not None and _is_folder(file, source)) else file
-            if path is None:
+            named = itself if file is None or (itself is not None and _is_folder(file, source)) else file
+            if named is None:
                 fail("bad-import", "`*` needs a file to take its names from", node.span)
+            path = _spelled(named, source) or named
             if path == Path(source.path).name or path in (name for name, _ in (*chain, here)):
                 steps = tuple(Label(span, "this import led here") for _, span in chain)
                 fail("import-cycle", f"{path} is imported while it is being read", node.span, secondary=steps)
@@ -57,10 +69,23 @@ def _follow(
                 _follow(found[path], path, source, cache_dir, found, (*chain, here))
 
 
+def _beside(node: ast.Import, source: SourceFile) -> list[str]:
+    """The files that an import names which may be about a package."""
+    folder = Path(source.path).parent
+    top = (node.module or node.names[0].name).split(".")[0]
+    if not any((folder / path).exists() for path in spellings(f"{top}.tl")[:2]) and not (folder / top).is_dir():
+        return []
+    listed = (_spelled(path, source) for _, file, itself in places(node, "") for path in (file, itself) if path)
+    return [path for path in listed if path is not None and path != Path(source.path).name]
+
+
+def _spelled(path: str, source: SourceFile) -> str | None:
+    return next((p for p in spellings(path) if (Path(source.path).parent / p).exists()), None)
+
+
 def _is_folder(path: str, source: SourceFile) -> bool:
     """Whether there is a folder of that name, and no such file."""
-    place = Path(source.path).parent / path
-    return not place.exists() and place.with_suffix("").is_dir()
+    return _spelled(path, source) is None and (Path(source.path).parent / path).with_suffix("").is_dir()
 
 
 def _read(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> ast.Module:

@@ -20,6 +20,7 @@ from tilec.frontend.sema import (
     explicit_roles as roles,
     expressions,
     functions,
+    inline_ptx,
     jumps,
     launch,
     layout_maps,
@@ -50,6 +51,7 @@ from tilec.frontend.sema.linear_resources import Ledger
 from tilec.frontend.sema.pipeline_records import PIPELINES as PIPELINE_NAMES
 from tilec.ir.types import BY_NAME, DType
 from tilec.ops import dp4a, python, reducer, registry, scalar, signature
+from tilec.ops.inline_ptx import PTX
 from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
@@ -283,6 +285,16 @@ DOT = Name(
     (dp4a.dp4a,),
 )
 
+INLINE_PTX = Name(
+    ("T.ptx",),
+    PTX,
+    """What instructions that you write compute: {0} in `text` is the result, {1} the first of `ins`. As a statement
+    with `out=x` the result goes to the element or variable `x`, and has its type; as a value it has `dtype`, or else
+    the type of the first of `ins`. The text may declare registers, and has no memory, barriers, branches or special
+    registers. docs/inline-ptx.md has examples.""",
+    (inline_ptx.value, inline_ptx.statement),
+)
+
 WARPGROUPS = Name(
     roles.SECTIONS,
     roles.SECTION,
@@ -431,7 +443,7 @@ LOOPS = (
         (*_LOOP, manual.asked, manual.manual_schedule),
     ),
     Name(
-        ("T.Parallel",),
+        ("T.Parallel", "T.parallel"),
         loops.NESTS["T.Parallel"],
         """All elements of a box at once, shared out among the threads. Fragments are indexed with its variables, if its
         extents are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a
@@ -550,7 +562,20 @@ def documented() -> dict[str, Name]:
 
 
 def _entries() -> Iterator[Name]:
-    yield from (*STRUCTURE, *ALLOCATION, *THREADS, UPDATE, WARPGROUPS, *PIPELINES, DOT, EVALUATE, PRINT, *LOOPS, BREAK)
+    yield from (
+        *STRUCTURE,
+        *ALLOCATION,
+        *THREADS,
+        UPDATE,
+        WARPGROUPS,
+        *PIPELINES,
+        DOT,
+        INLINE_PTX,
+        EVALUATE,
+        PRINT,
+        *LOOPS,
+        BREAK,
+    )
     yield from (VECTOR_TYPES, *WIDE, READ_ONLY, *RANDOM)
     yield Name((TRANSPOSE.name,), TRANSPOSE, "A statement: lines of scale factors into the order of lanes.")
     for operation in registry.operations():

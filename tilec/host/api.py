@@ -6,6 +6,7 @@ it runs the PTX in the emulator, on arrays of the CPU.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import warnings
@@ -15,12 +16,13 @@ from typing import Any, Literal
 import numpy as np
 
 from tilec.driver import build as driver
+from tilec.host import notebook
 from tilec.host.arrays import CPU, GPU, View, dense, view
 from tilec.ir.elements import storage_shape, storage_type
 from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract
 from tilec.ir.types import BY_NAME
 from tilec.support import files, options
-from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.diagnostics import CompileError as CompileError, Diagnostic
 from tilec.support.resources import target_names
 from tilec.support.sizes import names, shape_of
 from tilec.support.source import SourceFile
@@ -53,7 +55,7 @@ def compile(
     Solved schedules are kept in the cache folder (`$TILEC_CACHE_DIR`, else tilec/ in the user's), so that a kernel that
     was compiled before compiles in a fraction of the time.
 
-    Raises `CompileError` where the kernel is wrong, with notes that show the places; `ValueError` for a device, a
+    Raises `CompileError` where the kernel is wrong, whose text shows the places; `ValueError` for a device, a
     switch or a switch's value that there is not; `TypeError` for a constant of another kind. Lints and other warnings
     are Python's (`UserWarning`), and `DeprecationWarning` tells of switches by older names.
     """
@@ -69,8 +71,7 @@ def compile(
     try:
         build = driver.build(file, asked, driver.Observer())
     except CompileError as error:
-        for diagnostic in error.diagnostics:
-            error.add_note(_rendered(diagnostic, file))
+        error.shown = "\n".join(_rendered(diagnostic, file) for diagnostic in error.diagnostics)
         raise
     for found in build.warnings:
         warnings.warn(_rendered(found, file), stacklevel=2)
@@ -140,9 +141,9 @@ def _target_here(device: Device) -> str:
 
     if not runtime.has_gpu():
         return default
-    major, minor = runtime.compute_capability()
-    nearest = [f"sm_{major}{minor}a", *(f"sm_{major}{lower}" for lower in range(minor, -1, -1))]
-    return next((name for name in nearest if name in target_names()), default)
+    from tilec.host.machines import runs_on
+
+    return next(iter(runs_on(runtime.compute_capability(), target_names())), default)
 
 
 def _rendered(diagnostic: Diagnostic, source: SourceFile) -> str:
@@ -177,6 +178,12 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<tilec kernel {self.signature()} for {self.manifest.target}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how it is called, and its schedules where it was compiled here."""
+        trace = self.trace
+        loops = [] if trace is None else json.loads(trace)["tilec"]["loops"]
+        return notebook.html(self.signature(), self.manifest.target, loops)
 
     @property
     def ptx(self) -> str | None:
@@ -238,14 +245,22 @@ class Kernel:
             order = tuple(name for name in order if name not in self._known() or name in named)
         positional = [name for name in order if name not in named]
         strange = [name for name in named if name not in self.parameters()]
-        if twice := [
-            name for name, _ in zip(order, args, strict=False) if name in named and len(args) > len(positional)
-        ]:
-            raise TypeError(f"{self.signature()} is given {twice[0]} twice")
-        if strange or len(args) != len(positional):
-            what = f"has no {strange[0]}" if strange else f"takes {len(positional)} arguments, {len(args)} are given"
-            raise TypeError(f"{self.signature()} {what}")
+        if len(args) != len(positional) or strange:
+            raise TypeError(f"{self.manifest.entry}() {self._misfit(args, named, order)}; it is {self.signature()}")
         return dict(zip(positional, args, strict=True)) | dict(named)
+
+    def _misfit(self, args: tuple[object, ...], named: Mapping[str, object], order: tuple[str, ...]) -> str:
+        """What Python says of such a call of a function."""
+        for name in named:
+            if name not in self.parameters():
+                return f"got an unexpected keyword argument {name!r}"
+        if len(args) > len(order):
+            return f"takes {len(order)} positional arguments but {len(args)} were given"
+        for name in order[: len(args)]:
+            if name in named:
+                return f"got multiple values for argument {name!r}"
+        missing = [repr(name) for name in order if name not in named][len(args) :]
+        return f"missing {len(missing)} required argument{'s' * (len(missing) > 1)}: {', '.join(missing)}"
 
     def _known(self) -> set[str]:
         """The scalars that shapes of tensors are made of."""

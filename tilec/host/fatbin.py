@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 
+from tilec.support.diagnostics import fail
 
-def fatbin(cubins: Mapping[str, bytes], name: str) -> bytes:
-    """The cubins of each target (`sm_90a`), as `cuModuleLoadData` takes them too. `name` is what tools call each."""
+_MAGIC = 0xBA55ED50
+_ELF = 2
+"""The kind of a member that is a cubin."""
+
+
+def fatbin(cubins: Mapping[str, bytes], ptx: Mapping[str, bytes], name: str) -> bytes:
+    """The cubins of each machine (`sm_90a`), and PTX that newer GPUs translate, as `cuModuleLoadData` takes them too.
+    `name` is what tools call each."""
     from cuda.bindings import nvfatbin
 
     options = ["-64", "-host=linux"]
@@ -14,8 +22,34 @@ def fatbin(cubins: Mapping[str, bytes], name: str) -> bytes:
     try:
         for target, cubin in cubins.items():
             nvfatbin.add_cubin(handle, cubin, len(cubin), target.removeprefix("sm_"), name)
+        for target, text in ptx.items():
+            nvfatbin.add_ptx(handle, text, len(text), target.removeprefix("sm_"), name, "")
         data = bytearray(nvfatbin.size(handle))
         nvfatbin.get(handle, data)
     finally:
         nvfatbin.destroy(handle)
     return bytes(data)
+
+
+def is_fatbin(data: bytes) -> bool:
+    """Whether it begins as one."""
+    return data[:4] == struct.pack("<I", _MAGIC)
+
+
+def cubins(data: bytes) -> list[bytes]:
+    """The cubins that a fatbin holds as they are, in its order; compressed ones are left out."""
+    found: list[bytes] = []
+    try:
+        _, _, place, size = struct.unpack_from("<IHHQ", data)
+        end = min(place + size, len(data))
+        while place < end:
+            kind, _, header, length = struct.unpack_from("<HHIQ", data, place)
+            member = data[place + header : place + header + length]
+            if kind == _ELF and member.startswith(b"\x7fELF"):
+                found.append(member)
+            if header + length == 0:
+                break
+            place += header + length
+    except struct.error as error:
+        fail("not-a-cubin", f"this is not a whole fatbin: {error}")
+    return found

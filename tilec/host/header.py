@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from tilec.host.header_calls import EMPTY_BYTES, Argument, check, launch, may_be_empty, scratch, scratch_tensors
+from tilec.host.machines import capability, is_portable, newest_portable, preference
 from tilec.ir.manifest import Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
 from tilec.support.records import dataclass
 
@@ -82,42 +83,35 @@ _TAKEN = frozenset(_WORDS.split())
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What was made of a kernel file for one target: the cubin, and how to launch each kernel in it."""
+    """What was made of a kernel file for one machine: the cubin, the PTX (which newer GPUs translate where it is
+    portable), and how to launch each kernel in it."""
 
     target: str
     cubin: bytes
+    ptx: bytes
     manifests: tuple[Manifest, ...]
 
 
 def header(file: str, variants: Sequence[Variant]) -> str:
     """The header of a kernel file (`file` is its name alone): of each kernel `NAME_load`, `NAME_check`, `NAME_launch`
-    and `NAME_unload`. On the GPU of the current context runs the variant that was made for it."""
+    and `NAME_unload`. On the GPU of the current context runs the variant that was made for it; on one that is newer
+    than all, PTX that the driver translates, where a variant is portable."""
     stem = _identifier(file.partition(".")[0])
-    known = sorted(variants, key=lambda v: _preference(v.target), reverse=True)
+    known = sorted(variants, key=lambda v: preference(v.target), reverse=True)
     shown = "".join(c if c.isprintable() else "_" for c in file)
     parts = [_preamble(shown, stem, known), _CASTS, _TYPES]
     parts += [_image(f"{stem}_{variant.target}_image", variant.cubin) for variant in known]
+    portable = newest_portable(variant.target for variant in known)
+    parts += [_image(f"{stem}_{v.target}_ptx", v.ptx + b"\0") for v in known if v.target == portable]
     for entry in dict.fromkeys(m.entry for variant in known for m in variant.manifests):
         of_entry = [(v.target, m) for v in known for m in v.manifests if m.entry == entry]
-        parts += _kernel(stem, entry, of_entry)
+        parts += _kernel(stem, entry, of_entry, portable)
     return "\n".join([*parts, _END_OF_CASTS, f"#endif /* TILEC_{stem.upper()}_H */", ""])
 
 
 def _identifier(text: str) -> str:
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"_{name}" if name[:1].isdigit() else name
-
-
-def _capability(target: str) -> tuple[int, int, bool]:
-    """Of `sm_90a`: 9, 0, and that its code runs on no other."""
-    digits = re.sub(r"\D", "", target)
-    return int(digits[:-1]), int(digits[-1]), target.endswith("a")
-
-
-def _preference(target: str) -> tuple[bool, int, int]:
-    """Where several run, the one that was made for this very machine; else the newest."""
-    major, minor, is_alone = _capability(target)
-    return is_alone, major, minor
 
 
 def _preamble(file: str, stem: str, variants: Sequence[Variant]) -> str:
@@ -161,7 +155,7 @@ def _image(name: str, data: bytes) -> str:
 # ---- a kernel --------------------------------------------------------------------------------------------------------
 
 
-def _kernel(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]]) -> Iterator[str]:
+def _kernel(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Iterator[str]:
     arguments = _arguments([manifest for _, manifest in variants])
     declared = ", ".join(a.declared for a in arguments.values())
     passed = ", ".join(a.name for a in arguments.values())
@@ -176,7 +170,7 @@ typedef struct {{
     int variant;
 }} {entry}_kernel;
 """
-    yield _load(stem, entry, variants)
+    yield _load(stem, entry, variants, portable)
     for target, manifest in variants:
         names = {name: a.name for name, a in arguments.items()}
         yield check(f"{entry}_{target}_check", declared, manifest, names)
@@ -241,13 +235,19 @@ def _scalar(scalar: ScalarInfo) -> str:
     return _NUMBERS.get(scalar.dtype, "uint16_t")
 
 
-def _load(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]]) -> str:
+def _load(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> str:
     choices, images = [], []
     for i, (target, manifest) in enumerate(variants):
-        major, minor, is_alone = _capability(target)
-        condition = f"major == {major} && minor {'==' if is_alone else '>='} {minor}"
+        major, minor = capability(target)
+        condition = f"major == {major} && minor {'>=' if is_portable(target) else '=='} {minor}"
         choices.append(f"    {'else ' if i else ''}if ({condition}) kernel->variant = {i};")
         images.append(f"    case {i}: image = {stem}_{target}_image; smem = {manifest.dynamic_smem}; break;")
+    newer = ""
+    if portable in (targets := [target for target, _ in variants]):
+        major, minor = capability(portable)
+        i = targets.index(portable)
+        choices.append(f"    else if (major > {major} || (major == {major} && minor > {minor})) kernel->variant = {i};")
+        newer = f"    if (kernel->variant == {i} && major != {major}) image = {stem}_{portable}_ptx;\n"
     needs_zeros = any(may_be_empty(manifest) for _, manifest in variants)
     zeros = f"""\
     if (status == CUDA_SUCCESS) status = cuMemAlloc(&kernel->zeros, {EMPTY_BYTES});
@@ -281,7 +281,7 @@ static inline CUresult {entry}_load({entry}_kernel *kernel) {{
 {chr(10).join(images)}
     default: return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }}
-    status = cuModuleLoadData(&kernel->module, image);
+{newer}    status = cuModuleLoadData(&kernel->module, image);
     if (status == CUDA_SUCCESS) status = cuModuleGetFunction(&kernel->function, kernel->module, "{entry}");
     if (status == CUDA_SUCCESS && smem > 0)
         status = cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem);

@@ -102,7 +102,7 @@ def description() -> Description:
 
     _call(driver.cuInit(0))
     device = _call(driver.cuDeviceGet(0))
-    name = bytes(_call(driver.cuDeviceGetName(128, device))).rstrip(b"\0").decode()
+    name = bytes(_call(driver.cuDeviceGetName(128, device))).partition(b"\0")[0].decode()
     sms = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     return Description(name, _driver_version(), int(_call(driver.cuDeviceGetAttribute(sms, device))))
 
@@ -330,7 +330,8 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
         rank,
         address,
         [driver.cuuint64_t(extent) for extent in reversed(shape)],
-        [driver.cuuint64_t(stride) for stride in strides[1:]],
+        # One dimension has no stride, but the driver wants an array.
+        [driver.cuuint64_t(stride) for stride in strides[1:] or [0]],
     )
     modes = (
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -500,6 +500,10 @@ class _Machine:
                 return convert(fused(x, y, z, dtype), dtype)
             case tile.Call(fn=fn, args=args, dtype=dtype):
                 return _rounded(_CALLS[fn](*(_single(self.expr(a)) for a in args)), dtype)
+            case tile.Ptx(text=text, args=args, dtype=dtype):
+                from tilec.interp.inline_ptx import evaluate
+
+                return evaluate(text, [np.asarray(self.expr(a)) for a in args], [a.dtype for a in args], dtype)
             case tile.Cast(a=a, dtype=dtype):
                 return convert(np.asarray(self.expr(a)), dtype)
             case tile.Select():

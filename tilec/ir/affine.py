@@ -150,6 +150,8 @@ def interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
             return (min(la, lb), max(ha, hb))
         case tile.Binary(op=op, a=a, b=b):
             return _computed(_binary(op, interval(a, ranges), interval(b, ranges)), expr)
+        case tile.Load(dtype=dtype) if dtype.kind in ("int", "uint") and dtype.bits < 32:
+            return integer_range(dtype)
         case _:
             return UNKNOWN
 
@@ -187,6 +189,11 @@ def _binary(op: str, a: Interval, b: Interval) -> Interval:
             if a[0] >= 0 and a[1] < b[0]:
                 return a
             return (0, b[0] - 1)
+        case "bitand" if max(a[0], b[0]) >= 0:  # of one that is not negative no bits are left but its own
+            return (0, min(most for least, most in (a, b) if least >= 0))
+        case "shr" if b[0] == b[1] and 0 <= b[0] < 32 and a != UNKNOWN:
+            low, high = (x if math.isinf(x) else int(x) >> int(b[0]) for x in a)
+            return low, high
         case "min":
             return (min(a[0], b[0]), min(a[1], b[1]))
         case "max":

@@ -55,8 +55,9 @@ def poison(array: Array, dtype: DType) -> None:
 
 
 def is_poison(array: Array, dtype: DType) -> Array:
-    """Which elements of a floating-point array are as `poison` left them."""
-    marked: Array = array.view(f"uint{8 * array.itemsize}") == _POISON[dtype.name]
+    """Which elements of an array are as `poison` left them."""
+    left = _POISON.get(dtype.name, int.from_bytes(b"\xab" * array.itemsize))
+    marked: Array = array.view(f"uint{8 * array.itemsize}") == left
     return np.repeat(marked, dtype.per_byte, axis=-1) if dtype.per_byte > 1 else marked
 
 

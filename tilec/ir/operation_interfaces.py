@@ -21,6 +21,10 @@ Doer = Literal["all threads", "each thread", "one thread"]
 """All that come to an operation together; each for itself, so that some may and others not; one for all of them."""
 
 
+PipelineEnd = tuple[str, Literal["producer", "consumer"]]
+"""A pipeline, and the side of it that a role is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """An index that an operation runs over: which dimension of which of its regions has it, as (region, dimension).
@@ -147,12 +151,12 @@ class Asked:
     # ---- barriers and stages of pipelines that the kernel has itself -----------------------------------------------
 
     @property
-    def acquires(self) -> str | None:
+    def acquires(self) -> PipelineEnd | None:
         """The pipeline, and the side of it, of which it waits for a stage."""
         return None
 
     @property
-    def releases(self) -> str | None:
+    def releases(self) -> PipelineEnd | None:
         """The pipeline, and the side of it, of which it gives back a stage."""
         return None
 

@@ -297,8 +297,11 @@ class _Reader:
     def parallel(self, names: str, arguments: _Arguments, line: _Line) -> tile.Parallel:
         extents = tuple(self.literal(argument, int, line) for argument in arguments.positional)
         given = arguments.named
-        width, layout, asynchronous = (given.pop(name, None) for name in ("width", "layout", "asynchronous"))
+        width, layout, asynchronous, versions = (
+            given.pop(name, None) for name in ("width", "layout", "asynchronous", "versions")
+        )
         self.nothing_else(given, "parallel", line)
+        named = {} if versions is None else self.versions(versions, line)
         variables = tuple(tile.Var(name) for name in names.split(", "))
         self.vars |= {v.name: v for v in variables}
         return tile.Parallel(
@@ -306,7 +309,16 @@ class _Reader:
             None if width is None else self.literal(width, int, line),
             None if layout is None else self.layout(layout, line),
             asynchronous is not None and self.literal(asynchronous, bool, line),
+            tuple(named), tuple(named.values()),
         )  # fmt: skip
+
+    def versions(self, node: ast.expr, line: _Line) -> dict[str, tile.Expr]:
+        if isinstance(node, ast.Dict):
+            named = zip(node.keys, node.values, strict=True)
+            found = {_name(tile_.id): self.node(index, line) for tile_, index in named if isinstance(tile_, ast.Name)}
+            if len(found) == len(node.keys):
+                return found
+        raise self.wrong("versions are written {TILE: INDEX, …}", line)
 
     def layout(self, node: ast.expr, line: _Line) -> tile.LoopLayout:
         match node:
@@ -522,6 +534,12 @@ class _Reader:
                 return tile.Load(self.buffer(buffer, line), tuple(read(i) for i in indices))
             case ast.Call(func=ast.Name(id=name), args=[_, *_] as args, keywords=[]):
                 return self.call(name, args, read, line)
+            case ast.Call(
+                func=ast.Subscript(value=ast.Name(id="ptx"), slice=dtype),
+                args=[ast.Constant(value=str() as text), *args],
+                keywords=[],
+            ):
+                return tile.Ptx(text, tuple(read(a) for a in args), self.dtype(ast.unparse(dtype), line))
             case ast.Call(func=ast.Subscript(value=ast.Name(id=name), slice=dtype), args=args, keywords=[]):
                 return tile.Call(name, tuple(read(a) for a in args), self.dtype(ast.unparse(dtype), line))
         raise self.wrong(f"'{ast.unparse(node)}' is no expression of tile IR", line)

@@ -129,6 +129,9 @@ def _parallel(nest: tile.Parallel) -> str:
         parts.append(f"layout={_layout(nest.layout)}")
     if nest.asynchronous:
         parts.append("asynchronous=True")
+    if nest.versioned:
+        named = zip(nest.versioned, nest.versions, strict=True)
+        parts.append(f"versions={{{', '.join(f'{name}: {show_expr(index)}' for name, index in named)}}}")
     return f"for {_names(nest.vars)} in parallel({', '.join(parts)}):"
 
 
@@ -266,6 +269,8 @@ def _expr(expr: tile.Expr) -> tuple[str, int]:
         case tile.Call(fn=fn, args=args, dtype=dtype):
             named = "" if args and args[0].dtype == dtype else f"[{dtype}]"
             return f"{fn}{named}({', '.join(map(show_expr, args))})", atom
+        case tile.Ptx(text=text, args=args, dtype=dtype):
+            return f"ptx[{dtype}]({', '.join([repr(text), *map(show_expr, args)])})", atom
         case tile.Cast(a=tile.Const(dtype=own) as a, dtype=dtype) if own in _PLAIN:
             return f"cast({show_expr(a)}, {dtype})", atom  # float16(1.0) is a constant
         case tile.Cast(a=a, dtype=dtype):

@@ -28,6 +28,7 @@ from typing import assert_never
 
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, groups_of
+from tilec.ir.ptx_values import wrong_ptx
 from tilec.ir.text import show_expr
 from tilec.ir.types import BOOL, INT32, UINT64
 from tilec.ir.verify_calls import wrong_call, wrong_constant
@@ -181,6 +182,8 @@ class _Checker:
                     yield f"{len(variables)} parallel variables for extents {extents}"
                 elif stmt.is_per_thread and extents[0] != self.threads:
                     yield f"a nest of every thread has {extents[0]} of them"
+                for version in stmt.versions:
+                    yield from self.expr(version)
                 yield from self._nested(body, variables, True)
             case tile.For(start=start, stop=stop, var=var, body=body):
                 yield from self.expr(start)
@@ -260,6 +263,9 @@ class _Checker:
                 yield from _binary(expr)
             case tile.Call():
                 if said := wrong_call(expr):
+                    yield said
+            case tile.Ptx():
+                if said := wrong_ptx(expr):
                     yield said
             case tile.Select(condition=condition, then=then, orelse=orelse, dtype=dtype):
                 if condition.dtype != BOOL or then.dtype != dtype or orelse.dtype != dtype:

@@ -14,6 +14,7 @@ from tilec.ir.warp_effects import effects
 from tilec.ir.warp_owners import SAMPLES, are_disjoint, elements_of
 from tilec.ir.warp_run_state import Access, Range, Reached, RoleState
 from tilec.ir.warp_scenarios import ITERATION_DISTANCES
+from tilec.support.identity import Same
 
 
 class Parts:
@@ -41,8 +42,8 @@ class Parts:
             merged = mine[: max(0, len(mine) - ITERATION_DISTANCES + 1)]
             for old, newer in itertools.pairwise(merged):
                 newer.reached = _around(old.reached, newer.reached)
-            gone = {id(old) for old in merged[:-1]}
-            kept[:] = [a for a in kept if id(a) not in gone]
+            gone = {Same(old) for old in merged[:-1]}
+            kept[:] = [a for a in kept if Same(a) not in gone]
 
 
 @lru_cache(maxsize=1024)

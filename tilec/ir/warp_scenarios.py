@@ -75,7 +75,7 @@ def _evaluate(expr: tile.Expr, values: dict[str, int]) -> int:
             if right == 0 and op in ("floordiv", "floormod"):
                 raise _Unknown  # the machine computes something, which nobody uses
             return _apply(op, left, right)
-        case tile.Call() | tile.Load():
+        case tile.Call() | tile.Ptx() | tile.Load():
             raise _Unknown
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.imports import is_relative, places
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -139,7 +140,7 @@ def resolve(module: ast.Module, is_whole: bool = True) -> Names:
     for statement in module.body:
         reader.visit(statement, top)
     for function, name, span in reader.keywords:
-        reader.functions[id(function)].symbols[name].uses.append(span)
+        reader.functions[Same(function)].symbols[name].uses.append(span)
     return names
 
 
@@ -148,7 +149,7 @@ class _Reader:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.functions: dict[int, Scope] = {}
+        self.functions: dict[Same[ast.Function], Scope] = {}
         self.keywords: list[tuple[ast.Function, str, Span]] = []
         """`name=` in calls of functions of the file: that function's parameters."""
 
@@ -170,7 +171,7 @@ class _Reader:
                 case ast.Function():
                     symbol = self._bind(node.name, node.name_span, _kind_of_function(node), scope)
                     symbol.node = symbol.node or node
-                case ast.Foreign(name=name, span=span) if name:
+                case ast.Foreign(names=(name,), span=span):
                     self._bind(name, _word(span, name, node.text), "function", scope)
                 case ast.Import():
                     self._import(node, scope)
@@ -275,7 +276,7 @@ class _Reader:
             self.visit(value, scope)
 
     def _function(self, node: ast.Function, scope: Scope) -> None:
-        inner = self.functions[id(node)] = self.open(node.span, scope)
+        inner = self.functions[Same(node)] = self.open(node.span, scope)
         self._parameters(node.params, scope, inner)
         self.bind_all(node.body, inner)
         for part in (*node.decorators, *((node.returns,) if node.returns else ())):

@@ -5,12 +5,13 @@ A literal takes the type of the other operand; otherwise the narrower operand is
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Literal
 
 from tilec.ir import tile
-from tilec.ir.expr import cast, common_type, constant
+from tilec.ir.expr import cast, common_type, constant, integer_range
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
 from tilec.ops.signature import Argument, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, Dictionary, Function, Lanes, Value, describe
@@ -268,3 +269,14 @@ def select(test: Argument, then: Argument, orelse: Argument, span: Span) -> Valu
         a, b = unify(then, orelse, span)
     assert isinstance(decided, EXPR_TYPES)
     return tile.Select(decided, a, b, a.dtype)
+
+
+def identity(kind: str, dtype: DType) -> tile.Const:
+    """What changes nothing that it is combined with: kind is sum, max, min, bitand or bitor."""
+    if kind in ("max", "min"):
+        low, high = (-math.inf, math.inf) if dtype.is_float else integer_range(dtype)
+        return constant(low if kind == "max" else high, dtype)
+    if kind != "bitand":
+        return constant(0, dtype)
+    low, high = integer_range(dtype)
+    return constant(-1 if low else high, dtype)

@@ -7,14 +7,13 @@ arrival hands on what the thread has done before: the waits and fences that this
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Literal
 
 from tilec.ir import tile, warp
 from tilec.ir.expr import cast
-from tilec.ir.operation_interfaces import Doer
+from tilec.ir.operation_interfaces import Doer, PipelineEnd
 from tilec.ir.text import show_declared
 from tilec.ir.types import INT32
 from tilec.ops.form import NOBODY, Barrier, Condition, Index, Leader, Positive, Yes
@@ -36,7 +35,6 @@ TAKING_BARRIERS = frozenset(
 )  # fmt: skip
 """Names of operations that a barrier may be given to."""
 _ARRIVALS = Annotated[int, schema.Range(1, MOST_ARRIVALS)]
-_SIDE = schema.Where(lambda side: bool(re.fullmatch(r"\S+ (producer|consumer)", side)), "a pipeline and its side")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class Arrive(tile.TileOp):
     block: Index | None = None
     by_warps: Yes | None = None
     condition: Condition | None = None
-    releases: Annotated[str, _SIDE] | None = None
+    releases: PipelineEnd | None = None
 
     @property
     def synchronises_roles(self) -> bool:
@@ -89,7 +87,7 @@ class AwaitBarrier(tile.TileOp):
     is_collective = False
     barrier: Barrier
     parity: Index
-    acquires: Annotated[str, _SIDE] | None = None
+    acquires: PipelineEnd | None = None
     drains: str | None = None
     unless: Condition | None = None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilec.ir.expr import cast
 from tilec.ir.tile import Call, Expr
-from tilec.ir.types import FLOAT32, DType
+from tilec.ir.types import FLOAT32, FLOAT64, DType
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Call as Arguments, Parameter, Signature, as_expr
 from tilec.ops.values import Value
@@ -130,15 +130,51 @@ def _exact(fn: str, mode: str, operands: tuple[Any, ...]) -> Any:
 
 
 def fused(x: Any, y: Any, z: Any, dtype: DType) -> Any:
-    """x * y + z as a float32; of a smaller type with an odd last digit where digits are lost, so that rounding it to
-    that type is the only rounding (Boldo, Melquiond: Emulation of FMA and correctly rounded sums, 2008)."""
+    """x * y + z as a float64 or float32; of a smaller type as a float32 with an odd last digit where digits are lost,
+    so that rounding it to that type is the only rounding (Boldo, Melquiond: Emulation of FMA and correctly rounded
+    sums, 2008)."""
     import numpy as np
 
+    if dtype == FLOAT64:
+        return _fused_doubles(x, y, z)
     if dtype == FLOAT32:
         return _exact("fmaf", "rn", (x, y, z))
     down, up = (_exact("fmaf", mode, (x, y, z)) for mode in ("rd", "ru"))
     is_odd = np.asarray(down).view(np.uint32) & 1 == 1
     return np.where(is_odd, down, up)
+
+
+def _fused_doubles(x: Any, y: Any, z: Any) -> Any:
+    """As Boldo and Melquiond have it: product and sum in two parts each, of which the smaller ones are added up with an
+    odd last digit. What is so small or large that a part may not be a number is rounded twice."""
+    import numpy as np
+
+    x, y, z = np.broadcast_arrays(x, y, z)
+    with np.errstate(all="ignore"):
+        plain = x * y + z
+        sizes = np.abs([x, y, z, x * y])
+        inside = (sizes[3] > 2.0**-900) & (sizes.max(axis=0) < 2.0**900)
+        x, y, z = (np.where(inside, each, 1.0) for each in (x, y, z))
+        product, low = x * y, _lost_in_product(x, y)
+        small, smallest = _two_sum(z, low)
+        total, rest = _two_sum(product, small)
+        tail, lost = _two_sum(rest, smallest)
+        is_even = tail.view(np.int64) & 1 == 0
+        odd = np.where((lost != 0) & is_even, np.nextafter(tail, np.copysign(math.inf, lost)), tail)
+        return np.where(inside, total + odd, plain)
+
+
+def _lost_in_product(x: Any, y: Any) -> Any:
+    """What rounding takes from x * y (Dekker)."""
+    a, b = ((each * 134217729.0 - (each * 134217729.0 - each)) for each in (x, y))
+    return (x - a) * (y - b) - (x * y - a * b - (x - a) * b - a * (y - b))
+
+
+def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """The sum, and what rounding takes from it (Knuth)."""
+    total = a + b
+    there = total - a
+    return total, (a - (total - there)) + (b - there)
 
 
 def _reference(fn: str, mode: str) -> Callable[..., Any]:

@@ -53,7 +53,6 @@ _LEGACY = _rows(
     launch_thread: write `with T.Kernel(grid, threads=n) as bx:`
     env_thread: write T.get_thread_binding()
     grid: write `for i, j in T.Parallel(m, n):`, or one T.serial in another
-    parallel: write T.Parallel
     While: write `while condition:`
     If Then Else: write `if condition:`
     let LetStmt Let bind: write `x = value`
@@ -78,8 +77,8 @@ _LEGACY = _rows(
 
 _FOREIGN = _rows(
     """
-    call_extern call_pure_extern: write the function out in the kernel
-    import_source CUDASourceCodeKernel: write the kernel in TileLang
+    call_extern call_pure_extern: write the function out in the kernel, or its instructions by T.ptx
+    import_source CUDASourceCodeKernel: write the kernel in TileLang, and its instructions by T.ptx
     """,
     Diagnostic(
         "foreign-code",

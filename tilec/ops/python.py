@@ -5,6 +5,7 @@ Sequences have at most `LONGEST` items, so that no expression takes long or much
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +40,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "dict": (Dictionary,),
 }  # fmt: skip
 _OTHERS = ("len", "min", "max", "range", "zip", "enumerate", "reversed", "sorted", "any", "all", "isinstance", "print",
-           "repr", "callable")  # fmt: skip
+           "repr", "callable", "itertools.product")  # fmt: skip
 NAMES = (*_NUMBERS, *_TYPES, *_OTHERS)
 IMMEDIATE = ("len", "range", "isinstance", "callable", "print")
 """Those that do not look at every item of a sequence."""
@@ -53,6 +54,8 @@ _METHODS: dict[type, tuple[str, ...]] = {
     int: ("bit_length", "bit_count"),
     float: ("is_integer",),
 }  # fmt: skip
+CONVERTS = "astype"
+"""The method of numbers, of expressions too, that gives them another type."""
 
 
 def call(name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Value:
@@ -100,6 +103,8 @@ def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span
             return tuple(items(value, span))
         case "dict", _:
             return _dictionary(values, keywords, span)
+        case "itertools.product", _:
+            return _combinations([tuple(items(v, span)) for v in values], span)
         case "zip", _:
             return tuple(zip(*(items(v, span) for v in values), strict=False))
         case "enumerate", [value, *start]:
@@ -140,6 +145,14 @@ def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span
                 return _concatenated(values[1], items(values[0], span))
             found: Value = function(*values)
             return found
+
+
+def _combinations(lists: Sequence[tuple[Value, ...]], span: Span) -> tuple[Value, ...]:
+    """One item of each list, in all ways."""
+    count = math.prod(map(len, lists)) * max(len(lists), 1)
+    if count > LONGEST:
+        fail("evaluation-too-long", "the result is too large", span, f"{count} items, {LONGEST} are the most")
+    return tuple(itertools.product(*lists))
 
 
 def _check_small(values: Iterable[Value], span: Span) -> None:
@@ -203,6 +216,8 @@ def items(value: Value, span: Span) -> Iterable[Value]:
             return fail("evaluation-too-long", "the range is too long", span, f"{LONGEST} items are the most")
         case tuple() | str() | range():
             return value
+        case DType(name=name):  # TileLang's are strings
+            return name
         case _:
             sized = f"its sizes are {value.name}.shape" if isinstance(value, Buffer) else None
             return fail(
@@ -304,7 +319,10 @@ def joined(parts: list[str], span: Span) -> str:
 
 def methods(owner: Value) -> tuple[str, ...]:
     """The names after the dot that mean something."""
-    return next((names for kind, names in _METHODS.items() if isinstance(owner, kind)), ())
+    if isinstance(owner, DType):  # TileLang's are strings
+        return _METHODS[str]
+    also = (CONVERTS,) if isinstance(owner, int | float) and not isinstance(owner, bool) else ()
+    return (*next((names for kind, names in _METHODS.items() if isinstance(owner, kind)), ()), *also)
 
 
 def method(
@@ -312,6 +330,7 @@ def method(
 ) -> Value:
     """`owner.name(…)`."""
     values: list[Any] = [a.value for a in arguments]
+    owner = owner.name if isinstance(owner, DType) else owner
     if keywords:
         fail("unknown-keyword", f".{name}() takes no keywords here", next(iter(keywords.values())).span)
     try:

@@ -7,15 +7,15 @@ kind `ATOMICS` has; to put them together in a fragment, T.finalize_reducer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from tilec.ir import tile, warp
-from tilec.ir.expr import SMALL_FLOATS, constant, integer_range
+from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.layout import Fragment
 from tilec.ir.operation_fields import In
 from tilec.ir.types import BOOL, DType
+from tilec.ops.arithmetic import identity
 from tilec.ops.form import Scalar, of_type, same_dtype, same_shape, whole
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.reduce import BITS, crossing_warps
@@ -117,14 +117,6 @@ def update(call: Call) -> tuple[Access, tile.Expr]:
 def contribution(reducer: Reducer, access: Access, value: tile.Expr, call: Call) -> tile.Store:
     indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
     return tile.Store(reducer.parts, indices, value, call.span, ATOMICS[reducer.kind])
-
-
-def identity(kind: str, dtype: DType) -> tile.Const:
-    """What changes nothing that it is combined with."""
-    if kind in ("max", "min"):
-        low, high = (-math.inf, math.inf) if dtype.is_float else integer_range(dtype)
-        return constant(low if kind == "max" else high, dtype)
-    return constant(-1 if kind == "bitand" else 0, dtype)
 
 
 # ---- T.reducer_init --------------------------------------------------------------------------------------------------

@@ -19,16 +19,17 @@ from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet,
 from tilec.ops.signature import Call, Signature
 from tilec.support import schema
 from tilec.support.records import dataclass
+from tilec.target.features import Feature
 
 
 @dataclass(frozen=True, slots=True)
 class RendezvousKind:
-    """`roles`: every role of a block does it, not only the one that computes. `everywhere`: no target lacks it."""
+    """`roles`: every role of a block does it, not only the one that computes. `feature`: what a target must have."""
 
     spelled: str
     doc: str
     roles: bool = True
-    everywhere: bool = False
+    feature: Feature | None = "cluster"
 
 
 RENDEZVOUS: dict[str, RendezvousKind] = {
@@ -61,7 +62,7 @@ RENDEZVOUS: dict[str, RendezvousKind] = {
         its blocks must fit on the GPU at the same time, else the launch is refused.
         """,
         roles=False,
-        everywhere=True,
+        feature=None,
     ),
     "pdl_sync": RendezvousKind(
         "T.pdl_sync",
@@ -70,6 +71,7 @@ RENDEZVOUS: dict[str, RendezvousKind] = {
         The manifest then asks for programmatic dependent launch, so that what stands before it runs while that kernel
         ends. Tensors may be read and written only after it.
         """,
+        feature="dependent_launch",
     ),
     "pdl_trigger": RendezvousKind(
         "T.pdl_trigger",
@@ -78,6 +80,7 @@ RENDEZVOUS: dict[str, RendezvousKind] = {
         Its T.pdl_sync still waits for this kernel's end.
         """,
         roles=False,
+        feature="dependent_launch",
     ),
 }
 """By what they do."""

@@ -196,13 +196,11 @@ def ignored(call: Call, signature: Signature) -> Iterator[Diagnostic]:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that `name` was probably meant to be."""
+    """The candidate that `name` was probably meant to be: one that a slip of the hand makes of it."""
     # Only messages need it, and it takes longer to import than a kernel takes to check.
-    import difflib
+    from tilec.support.spelling import nearest
 
-    lowered = {c.lower(): c for c in candidates}
-    matches = difflib.get_close_matches(name.lower(), list(lowered), n=1)
-    return lowered[matches[0]] if matches else None
+    return nearest(name, candidates)
 
 
 # ---- one argument ----------------------------------------------------------------------------------------------------

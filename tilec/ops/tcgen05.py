@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.operation_interfaces import Doer
+from tilec.ir.operation_interfaces import Doer, PipelineEnd
 from tilec.ir.tile import TileOp
 from tilec.ops.barriers import as_barrier, barrier_of
 from tilec.ops.form import NOBODY, Barrier, Leader, Yes
@@ -24,7 +24,7 @@ class TensorArrive(TileOp):
     barrier: Barrier
     leader: Leader
     paired: Yes | None = None
-    releases: str | None = None
+    releases: PipelineEnd | None = None
 
     @property
     def commits(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Union
 
 from tilec.frontend.syntax.ast import Function as FunctionNode, Lambda
 from tilec.ir.text import show_extent
-from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Extent, Load, LoopLayout, Select, Unary, Var
+from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Extent, Load, LoopLayout, Ptx, Select, Unary, Var
 from tilec.ir.types import DType
 from tilec.support.diagnostics import Diagnostic
 from tilec.support.records import dataclass
@@ -90,6 +90,12 @@ class WarpPolicy:
     """A member of `T.GemmWarpPolicy`."""
 
     name: str
+
+
+class Listed(tuple["Value", ...]):
+    """A list: a tuple that is no other one, also where it is empty."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +272,7 @@ Value = Static | Buffer | Access | Member | Expr
 _READ = ("T", "tilelang", "math")
 """The modules whose names mean something."""
 
-EXPR_TYPES = (Const, Var, Unary, Binary, Call, Cast, Select, Load)
+EXPR_TYPES = (Const, Var, Unary, Binary, Call, Ptx, Cast, Select, Load)
 
 
 def describe(value: Value) -> str:

@@ -1,8 +1,8 @@
 """What the threads of a warp, or of the block, find out together: shuffles, reductions, votes. One row each.
 
 Every thread computes every call (`sema.per_thread`), so that a warp is always whole: masks are the full one. Under a
-condition on the thread, votes count the threads for which it holds. Inside T.Parallel the lanes are 32 neighbours of
-the last dimension.
+condition on the thread, votes and reductions are of the threads for which it holds. Inside T.Parallel the lanes are 32
+neighbours of the last dimension.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def _shuffle(fn: str, lane: str) -> Callable[[Arguments, tile.Expr | None], tile
 # ---- reductions and votes --------------------------------------------------------------------------------------------
 
 
-def _reduction(fn: str, integers_only: bool = False) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
-    def build(call: Arguments, _: tile.Expr | None) -> tile.Expr:
+def _reduction(fn: str, kind: str, integers_only: bool = False) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+    def build(call: Arguments, running: tile.Expr | None) -> tile.Expr:
         value = _number(call)
         if integers_only and value.dtype.is_float:
             fail("wrong-dtype", f"{call.name} needs integers", call["value"].span, f"this is {value.dtype}")
@@ -123,6 +123,8 @@ def _reduction(fn: str, integers_only: bool = False) -> Callable[[Arguments, til
                 f"this is {value.dtype}",
                 help="convert it with T.cast",
             )
+        if running is not None:
+            value = tile.Select(running, value, arithmetic.identity(kind, value.dtype), value.dtype)
         return tile.Call(fn, (value,), value.dtype)
 
     return build
@@ -180,11 +182,11 @@ WARP_FUNCTIONS: dict[str, WarpFunction] = {
              "the value of lane + delta; the own one beyond `width`", _shuffle("shfl_down", "delta")),
         _row("T.shfl_sync", (_VALUE, Parameter("srcLane"), *_SHUFFLED),
              "the value of lane srcLane, of each `width` lanes", _shuffle("shfl_sync", "srcLane")),
-        _row("T.warp_reduce_sum", (_VALUE,), "the sum over the warp", _reduction("warp_sum")),
-        _row("T.warp_reduce_max", (_VALUE,), "the largest in the warp", _reduction("warp_max")),
-        _row("T.warp_reduce_min", (_VALUE,), "the smallest in the warp", _reduction("warp_min")),
-        _row("T.warp_reduce_bitand", (_VALUE,), "the bits that all lanes have", _reduction("warp_and", True)),
-        _row("T.warp_reduce_bitor", (_VALUE,), "the bits that some lane has", _reduction("warp_or", True)),
+        _row("T.warp_reduce_sum", (_VALUE,), "the sum over the warp", _reduction("warp_sum", "sum")),
+        _row("T.warp_reduce_max", (_VALUE,), "the largest in the warp", _reduction("warp_max", "max")),
+        _row("T.warp_reduce_min", (_VALUE,), "the smallest in the warp", _reduction("warp_min", "min")),
+        _row("T.warp_reduce_bitand", (_VALUE,), "the bits that all lanes have", _reduction("warp_and", "bitand", True)),
+        _row("T.warp_reduce_bitor", (_VALUE,), "the bits that some lane has", _reduction("warp_or", "bitor", True)),
         _row("T.any_sync", (_PREDICATE, _MASK), "1 if it holds in some lane, else 0",
              _vote("vote_any", BOOL, False, INT32)),
         _row("T.all_sync", (_PREDICATE, _MASK), "1 if it holds in all lanes, else 0",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Literal
 
 from tilec.support.diagnostics import InternalError
@@ -63,6 +64,17 @@ def assemble(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = Fal
     if not made.entries and ".entry" in ptx:
         raise InternalError(f"the assembler made no kernel of the PTX\n{made.info}")
     return made
+
+
+@cache
+def refusal(ptx: str, target: str) -> str | None:
+    """What the assembler has against PTX that a person wrote, if anything: its first error, in its words."""
+    try:
+        assemble(ptx, target, opt_level=0)
+    except InternalError as error:
+        found = re.search(r"error\s*:\s*(.*)", str(error))
+        return found[1].strip() if found else "the assembler refuses it"
+    return None
 
 
 def assembled(cubin: bytes, info: str) -> Assembled:

@@ -299,7 +299,7 @@ def target_details(name: str, calibration: str) -> Group:
     gpus = plain_table("GPUs, for --gpu", "<name", "<limit", "value", "<source", "<where")
     for gpu in machine.gpus:
         gpus.add_row(gpu.name, "", "", "", Text(gpu.what))
-        for limit in gpu.limits:
+        for limit in (*gpu.limits, *gpu.families):
             gpus.add_row("", limit.name, f"{limit.value:,}", limit.source.kind, Text(limit.source.where))
     slots = plain_table("slots", "<slot", "width")
     for slot in machine.slots:

@@ -21,10 +21,10 @@ _FOLDER = Path(__file__).parent / "templates"
 def page(traces: Sequence[Mapping[str, Any]], report: Mapping[str, Any] | None = None) -> str:
     """The page about the `tilec` members of traces, one a kernel. `report` is what `page_data` knows of the same
     kernels as they were compiled, in the same order."""
-    script = _template("report.js")
-    return Template(_template("report.html")).substitute(
+    script = template("report.js")
+    return Template(template("report.html")).substitute(
         digest=b64encode(sha256(script.encode()).digest()).decode(),
-        style=_template("report.css"),
+        style=template("report.css"),
         traces=_embedded(traces),
         report=_embedded(report),
         script=script,
@@ -40,5 +40,6 @@ def _embedded(value: object) -> str:
     return text
 
 
-def _template(name: str) -> str:
+def template(name: str) -> str:
+    """The text of a file that pages are made of."""
     return (_FOLDER / name).read_text(encoding="utf-8")

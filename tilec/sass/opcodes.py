@@ -41,9 +41,10 @@ NAMES: dict[int, str] = {
     0x00b: "FSETP", 0x00c: "ISETP", 0x00f: "VIMNMX3", 0x010: "IADD3", 0x011: "LEA", 0x012: "LOP3", 0x013: "IABS",
     0x016: "PRMT", 0x017: "IMNMX", 0x019: "SHF", 0x01a: "SGXT", 0x01c: "PLOP3", 0x020: "FMUL", 0x021: "FADD",
     0x023: "FFMA", 0x024: "IMAD", 0x025: "IMAD", 0x027: "IMAD", 0x02d: "PREEXIT", 0x02e: "ACQBULK", 0x02f: "ELECT",
-    0x030: "HADD2", 0x031: "HFMA2", 0x035: "HFMA2", 0x036: "VIADD", 0x037: "IMMA", 0x03b: "LDSM", 0x03c: "HMMA",
-    0x03e: "F2FP", 0x044: "STSM", 0x045: "I2FP", 0x046: "VIADDMNMX", 0x048: "VIMNMX", 0x04c: "UVIRTCOUNT",
-    0x076: "FMNMX3", 0x082: "UMOV", 0x086: "VOTEU", 0x087: "USEL", 0x08c: "UISETP", 0x090: "UIADD3", 0x091: "ULEA",
+    0x030: "HADD2", 0x031: "HFMA2", 0x032: "HMUL2", 0x035: "HFMA2", 0x036: "VIADD", 0x037: "IMMA", 0x03b: "LDSM",
+    0x03c: "HMMA", 0x03e: "F2FP", 0x040: "HMNMX2", 0x044: "STSM", 0x045: "I2FP", 0x046: "VIADDMNMX", 0x048: "VIMNMX",
+    0x04c: "UVIRTCOUNT", 0x076: "FMNMX3",
+    0x082: "UMOV", 0x086: "VOTEU", 0x087: "USEL", 0x08c: "UISETP", 0x090: "UIADD3", 0x091: "ULEA",
     0x092: "ULOP3", 0x096: "UPRMT", 0x097: "UIADD3", 0x099: "USHF", 0x09a: "USGXT", 0x0a4: "UIMAD", 0x0a5: "UIMAD",
     0x0b9: "ULDC", 0x0bd: "UFLO", 0x0ca: "R2UR", 0x102: "FCHK", 0x105: "F2I", 0x106: "I2F", 0x107: "FRND",
     0x108: "MUFU", 0x109: "POPC", 0x118: "NOP", 0x119: "S2R", 0x11a: "DEPBAR", 0x11b: "ENDCOLLECTIVE", 0x11d: "BAR",
@@ -60,7 +61,7 @@ NAMES: dict[int, str] = {
 
 _KINDS: dict[Kind, tuple[str, ...]] = {
     "atomic": ("ATOMG", "RED", "REDG"),
-    "barrier": ("BAR", "UCGABAR"),
+    "barrier": ("BAR", "UCGABAR", "UCGABAR_ARV", "UCGABAR_WAIT"),
     "branch": ("BRA",),
     "constant": ("LDC", "LDCU", "ULDC", "S2R", "S2UR", "CS2R"),
     "copy": ("LDGSTS",),
@@ -81,6 +82,7 @@ _KINDS: dict[Kind, tuple[str, ...]] = {
     "wgmma.sync": ("WARPGROUP",),
     "other": (
         "MEMBAR",
+        "CGAERRBAR",
         "ERRBAR",
         "FENCE",
         "CCTL",
@@ -102,11 +104,15 @@ _TENSOR_PRODUCTS = {0: "UTCHMMA", 1: "UTCIMMA", 3: "UTCQMMA"}
 """Those of one number, by the types of their factors."""
 
 
+_OF_A_FORM = {0x5AB: "CGAERRBAR", 0x9C7: "UCGABAR_ARV", 0xDC7: "UCGABAR_WAIT"}
+"""Names that differ by where operands are."""
+
+
 def name_of(opcode: int, types: int) -> str:
     """`HMMA`; `0x1e0` where nobody has said what the number means. `types` is the field that tells products from tensor
     memory apart."""
     number = opcode & 0x1FF
-    name = NAMES.get(number)
+    name = _OF_A_FORM.get(opcode & 0xFFF) or NAMES.get(number)
     return (_TENSOR_PRODUCTS.get(types) if name == "UTCHMMA" else name) or f"{number:#05x}"
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tilec.sched.problem import Edge, Problem
+from tilec.support.identity import Same
 
 _MOST_EDGES = 2000
 """Fewer are not worth it; and what heuristics try first depends on which edges there are."""
@@ -28,8 +29,8 @@ def without_implied(problem: Problem) -> Problem:
     kept += within
     for distance in sorted({edge.distance for edge in plain} - {0}):
         kept += _between([edge for edge in plain if edge.distance == distance], separation)
-    chosen = {id(edge) for edge in kept}
-    return replace(problem, edges=tuple(edge for edge in problem.edges if id(edge) in chosen))
+    chosen = {Same(edge) for edge in kept}
+    return replace(problem, edges=tuple(edge for edge in problem.edges if Same(edge) in chosen))
 
 
 def _within(count: int, edges: Iterable[Edge]) -> tuple[list[Edge], list[dict[int, int]]]:

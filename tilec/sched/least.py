@@ -21,7 +21,7 @@ from tilec.sched.windows import held_once, separations
 from tilec.support.records import dataclass
 
 # More ops than these, and more turns, are nothing that one program should decide.
-_MOST_OPS = 48
+_MOST_OPS = 128
 _MOST_WRAPS_PER_PAIR = 6
 
 

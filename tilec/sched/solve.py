@@ -42,6 +42,8 @@ Scheduler = Literal["exact", "heuristic"]
 # Deterministic time, of which one unit is one to five seconds here.
 _EFFORT_PER_II = 0.5
 _EFFORT_AT_ONCE = 0.02
+_MOST_OPS_AT_ONCE = 320
+"""Larger models are not answered at once: they take seconds to be read, which the solver does not count as effort."""
 _EFFORT_IN_HURRY = 0.05
 _EFFORT_PER_SWEEP = 4.0
 _EFFORT_PER_LEAP = 0.2
@@ -312,8 +314,10 @@ class _Sweep:
     def ask(self, ii: int, stages: int | None, effort: float) -> tuple[Answer, bool]:
         """A schedule of at most so many stages, and whether there are none of more."""
         model = Model(self.problem, ii, stages, budget=self.budget.third())
-        answer = model.feasible(min(_EFFORT_AT_ONCE, effort) * self.effort)
-        self.spent += answer.effort
+        answer = Answer("unknown", False, (), 0.0)
+        if len(self.problem.ops) <= _MOST_OPS_AT_ONCE:
+            answer = model.feasible(min(_EFFORT_AT_ONCE, effort) * self.effort)
+            self.spent += answer.effort
         if answer.outcome == "unknown":
             answer = model.feasible(effort * self.effort, hard=True)
             self.spent += answer.effort

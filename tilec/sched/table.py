@@ -85,7 +85,9 @@ class Table:
         """The earliest start in [low, high] where the op fits. Only there, and where some other use ends, can one
         first fit."""
         if self._is_simple(op):
-            at = self._first_clear([use for use in self.problem.ops[op].uses if use.cycles], low)
+            uses = [use for use in self.problem.ops[op].uses if use.cycles]
+            # Mostly it fits at once, and that is seen without a look at the whole row.
+            at = low if all(self._is_clear(use, low) for use in uses) else self._first_clear(uses, low)
             return None if at is None or at > high else at
         candidates = sorted({low, *self._ends(op, low)})
         return next((at for at in candidates if at <= high and self.is_free(op, at)), None)

@@ -34,7 +34,7 @@ def skip_numbers(program: Program) -> bool:
     kept = _kept(program)
     if any(steps[pc].stem.startswith(_MATRIX) for pc in kept):
         return False
-    reads_shared = any(_loads(steps[pc], "shared") for pc in kept)
+    reads_shared = any(_loads(steps[pc], "shared") for pc in kept - _loads_of_answers(program))
     for pc, step in enumerate(steps):
         if step.stem.startswith(_RESERVES):
             step.run, step.control = _nothing, None
@@ -54,6 +54,7 @@ def _nothing(cta: object, threads: object) -> None:
 def _kept(program: Program) -> set[int]:
     """The steps whose results are needed."""
     steps = program.steps
+    answers = _loads_of_answers(program)
     kept: set[int] = set()
     needed: set[Place] = set()
     for pc, step in enumerate(steps):
@@ -74,7 +75,7 @@ def _kept(program: Program) -> set[int]:
     is_growing = True
     while is_growing:
         is_growing = False
-        spaces = [space for space in ("shared", "local") if any(_loads(steps[pc], space) for pc in kept)]
+        spaces = [space for space in ("shared", "local") if any(_loads(steps[pc], space) for pc in kept - answers)]
         for pc, step in enumerate(steps):
             if pc in kept:
                 continue
@@ -84,6 +85,27 @@ def _kept(program: Program) -> set[int]:
                 needed |= step.registers
                 is_growing = True
     return kept
+
+
+def _loads_of_answers(program: Program) -> set[int]:
+    """The loads from shared memory that bring what `clusterlaunchcontrol.query_cancel` is asked about, through moves
+    only. Nothing but the request, which is carried out, writes that; so no number has to be known for it."""
+    steps = program.steps
+    asked = {
+        place for step in steps if "query_cancel" in step.instruction.opcode for place in step.registers - step.written
+    }
+    found: set[int] = set()
+    before = -1
+    while before != len(asked):
+        before = len(asked)
+        for pc, step in enumerate(steps):
+            if asked.isdisjoint(step.written):
+                continue
+            if _loads(step, "shared"):
+                found.add(pc)
+            elif step.stem == "mov":
+                asked |= step.registers
+    return found
 
 
 def _places(program: Program, pc: int, operands: Sequence[Operand]) -> set[Place]:

@@ -226,3 +226,10 @@ def _by_reason(found: Simulation) -> Iterator[Counter]:
         for form, unit in _STALLS:
             value = 100 * cycles / max(lived, 1e-9) if unit == "%" else cycles / max(issued, 1e-9)
             yield Counter(form.format(reason), unit, value)
+
+
+def amount(value: float) -> str:
+    """A figure with three digits that count, and whole ones whole."""
+    if value >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

@@ -38,6 +38,7 @@ from tilec.simulate.state import (
 from tilec.support.diagnostics import InternalError
 
 _WARPGROUP = 4
+_SHARED_READS = "tp_smem_rd"
 _GLOBAL_LOADS = ("ld.global", "cp.async", "tma.load")
 _GLOBAL_STORES = ("st.global", "tma.store")
 
@@ -67,6 +68,7 @@ class Engine:
         self._registers = 1 + max((n for i in instructions for n in (*i.reads, *i.writes)), default=0)
         self._heap: list[tuple[float, int, Any]] = []
         self._ages = count(1)
+        self._numbers = count()
         self._calls = count(1)
         self._sms: list[Sm] = []
         self._alive: dict[int, Warp] = {}
@@ -116,7 +118,7 @@ class Engine:
     def _start(self, time: float) -> None:
         if not self._queue:
             return
-        cluster = ClusterRun(number=len(self.result.ends))
+        cluster = ClusterRun(number=next(self._numbers))
         blocks = self._queue.pop(0)
         cluster.left = len(blocks)
         for rank, block in enumerate(blocks):
@@ -279,6 +281,8 @@ class Engine:
         through = time
         for port, cycles in move.ports:
             through = max(through, self._take(sm, port, time, cycles))
+            if port == _SHARED_READS and time < sm.ports.get("tensor", 0.0):
+                sm.read_under_products += cycles
         first = time if not move.ports else max(time, sm.ports[move.ports[0][0]] - move.ports[0][1])
         if kind in _GLOBAL_LOADS or kind in _GLOBAL_STORES:
             shares = self.shares
@@ -380,8 +384,10 @@ class Engine:
         cost = self.costs.wgmma(instruction.number, 32, instruction.flag)
         sm = home.sm
         start = max(time, sm.ports.get("tensor", 0.0))
-        reading = self._take(sm, "tp_smem_rd", start, cost.reading)
-        through = max(start + cost.cycles, reading)
+        # What warps read meanwhile comes between what products read: products give way, of which some are still to run.
+        through = start + max(cost.cycles, cost.reading + sm.read_under_products)
+        sm.read_under_products = 0.0
+        sm.held[_SHARED_READS] = sm.held.get(_SHARED_READS, 0.0) + cost.reading
         sm.ports["tensor"] = through
         sm.held["tensor"] = sm.held.get("tensor", 0.0) + cost.cycles
         done = through + cost.latency - cost.cycles

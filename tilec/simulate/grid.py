@@ -1,9 +1,10 @@
 """A whole launch: which blocks are looked at, how they share the machine, and how long all of them take.
 
 A few clusters of blocks are recorded and replayed; the rest of the grid is made of them. Blocks that run the same
-number of instructions are taken to be alike. Where they differ (a causal kernel, the rest of a persistent one), those
-at the ends and in the middle of each axis of the grid are replayed, the others lie between them, and all are dealt to
-the multiprocessors in the order of the grid.
+number of instructions are taken to be alike. Where they differ (a causal kernel, the rest of a persistent one), a few
+are replayed and the others lie between them: between those that have less and more to do, where it is known how much
+each has; else between those at the ends and in the middle of each axis of the grid. All are dealt to the
+multiprocessors in the order of the grid.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+
+import numpy as np
 
 from tilec.emu import launch
 from tilec.emu.decode import Program
@@ -50,6 +53,8 @@ class Launch:
     dynamic_smem: int
     args: tuple[object, ...]
     resident: int
+    work: tuple[float, ...] = ()
+    """Of each cluster, how much it has to do, in any unit; empty where nobody knows."""
 
 
 @dataclass(slots=True)
@@ -66,6 +71,8 @@ class Simulation:
     """Of the grid."""
     active: int
     """Multiprocessors that have a block."""
+    together: int
+    """Clusters that the replay has on the same multiprocessors at a time."""
     waves: float
     tail: float
     """The part of the time in which some multiprocessors have nothing to do, as cycles."""
@@ -98,19 +105,20 @@ def simulate(what: Launch, target: Target, *, blocks: int = 0, draws: bool = Fal
     slots = seats * what.resident
     notes: list[str] = []
     is_dynamic = "clusterlaunchcontrol.try_cancel" in what.ptx
-    chosen: Sequence[int] = _sampled(what, total) if total > slots else sorted({0, total - 1})
+    chosen: Sequence[int] = _sampled(what, total) if total > slots or what.work else sorted({0, total - 1})
     if is_dynamic:
         # A cluster takes over the work of those that have not started: as many as there are for each place.
         chosen = range(-(-total // slots))
         notes.append(f"dynamic tile scheduler: {len(chosen)} tiles for each of {min(total, slots)} places")
-    wave = range(0) if is_dynamic else range(min(total, slots, _MOST_WATCHED))
-    seen = _recorded(what, costs, chosen, wave)
+    wave = range(min(total, slots, _MOST_WATCHED))
+    seen = _recorded(what, costs, chosen, () if is_dynamic else wave)
+    # Where a cluster takes the work of others, those of the first wave are watched as if all had begun.
+    watched = _recorded(what, costs, (), wave, all_begin=True) if is_dynamic else seen
     recorded = {number: cluster for number, cluster in seen.clusters.items() if number in chosen}
     active = min(costs.sms, min(total, seats) * size)
     shares = Shares(costs.l2_bytes_per_cycle / active, costs.dram_bytes_per_cycle / active)
     first = seen.clusters[0]
-    if wave:
-        shares = replace(shares, missing=_missing([seen.clusters[number] for number in wave]))
+    shares = replace(shares, missing=_missing([watched.clusters[number] for number in wave]))
     loops = loops_of(seen.program)
 
     def replayed(cluster: Sequence[Block], resident: int, count: int, *, draw: bool = False) -> Result:
@@ -146,7 +154,7 @@ def simulate(what: Launch, target: Target, *, blocks: int = 0, draws: bool = Fal
             ending = each if left == together else replayed(first, left, left).cycles
             cycles += ending - each
             tail = ending * (1 - last / (seats * left))
-        weight = float(total if not is_dynamic else min(total, slots))
+        weight = total / len(chosen) if is_dynamic else float(total)
     else:
         durations: dict[int, float] = {}
         results: dict[int, Result] = {}
@@ -166,14 +174,21 @@ def simulate(what: Launch, target: Target, *, blocks: int = 0, draws: bool = Fal
         waves = -(-total // slots)
         made = _spread(what, total, slots, {n: float(lengths[n]) for n in durations})
         weight = sum(made.values()) / lengths[max(results, key=lambda number: lengths[number])]
-    flops = sum(_flops(block, seen.instructions) for block in first) * weight
-    loaded = sum(block.loaded / block.part for block in first) * weight
-    stored = sum(block.stored for block in first) * weight
+
+    def of_all(amount: Callable[[Block], float]) -> float:
+        """Of the whole grid, what the clusters have that were looked at."""
+        if is_dynamic or longest == shortest:
+            return sum(map(amount, first)) * weight
+        each = {number: float(sum(map(amount, cluster))) for number, cluster in recorded.items()}
+        return sum(_spread(what, total, slots, each).values())
+
     if not seen.skips_numbers:
         notes.append("what runs depends on the numbers: they are computed, for inputs of zeros")
     return Simulation(
         launch=what, costs=costs, instructions=seen.instructions, first=result, shares=shares, cycles=cycles,
-        blocks=total * size, active=active, waves=total / slots, tail=tail, loaded=loaded, stored=stored, flops=flops,
+        blocks=total * size, active=active, together=together, waves=total / slots, tail=tail,
+        loaded=of_all(lambda block: block.loaded / block.part), stored=of_all(lambda block: block.stored),
+        flops=of_all(lambda block: _flops(block, seen.instructions)),
         block=first[0], weight=weight, lengths=(shortest // size, longest // size),
         follows_numbers=not seen.skips_numbers, notes=notes,
     )  # fmt: skip
@@ -183,7 +198,9 @@ def _has(target: Target, limit: str) -> bool:
     return any(known.name == limit for known in target.limits)
 
 
-def _recorded(what: Launch, costs: Costs, whole: Sequence[int], wave: Sequence[int]) -> Recorder:
+def _recorded(
+    what: Launch, costs: Costs, whole: Sequence[int], wave: Sequence[int], *, all_begin: bool = False
+) -> Recorder:
     made: list[Recorder] = []
     numbers = sorted({*whole, *wave})
 
@@ -193,7 +210,7 @@ def _recorded(what: Launch, costs: Costs, whole: Sequence[int], wave: Sequence[i
 
     launch(
         what.ptx, what.entry, what.grid, what.block, what.args, cluster=what.cluster, dynamic_smem=what.dynamic_smem,
-        races=False, observe=observe, only=numbers, step_limit=1 << 40,
+        races=False, observe=observe, only=numbers, step_limit=1 << 40, all_begin=all_begin,
     )  # fmt: skip
     return made[0]
 
@@ -251,7 +268,13 @@ def _stops(extent: int) -> list[int]:
 
 
 def _sampled(what: Launch, total: int) -> list[int]:
-    """The first cluster, and on each axis the one in the middle and the last."""
+    """The first cluster, and those with the least, a middling amount and the most to do; where that is not known, on
+    each axis the one in the middle and the last."""
+    if len(what.work) >= total:
+        by_work = sorted(range(total), key=lambda number: (what.work[number], number))
+        middling = (what.work[by_work[0]] + what.work[by_work[-1]]) / 2
+        near = min(by_work, key=lambda number: (abs(what.work[number] - middling), number))
+        return sorted({0, by_work[0], near, by_work[-1]})
     x, y, z = _axes(what, total)
     steps = (1, x, x * y)
     return sorted({stop * step for extent, step in zip((x, y, z), steps, strict=True) for stop in _stops(extent)})
@@ -276,8 +299,12 @@ def _between(what: Launch, total: int, values: dict[int, float]) -> dict[int, fl
 
 
 def _spread(what: Launch, total: int, slots: int, values: dict[int, float]) -> dict[int, float]:
-    """A value for each cluster, from those of the ones that were looked at: the first and the last where all start at
-    once."""
+    """A value for each cluster, from those of the ones that were looked at: by what each has to do, or else by their
+    place, of which the first and the last count where all start at once."""
+    if len(what.work) >= total:
+        known = sorted((what.work[number], value) for number, value in values.items())
+        at, of = [work for work, _ in known], [value for _, value in known]
+        return dict(enumerate(np.interp(what.work[:total], at, of).tolist()))
     return _line(values, total) if total <= slots else _between(what, total, values)
 
 

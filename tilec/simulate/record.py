@@ -6,7 +6,7 @@ as the addresses have them), bytes of the sectors of global memory, the barrier 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from tilec.ptx.module import Address, Imm, Operand, TensorAddress
 from tilec.simulate.control_slice import skip_numbers
 from tilec.simulate.costs import Costs
 from tilec.simulate.instructions import Instruction, access_bytes, instructions_of, loops_of, matrices
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Recorder:
         self._blocks: dict[int, Block] = {}
         self._last: dict[int, list[int]] = {}
         self._current: object = None
-        self._warps: dict[int, tuple[Array, list[int]]] = {}
+        self._warps: dict[Same[Array], list[int]] = {}
         self._controls = [step.control is not None and step.stem != "bra" for step in program.steps]
         self._is_store = [instruction.move in ("st.global", "tma.store") for instruction in self.instructions]
         self._is_free = [instruction.deed == "free" for instruction in self.instructions]
@@ -154,11 +155,10 @@ class Recorder:
         self._warps = {}
 
     def _warps_of(self, group: Group) -> list[int]:
-        known = self._warps.get(id(group.indices))
-        if known is None or known[0] is not group.indices:
-            known = group.indices, np.unique(group.indices >> 5).tolist()
-            self._warps[id(group.indices)] = known
-        return known[1]
+        known = self._warps.get(Same(group.indices))
+        if known is None:
+            known = self._warps[Same(group.indices)] = np.unique(group.indices >> 5).tolist()
+        return known
 
     def _by_warp(self, cta: Cta, group: Group, threads: Threads, of: Callable[[Array], Detail]) -> list[Detail]:
         """`of` the places, among the active threads, of each warp's."""
@@ -317,6 +317,8 @@ class Recorder:
         is_copy = len(operands) >= 4
         barrier = form.address(operands[3 if is_copy else 1])
         size_slot = form.read(operands[2], "u32") if is_copy else -1
+        mask = form.read(operands[-1], "u16") if is_copy and form.has("multicast::cluster") else -1
+        to_all = form.has("multicast::cluster::all")
 
         def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             bars = barrier(cta, threads)
@@ -328,7 +330,11 @@ class Recorder:
                     size = int(cta.views[size_slot][threads][place]) if size_slot >= 0 else 16
                     rank, bar = _home(cta, int(bars[place]))
                     block.loaded += size
-                    copies.append((size, ((rank, rank, bar),)))
+                    ranks: Iterable[int] = range(len(cta.cluster.ctas)) if to_all else [rank]
+                    if mask >= 0:
+                        bits = int(cta.views[mask][threads][place])
+                        ranks = [other for other in range(len(cta.cluster.ctas)) if bits >> other & 1]
+                    copies.append((size, tuple((other, other, bar) for other in ranks)))
                 return tuple(copies)
 
             return self._by_warp(cta, group, threads, of)

@@ -26,12 +26,14 @@ class Shares:
 
 @dataclass(slots=True, eq=False)
 class Sm:
-    """One multiprocessor: when each scheduler, pipe and port is free again, and for how long they were held."""
+    """One multiprocessor: when each scheduler, pipe and port is free again, and for how long they were held; cycles for
+    which warps have read shared memory under products, which the next product takes longer."""
 
     issue: list[float] = field(default_factory=lambda: [0.0] * SCHEDULERS)
     pipes: dict[str, list[float]] = field(default_factory=dict)
     ports: dict[str, float] = field(default_factory=dict)
     held: dict[str, float] = field(default_factory=dict)
+    read_under_products: float = 0.0
     warps: int = 0
 
 

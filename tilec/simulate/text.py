@@ -8,7 +8,7 @@ from tilec.simulate.grid import Simulation
 from tilec.simulate.instructions import Instruction
 from tilec.support.records import dataclass
 
-_BUSY = {
+BUSY = {
     "tensor": "tensor cores",
     "l2": "share of L2",
     "dram": "share of DRAM",
@@ -45,7 +45,7 @@ def busy(found: Simulation) -> list[tuple[str, float]]:
     """Which part of the time each unit of a multiprocessor is held, the busiest first."""
     issued = sum(found.first.issued.values()) / 4
     held = {**found.first.held, "issue": issued}
-    shown = [(_BUSY.get(name, name), cycles / found.first.cycles) for name, cycles in held.items()]
+    shown = [(BUSY.get(name, name), cycles / found.first.cycles) for name, cycles in held.items()]
     return sorted(shown, key=lambda item: (-item[1], item[0]))
 
 
@@ -112,8 +112,30 @@ def intervals(found: Simulation) -> list[Interval]:
     return shown
 
 
+def issuing(found: Simulation, warps: Sequence[int]) -> float:
+    """The part of these warps' time in which they issue."""
+    lifetime = sum(found.first.lifetime.get(warp, 0.0) for warp in warps) or found.first.cycles * len(warps)
+    return sum(found.first.issued.get(warp, 0.0) for warp in warps) / lifetime
+
+
 def lines(found: Simulation, name: str, target: str, scheduled: Sequence[int] = ()) -> Iterator[str]:
-    """`scheduled` are the initiation intervals that the solver found, loop after loop."""
+    """All that is told of a simulation; `scheduled` are the initiation intervals that the solver found, loop after
+    loop."""
+    yield from summary(found, name, target)
+    yield "busy, of the time of one multiprocessor:"
+    for unit, part in busy(found):
+        if part >= 0.02:
+            yield f"  {part:6.1%}  {unit}"
+    for role, warps in roles(found):
+        yield f"{role}: {issuing(found, warps):.1%} issuing; waiting for"
+        for cause, place, part in causes(found, warps)[:_MOST_CAUSES]:
+            if part >= 0.01:
+                yield f"  {part:6.1%}  {cause}, at {place}"
+    yield from reached(found, scheduled)
+
+
+def summary(found: Simulation, name: str, target: str) -> Iterator[str]:
+    """How long the whole grid takes, and the rates of products and transfers."""
     clock = found.costs.clock_mhz
     micro = found.seconds * 1e6
     yield f"{name} on {target}: {found.cycles:,.0f} cycles, {micro:,.2f} µs at {clock} MHz"
@@ -136,30 +158,26 @@ def lines(found: Simulation, name: str, target: str, scheduled: Sequence[int] = 
     yield f"  {stored:,.0f} GB/s stored"
     for note in found.notes:
         yield f"  note: {note}"
-    yield "busy, of the time of one multiprocessor:"
-    for unit, part in busy(found):
-        if part >= 0.02:
-            yield f"  {part:6.1%}  {unit}"
-    for role, warps in roles(found):
-        lifetime = sum(found.first.lifetime.get(warp, 0.0) for warp in warps) or found.first.cycles * len(warps)
-        issued = sum(found.first.issued.get(warp, 0.0) for warp in warps)
-        yield f"{role}: {issued / lifetime:.1%} issuing; waiting for"
-        for cause, place, part in causes(found, warps)[:_MOST_CAUSES]:
-            if part >= 0.01:
-                yield f"  {part:6.1%}  {cause}, at {place}"
+
+
+def reached(found: Simulation, scheduled: Sequence[int]) -> Iterator[str]:
+    """The interval of each role's innermost loop, and beside it the solved one."""
     found_intervals = intervals(found)
     for interval in found_intervals:
-        yield f"interval of {interval.role} at {interval.place}: {interval.cycles:,.0f} cycles"
+        shared = f", for each of {found.together} resident blocks" if found.together > 1 else ""
+        yield f"interval of {interval.role} at {interval.place}: {interval.cycles:,.0f} cycles{shared}"
     if scheduled and found_intervals:
         yield _compared(found, found_intervals, scheduled)
 
 
 def _compared(found: Simulation, seen: Sequence[Interval], scheduled: Sequence[int]) -> str:
-    """The solved interval beside the one that was reached, and what makes the difference."""
-    reached = max(seen, key=lambda interval: interval.passes).cycles
-    solved = min(scheduled, key=lambda ii: abs(ii - reached))
-    ratio = reached / solved
-    said = f"the schedule says {solved:,} cycles: {ratio:.2f} of it"
+    """The solved interval beside the one that was reached, and what makes the difference. A schedule knows nothing of
+    other blocks: where several are resident, an iteration takes its part of their common interval."""
+    interval = max(seen, key=lambda each: each.passes).cycles / found.together
+    solved = min(scheduled, key=lambda ii: abs(ii - interval))
+    ratio = interval / solved
+    among = f"{interval:,.0f} an iteration are " if found.together > 1 else ""
+    said = f"the schedule says {solved:,} cycles: {among}{ratio:.2f} of it"
     if ratio <= 1.05:
         return f"{said}, as solved"
     unit, part = busy(found)[0]
@@ -167,7 +185,8 @@ def _compared(found: Simulation, seen: Sequence[Interval], scheduled: Sequence[i
         return f"{said}; {unit} is held {part:.0%} of the time, and sets the pace"
     longest = max(roles(found), key=lambda role: sum(found.first.issued.get(warp, 0.0) for warp in role[1]))
     cause, place, part = next(iter(causes(found, longest[1])), ("", "", 0.0))
-    return f"{said}; {longest[0]} lose most to {cause}, at {place} ({part:.0%})"
+    lose = "lose" if len(longest[1]) > 1 else "loses"
+    return f"{said}; {longest[0]} {lose} most to {cause}, at {place} ({part:.0%})"
 
 
 def _peak(found: Simulation) -> float:

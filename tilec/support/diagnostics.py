@@ -57,12 +57,19 @@ def unheard(_: Diagnostic) -> None:
 
 
 class CompileError(Exception):
-    """The kernel is wrong. Carries one diagnostic or several; the command exits with 1. One without any is what follows
-    from a mistake that is known already: it never leaves the front end."""
+    """The kernel is wrong. `diagnostics` has one or several; the command exits with 1. One without any is what follows
+    from a mistake that is known already: it never leaves the front end.
+
+    Its text is `shown`, with file, line and caret, where somebody has had the source to draw them: `tilec.compile` has.
+    """
 
     def __init__(self, *diagnostics: Diagnostic) -> None:
-        super().__init__("; ".join(f"[{d.code}] {d.title}" for d in diagnostics))
+        super().__init__(*diagnostics)
         self.diagnostics = diagnostics
+        self.shown: str | None = None
+
+    def __str__(self) -> str:
+        return self.shown or "; ".join(f"[{d.code}] {d.title}" for d in self.diagnostics)
 
     def called_from(self, span: Span) -> CompileError:
         """The same, with the place of the call: the innermost, and the others by which it came from another file."""

@@ -128,12 +128,22 @@ def check_writable(path: str) -> None:
     if not path or path.endswith("/") or file.is_dir():
         fail("not-a-file", f"cannot write {path or 'to an empty name'}: it is not the name of a file")
     parent = file.parent
+    while not parent.exists() and parent != parent.parent:
+        parent = parent.parent  # the folders below it are made when the file is written
     if not parent.is_dir():
-        if parent.exists():
-            fail("unwritable-output", f"cannot write {path}: {parent} is not a directory")
-        fail("unwritable-output", f"cannot write {path}: {parent} does not exist", help="make that folder first")
+        fail("unwritable-output", f"cannot write {path}: {parent} is not a directory")
     if not os.access(file if _is_special(file) else parent, os.W_OK):
         fail("unwritable-output", f"cannot write {path}: permission denied")
+
+
+_is_over = False
+
+
+def write_no_more() -> None:
+    """From now on `write_all` ends like Ctrl-C: whoever asked for that need not rely on where the exception of a signal
+    is raised, which may be where Python ignores it."""
+    global _is_over
+    _is_over = True
 
 
 def write_all(contents: Mapping[str, bytes]) -> None:
@@ -149,12 +159,15 @@ def write_all(contents: Mapping[str, bytes]) -> None:
                 continue
             # Through a symbolic link, so that the link stays and its file is replaced.
             destination = destination.resolve()
+            destination.parent.mkdir(parents=True, exist_ok=True)
             temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
             pending.append((temporary, destination))
             temporary.write_bytes(data)
             if destination.exists():
                 temporary.chmod(S_IMODE(destination.stat().st_mode))
         with _uninterrupted():
+            if _is_over:
+                raise KeyboardInterrupt
             while pending:
                 temporary, destination = pending[0]
                 temporary.replace(destination)

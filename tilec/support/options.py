@@ -99,7 +99,8 @@ class CompileOptions:
     """
 
     target: str = option("sm_90a", "--target", "Machine to compile for.", metavar="NAME,…", is_code=False)
-    """The name of a machine that `tilec targets` lists; the command makes one of these for each that is named."""
+    """The name of a machine that `tilec targets` lists, or the path of a target file, whose name ends in .toml; the
+    command makes one of these for each that is named."""
 
     calibration: str = option(
         "silicon",
@@ -252,7 +253,7 @@ class CompileOptions:
         "--persistent",
         "Whether a block may run several blocks of a grid with more than there are multiprocessors, one after the "
         "other.",
-        default_text="yes, where loads have a warp of their own",
+        default_text="yes, where loads have a warp of their own, and blocks are not too unlike",
         tuned=True,
     )
     """`tile_scheduler` says who gives a block its next one."""
@@ -261,7 +262,7 @@ class CompileOptions:
         "auto",
         "--tile-scheduler",
         "How a block of such a grid goes on. static: by a fixed stride. launch-control: it asks for one that has not "
-        "begun. auto: launch-control, where the target has it.",
+        "begun. Who says either wants such a grid. auto: launch-control, where the target has it.",
         words=choices(*TILE_SCHEDULERS),
         tuned=True,
     )
@@ -300,8 +301,8 @@ class CompileOptions:
     rasterisation: int | None = option(
         None,
         "--rasterisation",
-        "In which order blocks go over the grid, for kernels that do not say. auto: as touches least memory. none: x "
-        "first. A number: in panels of as many rows, or columns.",
+        "In which order blocks go over the grid, for kernels that do not say. auto: as ends soonest or touches least "
+        "memory. none: x first. A number: in panels of as many rows, or columns.",
         words={AUTO: None, "none": 0},
         read=parse_rasterisation,
         metavar="N",
@@ -406,10 +407,13 @@ class CompileOptions:
     """A warp-specialised loop whose initiation interval (cycles) must be larger is divided among its roles but not
     scheduled (None: every loop is)."""
 
+    fma: bool = option(True, "--fma", "Whether a product that is added to something is one operation with the sum.")
+    """A product and a sum in one expression by one fma, which rounds once, as other compilers for GPUs have it."""
+
     fast_math: bool = option(
-        False, "--fast-math", "Approximate functions and division; products fused with sums.",
+        False, "--fast-math", "Approximate functions and division; products fused with sums across statements.",
     )  # fmt: skip
-    """Functions by their .approx instructions, and a product and a sum by one fma, which rounds once."""
+    """Functions by their .approx instructions, and products and sums such that the assembler may fuse them too."""
 
     schedule: str | None = option(
         None, "--schedule", "Take the schedule from this trace, after verifying it.",
@@ -426,6 +430,11 @@ class CompileOptions:
         False, "--no-cache", "Solve and assemble again, even where the result is cached.", is_code=False
     )
     """What is solved and assembled is written to the cache all the same; parser tables are taken from it."""
+
+    refuse_inline_ptx: bool = option(
+        False, "--no-inline-ptx", "Refuse T.ptx, for kernels of people that you do not trust.", is_code=False
+    )
+    """What T.ptx computes is checked all the same; machine code of strangers is then what tilec makes alone."""
 
     verify: bool = option(
         False,

@@ -36,6 +36,16 @@ def say(what: str) -> None:
     _write(what)
 
 
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Says so inside; and nothing more afterwards."""
+    say(what)
+    try:
+        yield
+    finally:
+        say("")
+
+
 def refine(what: str) -> None:
     """More exactly, until something else is said: which candidate of a choice, which interval of a loop."""
     if _listeners and _doing:

@@ -27,8 +27,18 @@ def tables_folder() -> Path:
 
 
 def target_file(name: str) -> Path:
-    """The target file of `name`: `sm_90a`. `target_names` lists them."""
-    return _folder("targets") / f"{name}.toml"
+    """The target file of `name`: one of `target_names`, or a person's own file, whose name ends in .toml."""
+    return Path(name) if is_own_target(name) else _folder("targets") / f"{name}.toml"
+
+
+def is_own_target(name: str) -> bool:
+    """Whether a target is named by its file, and not by a name that ships."""
+    return name.endswith(".toml")
+
+
+def target_stem(name: str) -> str:
+    """What outputs for a target are called."""
+    return Path(name).stem if is_own_target(name) else name
 
 
 def target_text(name: str) -> str:

@@ -172,6 +172,8 @@ def faults(value: Any, place: str) -> Iterator[str]:
 
 
 def _faults(hint: Any, value: Any, place: str) -> Iterator[str]:
+    if _fits(hint)(value):
+        return
     if _is_dataclass(value.__class__):
         yield from faults(value, place)
     elif isinstance(value, tuple) and _parts(hint)[1][1:] == (Ellipsis,):
@@ -182,6 +184,38 @@ def _faults(hint: Any, value: Any, place: str) -> Iterator[str]:
             read(hint, value, place)
         except SchemaError as error:
             yield str(error)
+
+
+@cache
+def _fits(hint: Any) -> Callable[[Any], bool]:
+    """A quick test: what passes it has no faults. What does not may have none either: `read` judges that."""
+    origin, arguments = _parts(hint)
+    if hint is int:
+        low, high = _WORD.low, _WORD.high
+        return lambda value: type(value) is int and low <= value <= high
+    if hint in (str, bool, types.NoneType):
+        return lambda value: type(value) is hint
+    if origin is typing.Annotated and not any(isinstance(demand, Made) for demand in arguments[1:]):
+        fits, allows = _fits(arguments[0]), tuple(demand.allows for demand in arguments[1:])
+        return lambda value: fits(value) and all(allow(value) for allow in allows)
+    if origin in (types.UnionType, typing.Union):
+        each = tuple(map(_fits, arguments))
+        return lambda value: any(fits(value) for fits in each)
+    if origin is typing.Literal and all(isinstance(known, str) for known in arguments):
+        return lambda value: type(value) is str and value in arguments
+    if origin is tuple and arguments[1:] == (Ellipsis,):
+        fits = _fits(arguments[0])
+        return lambda value: type(value) is tuple and all(map(fits, value))
+    if isinstance(hint, type) and _is_dataclass(hint):
+        return lambda value: (
+            value.__class__ is hint and all(fits(getattr(value, name)) for name, fits in _members_fit(hint))
+        )
+    return lambda value: False
+
+
+@cache
+def _members_fit(kind: Callable[..., Any]) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
+    return tuple((name, _fits(hint)) for name, hint in _fields(kind)[0].items())
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache, lru_cache
@@ -19,6 +20,8 @@ from tilec.support import files, readers, resources, schema
 from tilec.support.diagnostics import InternalError, fail
 from tilec.support.options import CALIBRATIONS
 from tilec.support.records import dataclass
+from tilec.support.spelling import nearest
+from tilec.target.features import EVERYWHERE, Feature
 from tilec.target.kinds import InstructionKind
 
 SourceKind = Literal["vendor", "measured", "derived", "guess"]
@@ -76,11 +79,19 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A product that runs the code of a target, with the limits in which it differs from what the file says."""
+    """A product that runs the code of a target, with the limits and families in which it differs from what the file
+    says."""
 
     name: str
     what: str
     limits: tuple[Limit, ...]
+    families: tuple[Limit, ...] = ()
+
+
+def _with(numbers: tuple[Limit, ...], differing: tuple[Limit, ...]) -> tuple[Limit, ...]:
+    """The numbers of a file, those of a product in their place."""
+    by_name = {number.name: number for number in differing}
+    return tuple(by_name.get(number.name, number) for number in numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +104,7 @@ class Target:
     name: str
     ptx_target: str
     ptx_version: str
-    features: tuple[str, ...]
+    features: tuple[Feature, ...]
     limits: tuple[Limit, ...]
     slots: tuple[Slot, ...]
     pools: tuple[Pool, ...]
@@ -105,18 +116,24 @@ class Target:
     gpus: tuple[Gpu, ...] = ()
     gpu: str = ""
 
-    def has(self, feature: str) -> bool:
+    @property
+    def ptx_release(self) -> tuple[int, int]:
+        """The version of PTX as numbers that compare."""
+        major, _, minor = self.ptx_version.partition(".")
+        return int(major), int(minor)
+
+    def has(self, feature: Feature) -> bool:
         return feature in self.features
 
-    def without(self, feature: str) -> Target:
+    def without(self, feature: Feature) -> Target:
         """The same machine, of which the feature is not used."""
         return replace(self, features=tuple(f for f in self.features if f != feature))
 
     def of(self, gpu: Gpu) -> Target:
-        """The same machine with the limits of this product."""
-        differing = {limit.name: limit for limit in gpu.limits}
-        limits = tuple(differing.get(limit.name, limit) for limit in self.limits)
-        return replace(self, limits=limits, gpu=gpu.name)
+        """The same machine with the limits and the cycles of this product."""
+        limits, families = _with(self.limits, gpu.limits), _with(self.families, gpu.families)
+        kinds = tuple(replace(kind, families=families) for kind in self.kinds)
+        return replace(self, limits=limits, families=families, kinds=kinds, gpu=gpu.name)
 
     def limit(self, name: str) -> int:
         found = next((limit for limit in self.limits if limit.name == name), None)
@@ -242,8 +259,11 @@ class _Weight:
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
+    """`families` are of the silicon calibration: the book has the same cycles for all."""
+
     what: str
     limits: Mapping[str, _Limit] = field(default_factory=dict)
+    families: Mapping[str, _Cycles] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +335,7 @@ class _Timing:
 class _File:
     name: str
     ptx: _Ptx
-    features: tuple[str, ...]
+    features: tuple[Feature, ...]
     limits: Mapping[str, _Limit]
     slots: Mapping[str, _Slot]
     pools: Mapping[str, _Pool]
@@ -343,7 +363,7 @@ _BYTES, _MOVED, _COMPUTED, _MULTIPLIED = (
     ("ops", "elements", "threads"),
     ("m", "n", "count"),
 )
-_ASKED: Mapping[str, _Asked] = {
+_ASKED: Mapping[Feature | Literal[""], _Asked] = {
     "": _Asked(
         ("clock_mhz", "ctas_per_cluster", "ctas_per_sm", "dram_bytes_per_cycle", "l2_bytes", "l2_bytes_per_cycle",
          "mbarriers", "named_barriers", "named_barriers_carried", "registers_allocation_per_warp", "registers_per_sm",
@@ -372,10 +392,13 @@ _ASKED: Mapping[str, _Asked] = {
 
 
 def _absent(target: Target) -> Iterator[str]:
-    for feature, asked in _ASKED.items():
-        if feature and not target.has(feature):
+    for feature in EVERYWHERE:
+        if not target.has(feature):
+            yield f"features: '{feature}' is missing, which every machine that tilec makes code for has"
+    for which, asked in _ASKED.items():
+        if which and not target.has(which):
             continue
-        why = f", which machines with {feature} have" if feature else ""
+        why = f", which machines with {which} have" if which else ""
         kinds = {kind.name: kind for kind in target.kinds}
         there: tuple[tuple[str, Collection[str], Collection[str]], ...] = (
             ("limits", asked.limits, [limit.name for limit in target.limits]),
@@ -394,30 +417,54 @@ def _absent(target: Target) -> Iterator[str]:
 
 @cache
 def load(name: str, calibration: str = CALIBRATIONS[0], gpu: str | None = None) -> Target:
-    """The target of this name with the cycles of a calibration and the limits of one of its GPUs (None: as the file
-    says), or a `CompileError` that suggests the nearest one."""
+    """The target of this name, or of a person's file, with the cycles of a calibration and the limits of one of its
+    GPUs (None: as the file says), or a `CompileError` that suggests the nearest one."""
     if gpu is not None:
         target = load(name, calibration)
         found = next((one for one in target.gpus if one.name == gpu), None)
         if found is None:
             _unknown("unknown-gpu", f"target {name} has no GPU '{gpu}'", gpu, [one.name for one in target.gpus], "GPUs")
         return target.of(found)
+    if resources.is_own_target(name):
+        return _complete(parse(files.read_text(name), name, calibration), name)
     known = resources.target_names()
     if name not in known:
+        if (help_text := _compatible(name, known)) is not None:
+            note = f"known targets: {', '.join(known)}"
+            fail("unknown-target", f"unknown target '{name}'", notes=(note,), help=help_text)
         _unknown("unknown-target", f"unknown target '{name}'", name, known, "targets")
     files.note(str(resources.target_file(name)))
-    target = parse(resources.target_text(name), f"{name}.toml", calibration)
+    return _complete(parse(resources.target_text(name), f"{name}.toml", calibration), f"{name}.toml")
+
+
+def _complete(target: Target, path: str) -> Target:
+    """The same, once it is sure that nothing will be missed of it later."""
     for absent in _absent(target):
-        fail("bad-target-file", f"{name}.toml: {absent}")
+        fail("bad-target-file", f"{path}: {absent}")
     return target
 
 
-def _unknown(code: str, title: str, name: str, known: Collection[str], what: str) -> NoReturn:
-    # The import only serves the message; start-up does not pay for it.
-    import difflib
+def _compatible(name: str, known: Collection[str]) -> str | None:
+    """Of a GPU by its number: the target whose cubins it runs, those of an older one of its generation, or of itself
+    where a target has what only one number has (`sm_90a`). Older generations and newer ones run none."""
+    found = re.fullmatch(r"(?:sm|compute)_?(\d+)(\d)[af]?", name)
+    if found is None:
+        return None
+    generation, number = int(found[1]), int(found[2])
+    for target in sorted(known, reverse=True):
+        its = re.fullmatch(r"sm_(\d+)(\d)(a?)", target)
+        if its is None or int(its[1]) != generation:
+            continue
+        if int(its[2]) == number:
+            return f"write {target}"
+        if int(its[2]) < number and not its[3]:
+            return f"write {target}, whose cubins run on sm_{generation}{number} too"
+    return f"no target makes code that runs on sm_{generation}{number}"
 
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.3)
-    fail(code, title, notes=(f"known {what}: {', '.join(known)}",), help=f"did you mean '{near[0]}'?" if near else None)
+
+def _unknown(code: str, title: str, name: str, known: Collection[str], what: str) -> NoReturn:
+    near = nearest(name, known)
+    fail(code, title, notes=(f"known {what}: {', '.join(known)}",), help=f"did you mean '{near}'?" if near else None)
 
 
 def parse(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
@@ -451,7 +498,7 @@ def _target(given: _File, calibration: str) -> Target:
         families=families,
         ceilings=_named(chosen.ceilings),
         weights=Weights(*(weight.value for weight in weights)),
-        gpus=tuple(_gpu(name, gpu, given) for name, gpu in given.gpus.items()),
+        gpus=tuple(_gpu(name, gpu, given, calibration) for name, gpu in given.gpus.items()),
     )
 
 
@@ -459,7 +506,7 @@ def _named(numbers: Mapping[str, _Limit] | Mapping[str, _Cycles]) -> tuple[Limit
     return tuple(Limit(name, number.value, number.source) for name, number in numbers.items())
 
 
-def _gpu(name: str, gpu: _Gpu, given: _File) -> Gpu:
+def _gpu(name: str, gpu: _Gpu, given: _File, calibration: str) -> Gpu:
     # A pool is as large as its limit in the file: what fits a block is the same on every product of an architecture.
     absent = next((limit for limit in gpu.limits if limit not in given.limits), None)
     if absent is not None:
@@ -469,7 +516,11 @@ def _gpu(name: str, gpu: _Gpu, given: _File) -> Gpu:
         raise schema.SchemaError(
             f"gpus.{name}.limits: '{fixed}' is the size of a pool, which every GPU of a target has"
         )
-    return Gpu(name, gpu.what, _named(gpu.limits))
+    known = given.calibrations.silicon.families
+    absent = next((family for family in gpu.families if family not in known), None)
+    if absent is not None:
+        raise schema.SchemaError(f"gpus.{name}.families: the silicon calibration has no family '{absent}'")
+    return Gpu(name, gpu.what, _named(gpu.limits), _named(gpu.families) if calibration == "silicon" else ())
 
 
 def _pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:

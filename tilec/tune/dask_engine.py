@@ -1,4 +1,4 @@
-"""Trials on the workers of a dask scheduler, on this machine or on others (`pip install 'tilec[dask]'`).
+"""Trials on the workers of a dask scheduler, on this machine or on others (`pip install '.[dask]'`).
 
 A worker that goes takes no trial with it: the scheduler gives what it was at to another one. A trial that has taken
 several workers with it is lost."""
@@ -23,9 +23,7 @@ class Dask:
         try:
             import distributed
         except ImportError:
-            fail(
-                "no-scheduler", "dask is not installed here", help="pip install 'tilec[dask]', here and on every worker"
-            )
+            fail("no-scheduler", "dask is not installed here", help="pip install '.[dask]', here and on every worker")
         try:
             self._client: Any = distributed.Client(address, timeout=PATIENCE_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:

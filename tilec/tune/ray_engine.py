@@ -1,4 +1,4 @@
-"""Trials on the nodes of a Ray cluster, on this machine or on others (`pip install 'tilec[ray]'`).
+"""Trials on the nodes of a Ray cluster, on this machine or on others (`pip install '.[ray]'`).
 
 A node that goes takes no trial with it: Ray gives what it was at to another one. A trial whose worker has ended each
 time it was tried is lost."""
@@ -29,7 +29,7 @@ class Ray:
         try:
             import ray
         except ImportError:
-            fail("no-scheduler", "Ray is not installed here", help="pip install 'tilec[ray]', here and on every node")
+            fail("no-scheduler", "Ray is not installed here", help="pip install '.[ray]', here and on every node")
         self._ray: Any = ray
         _reach(address)
         try:

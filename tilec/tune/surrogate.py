@@ -1,7 +1,7 @@
 """Proposes what to try next from what was tried: gradient boosting on how far the analytical model was off.
 
 It begins as the analytical model: what it learns is a factor on that model's cycles (the logarithm of cost over cycles)
-as a function of the knobs. Needs scikit-learn (`pip install 'tilec[tune]'`)."""
+as a function of the knobs. Needs scikit-learn (`pip install '.[tune]'`)."""
 
 from __future__ import annotations
 

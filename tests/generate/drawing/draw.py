@@ -18,7 +18,7 @@ HEAD = "import tilelang\nimport tilelang.language as T"
 def drawn(number: int | str) -> str:
     """The file: its first line says how it is compiled and run, the rest is what a person might have written."""
     rng = random.Random(f"kernel {number}")
-    target = TARGETS[rng.randrange(3)]
+    target = rng.choice(TARGETS)
     options = drawn_options(rng, target)
     kernels = [_kernel(rng, target, "kernel")]
     if rng.random() < 0.04:

@@ -29,7 +29,7 @@ def wide(k: Kernel) -> None:
     at = "i" if each == 1 else f"i * {each}"
     with k.inside(f"for i in T.Parallel({count}):"):
         k.emit(f"T.sts{bits}({tile.name}[{at}], T.ldg{bits}({source}[{at}]))")
-    with k.inside(f"for i in T.Parallel({count}):"):
+    with k.inside(f"for i in T.parallel({count}):"):
         k.emit(f"T.stg{bits}({target}[{number(k)} * {count * each} + {at}], T.lds{bits}({tile.name}[{at}]))")
     if k.chance(0.3) and count % 2 == 0:
         longest = k.tensor((prod(k.grid) * 64,), dtype, "O")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilec.support.options import ARRIVALS, NO_SWITCHES, SCHEDULERS, STRATEGIES, TILE_SCHEDULERS, CompileOptions
 
-TARGETS = ("sm_80", "sm_90a", "sm_100a")
+TARGETS = ("sm_80", "sm_90a", "sm_100a", "sm_86", "sm_87", "sm_89", "sm_103a", "sm_110a", "sm_120a")
 VALUES: dict[str, tuple[Any, ...]] = {
     "opt_level": (2, 3),
     "pipeline_strategy": STRATEGIES,
@@ -33,6 +33,7 @@ NOT_DRAWN = {
     "cache_dir": "not about code",
     "solve_afresh": "not about code",
     "lint": "not about code",
+    "refuse_inline_ptx": "not about code",
     "silenced": "not about code",
     "errors": "not about code",
     "warnings_are_errors": "not about code",

@@ -187,6 +187,8 @@ class Language:
             functions.SHAPE.pop()
             assert functions.SHAPE[-1] == around
 
+    parallel = Parallel
+
     # -- threads
 
     def get_thread_binding(self, dim: int = 0) -> Q:

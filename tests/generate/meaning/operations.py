@@ -204,16 +204,16 @@ def _matrix(x: Any) -> Q:
 # ---- atomics ---------------------------------------------------------------------------------------------------------
 
 
-def in_any_order(op: Callable[[Any, Any], Q]) -> Callable[[Q, Q], Q]:
-    def combined(old: Q, new: Q) -> Q:
+def in_any_order(op: Callable[[Any, Any], Q]) -> Callable[[Q, Q, Array], Q]:
+    def combined(old: Q, new: Q, reached: Array) -> Q:
         """In any order: what one addition rounds, each may, and another order rounds what this one need not, unless
-        all are multiples of 0.5."""
+        all are multiples of 0.5. So large as `reached` a sum may have been in some order."""
         made = op(old, new)
         if made.format.is_float and op is add:
-            size = np.abs(old.v) + np.abs(new.v)
+            size = reached + np.abs(new.v)
             is_sure = (old.v * 2 % 1 == 0) & (new.v * 2 % 1 == 0) & (size < 2.0 ** (made.format.digits - 1))
             with np.errstate(all="ignore"):
-                least = np.where(is_sure | (old.v == 0) | (new.v == 0), 0.0, unit(size, made.format))
+                least = np.where(is_sure | (reached == 0) | (new.v == 0), 0.0, unit(size, made.format))
             made = Q(made.v, made.format, np.maximum(made.e, least))
         if made.format.is_float and np.any(made.e):
             return Q(made.v, made.format, np.where(made.e > 0, 2 * made.e, 0.0))
@@ -229,8 +229,8 @@ def atomic(op: Callable[[Any, Any], Q]) -> Callable[..., None]:
         if isinstance(value, Tile) or isinstance(target, Tile) or any(isinstance(i, slice) for i in target.index):
             source, to = boxes(value, target)
             q = convert(source.read(), to.tile.format)
-            made = combined(to.read(is_shared=True), Q(q.v.reshape(to.extent), q.format, q.e.reshape(to.extent)))
-            to.write(made, is_shared=True)
+            new = Q(q.v.reshape(to.extent), q.format, q.e.reshape(to.extent))
+            to.write(combined(to.read(is_shared=True), new, to.reach(new.v)), is_shared=True)
             return
         target.gather(quantity(value, target.tile.format), combined, SHAPE[-1])
 

@@ -18,12 +18,14 @@ Masked = Callable[[], Array | None]
 
 class Tile:
     """Elements, how sure each is, and which have been written. `is_tensor`: what lies outside reads as `outside`, and
-    is not written; of tiles there is nothing outside."""
+    is not written; of tiles there is nothing outside. `reached`: how large an element may have been while atomics were
+    adding to it, in whatever order."""
 
     def __init__(self, shape: tuple[int, ...], form: Format, is_tensor: bool, masked: Masked) -> None:
         self.shape, self.format, self.is_tensor, self.masked = shape, form, is_tensor, masked
         self.v: Array = np.zeros(shape, form.type)
         self.e: Array = np.zeros(shape)
+        self.reached: Array = np.zeros(shape)
         self.written: Array = np.zeros(shape, np.bool_)
         self.outside: float = 0
         self.block, self.owner = -1, np.full(shape if is_tensor else (), -1)
@@ -55,6 +57,13 @@ class Tile:
             MET.append(self.met)
         (put if is_set else read).append(mine)
 
+    def reach(self, flat: Array, added: Array) -> Array:
+        """How large the elements at these places, counted along all dimensions, may have been before this is added."""
+        reached = self.reached.reshape(-1)
+        before: Array = np.maximum(reached[flat], np.abs(self.v.reshape(-1)[flat].astype(np.float64)))
+        reached[flat] = before + np.abs(added.astype(np.float64))
+        return before
+
     @property
     def dtype(self) -> str:
         return self.format.name
@@ -66,7 +75,9 @@ class Tile:
         made = Tile.__new__(Tile)
         made.__dict__ |= self.__dict__
         made.shape = shape
-        made.v, made.e, made.written = (a.reshape(shape) for a in (self.v, self.e, self.written))
+        made.v, made.e, made.written, made.reached = (
+            a.reshape(shape) for a in (self.v, self.e, self.written, self.reached)
+        )
         made.owner = self.owner.reshape(shape) if self.is_tensor else self.owner
         return made
 
@@ -154,7 +165,7 @@ class Place(Operand):
         self.tile.used(at, True)
         self.tile.v[at], self.tile.e[at], self.tile.written[at] = v, e, True
 
-    def gather(self, value: Q, combine: Callable[[Q, Q], Q], over: tuple[int, ...]) -> None:
+    def gather(self, value: Q, combine: Callable[[Q, Q, Array], Q], over: tuple[int, ...]) -> None:
         """Combine each element with those that the loop over a shape has for it, one after the other."""
         value = convert(value, self.tile.format)
         mask = self.tile.masked()
@@ -176,7 +187,7 @@ class Place(Operand):
             of = turn == now
             to = flat[of]
             old = Q(targets[to], tile.format, errors[to])
-            new = combine(old, Q(v[of], tile.format, e[of]))
+            new = combine(old, Q(v[of], tile.format, e[of]), tile.reach(to, v[of]))
             targets[to], errors[to] = new.v, new.e
 
 
@@ -220,6 +231,14 @@ class Box:
             self.tile.used(at, False)
         outside = quantity(self.tile.outside, self.tile.format).v
         return Q(np.where(inside, self.tile.v[at], outside), self.tile.format, np.where(inside, self.tile.e[at], 0.0))
+
+    def reach(self, added: Array) -> Array:
+        """How large its elements may have been, before this is added to them; what lies outside has no size."""
+        axes, inside = self._indices()
+        found = np.zeros(self.extent)
+        at = tuple(np.broadcast_to(a, self.extent)[inside] for a in axes)
+        found[inside] = self.tile.reach(np.ravel_multi_index(at, self.tile.shape), added[inside])
+        return found
 
     def write(self, value: Q, is_shared: bool = False) -> None:
         """Of the box's shape but for extents of 1."""

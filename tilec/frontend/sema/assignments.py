@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.frontend.sema import evaluate, per_thread, pipelines
+from tilec.frontend.sema import evaluate, fragment_elements, per_thread, pipelines
 from tilec.frontend.sema.allocations import allocate
 from tilec.frontend.sema.bounds import check_access
 from tilec.frontend.sema.context import Context
@@ -115,6 +115,8 @@ def _bound(context: Context, name: str, argument: Argument, dtype: DType | None,
     var = tile.Var(context.unique.take(name), expr.dtype)
     if per_thread.is_varying(context, expr):
         context.varying.add(var)
+    if not any(isinstance(e, tile.Load) for e in tile.walk_expr(expr)):
+        context.definitions[var] = expr
     context.out.append(tile.Bind(var, expr, span))
     return var
 
@@ -137,9 +139,20 @@ def annotated(context: Context, node: ast.AnnotatedAssign) -> None:
 
 def augmented(context: Context, node: ast.AugmentedAssign) -> None:
     """`a += value`"""
+    if isinstance(node.target, ast.Subscript):
+        access = _check_place(context, node.target)
+        if fragment_elements.is_spread(context, access):
+            added = evaluate.operand(context, node.value)
+            fragment_elements.put(context, access, lambda old: _combined(node, old, added), node.span)
+            return
     operands = _place_read(context, node.target), evaluate.operand(context, node.value)
     made = Argument(arithmetic.binary(node.op, *operands, node.span), node.span)
     _store(context, node.target, made, node.span)
+
+
+def _combined(node: ast.AugmentedAssign, old: tile.Expr, added: Argument) -> Argument:
+    made = arithmetic.binary(node.op, Argument(old, node.target.span), added, node.span)
+    return Argument(made, node.span)
 
 
 def _place_read(context: Context, target: ast.Expr) -> Argument:
@@ -155,6 +168,9 @@ def _store_element(context: Context, target: ast.Subscript, argument: Argument, 
     access = _check_place(context, target, isinstance(argument.value, Lanes))
     if access.has_extent:
         stored(context, access, argument, span)
+        return
+    if fragment_elements.is_spread(context, access):
+        fragment_elements.put(context, access, lambda _: argument, span)
         return
     check_access(context, access, target.span, "written")
     put(context, access, argument, span)

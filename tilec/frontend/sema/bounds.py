@@ -21,6 +21,8 @@ def check_access(context: Context, access: Access, span: Span, what: Literal["re
     buffer = access.buffer
     # Every thread has a copy of a single element.
     is_copied = buffer.name in context.mutable or (what == "read" and buffer.extents == (1,))
+    if buffer.scope not in ("global", "tmem") and not context.guards:
+        check_element(context, buffer, access.indices, span)
     if buffer.scope == "fragment" and not context.is_parallel and not is_copied:
         fail(
             "fragment-index",
@@ -37,9 +39,6 @@ def check_access(context: Context, access: Access, span: Span, what: Literal["re
             secondary=(Label(buffer.span, "allocated here"),),
             help="T.copy it to a fragment first",
         )
-    if buffer.scope == "global" or context.guards:
-        return
-    check_element(buffer, access.indices, span, context.ranges)
 
 
 def check_loads(context: Context, expr: tile.Expr, span: Span) -> None:
@@ -49,24 +48,24 @@ def check_loads(context: Context, expr: tile.Expr, span: Span) -> None:
             check_access(context, Access(part.buffer, part.indices), span, "read")
 
 
-def check_element(buffer: tile.Buffer, indices: tuple[tile.Expr | Range, ...], span: Span, ranges: Ranges) -> None:
+def check_element(context: Context, buffer: tile.Buffer, indices: tuple[tile.Expr | Range, ...], span: Span) -> None:
     """Errors: `out-of-range`, where some of these values lead out of the tile."""
     for index, size in zip(indices, buffer.shape, strict=True):
         if not isinstance(index, Range):
-            _check(buffer, index, 1, size, span, ranges, "index")
+            _check(context, buffer, index, 1, size, span, "index")
 
 
-def check_box(region: tile.Region, ranges: Ranges) -> None:
+def check_box(context: Context, region: tile.Region) -> None:
     """The same of a box of a tile."""
     for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
-        _check(region.buffer, start, extent, size, region.span, ranges, "box")
+        _check(context, region.buffer, start, extent, size, region.span, "box")
 
 
 def _check(
-    buffer: tile.Buffer, start: tile.Expr, extent: int, size: int, span: Span, ranges: Ranges, what: str
+    context: Context, buffer: tile.Buffer, start: tile.Expr, extent: int, size: int, span: Span, what: str
 ) -> None:
-    """A sum of multiples of these variables; of any other expression nothing is known."""
-    form = affine(start)
+    """A sum of multiples of variables with known values; of any other expression nothing is known."""
+    form, ranges = affine(start), context.ranges
     if not all(isinstance(atom, tile.Var) and atom.name in ranges for atom, _ in form.terms):
         return
     low, high = _end(form, ranges, 0), _end(form, ranges, 1)
@@ -80,7 +79,16 @@ def _check(
         span,
         f"reaches {reach} in a dimension of {size}{_where(form, ranges, 0 if low < 0 else 1)}",
         secondary=(Label(buffer.span, f"shape {show_shape(buffer.shape)}"),),
+        help=_help(context, buffer, form),
     )
+
+
+def _help(context: Context, buffer: tile.Buffer, form: Affine) -> str | None:
+    """Of an index that has the block's place in it."""
+    numbers = [var.name for var, _ in context.blocks if any(atom == var for atom, _ in form.terms)]
+    if not numbers:
+        return None
+    return f"each block has its own {buffer.name}, which begins at 0 in all of them: leave out {' and '.join(numbers)}"
 
 
 def _end(form: Affine, ranges: Ranges, upper: int) -> int:

@@ -14,6 +14,7 @@ from tilec.ir.tile import Expr, children
 from tilec.ops.arithmetic import LONGEST
 from tilec.ops.values import EXPR_TYPES, Dictionary, Value
 from tilec.support.diagnostics import fail
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -52,7 +53,7 @@ class Budget:
     statements: int = 0
     calls: int = 0
     is_spent: bool = False
-    sizes: dict[int, tuple[Expr, int, int]] = field(default_factory=dict)
+    sizes: dict[Same[Expr], tuple[int, int]] = field(default_factory=dict)
     """By identity: an expression, how many operations there are in it, and how deep."""
 
     def step(self, span: Span, count: int = 1) -> None:
@@ -84,17 +85,17 @@ class Budget:
     def grow(self, value: Value, span: Span) -> None:
         """What has just been made, where it is known at run time only."""
         if isinstance(value, EXPR_TYPES):
-            _, count, depth = self._size(value)
+            count, depth = self._size(value)
             if count > MAX_OPERATIONS or depth > MAX_DEPTH:
                 most = f"{MAX_OPERATIONS} operations, {MAX_DEPTH} of them inside each other, are the most"
                 self._end("the expression becomes too large", span, most)
 
-    def _size(self, expr: Expr) -> tuple[Expr, int, int]:
-        if (known := self.sizes.get(id(expr))) is not None:
+    def _size(self, expr: Expr) -> tuple[int, int]:
+        if (known := self.sizes.get(Same(expr))) is not None:
             return known
         inner = [self._size(part) for part in children(expr)]
-        found = expr, 1 + sum(i[1] for i in inner), 1 + max((i[2] for i in inner), default=0)
-        self.sizes[id(expr)] = found
+        found = 1 + sum(i[0] for i in inner), 1 + max((i[1] for i in inner), default=0)
+        self.sizes[Same(expr)] = found
         return found
 
     def _end(self, title: str, span: Span, said: str) -> NoReturn:

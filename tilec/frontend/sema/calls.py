@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from tilec.frontend.prelude.read import NAMES as PRELUDE
-from tilec.frontend.sema import evaluate, functions, layout_maps, pipelines, prelude, tile_scheduler
+from tilec.frontend.sema import evaluate, functions, host_names, layout_maps, pipelines, prelude, tile_scheduler
 from tilec.frontend.sema.context import Context, ReadsValue
 from tilec.frontend.sema.layout_maps import FRAGMENT, LAYOUT, fragment_layout, index_map
 from tilec.frontend.sema.vocabulary import refuse_call
@@ -14,10 +15,13 @@ from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer, LoopLayout
 from tilec.ir.types import DType
 from tilec.ops import python
+from tilec.ops.python import CONVERTS
 from tilec.ops.scalar import FUNCTIONS, convert
 from tilec.ops.signature import Argument, Call, Parameter, Signature, bind
 from tilec.ops.values import (
+    EXPR_TYPES,
     SWIZZLES,
+    Access,
     Function,
     Handle,
     Member,
@@ -36,6 +40,7 @@ from tilec.support.diagnostics import fail
 
 R = TypeVar("R")
 
+_AS_TYPE = Signature(f".{CONVERTS}", (Parameter("dtype"),))
 _SWIZZLED = Signature(
     "make_swizzled_layout", (Parameter("buffer"), Parameter("k_major", True), Parameter("allow_pad", True))
 )
@@ -84,11 +89,20 @@ def _of_buffer(context: Context, function: Method, node: ast.Call) -> NoReturn:
 
 def _of_value(context: Context, function: Method, node: ast.Call) -> Value:
     """One of Python's own."""
+    if function.name == CONVERTS:
+        return _as_type(context, function, node)
     operands = _all_looked_at(context, node)
     context.budget.look(function.owner, node.span)
     made = python.method(function.owner, function.name, *operands, node.span)
     context.budget.look(made, node.span)
     return made
+
+
+def _as_type(context: Context, function: Method, node: ast.Call) -> Value:
+    """`x.astype(dtype)`: T.cast."""
+    call = bind(_AS_TYPE, *evaluate.operands(context, node), node.span)
+    value = evaluate.read(context, Argument(function.owner, node.function.span))
+    return FUNCTIONS["T.cast"].build(replace(call, arguments={"value": value, **call.arguments}))
 
 
 _METHODS: dict[type, Callable[[Context, Method, ast.Call], Value]] = {
@@ -98,6 +112,7 @@ _METHODS: dict[type, Callable[[Context, Method, ast.Call], Value]] = {
     Stage: pipelines.called,
     LoopLayout: layout_maps.called,
     Buffer: _of_buffer,
+    **dict.fromkeys((Access, *EXPR_TYPES), _as_type),
 }
 """By what has the method."""
 
@@ -169,5 +184,6 @@ AT_COMPILE_TIME: dict[str, ReadsValue] = {
     **dict.fromkeys(PRELUDE, prelude.called),
     **dict.fromkeys(python.NAMES, _of_python),
     prelude.REFUSE: prelude.refuse,
+    **host_names.CALLS,
 }
 """Names that have a value at the top of a file, too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
@@ -79,10 +79,10 @@ def _key(entry: Entry) -> str:
     return name
 
 
-def outputs(kernel: tile.Kernel, out_idx: Argument) -> tuple[str, ...]:
+def outputs(kernel: tile.Kernel, out_idx: Argument, made: Collection[str] = ()) -> tuple[str, ...]:
     """The tensors that `out_idx` counts, from the front, or from the back, where scalars behind the last tensor do not
-    count."""
-    params = list(kernel.params)
+    count. Nor do tensors that the function has `made` itself."""
+    params = [param for param in kernel.params if not (isinstance(param, tile.Buffer) and param.name in made)]
     while params and not isinstance(params[-1], tile.Buffer):
         params.pop()
     value = out_idx.value

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from functools import partial
+from typing import NoReturn
 
-from tilec.frontend.sema import evaluate
+from tilec.frontend.sema import evaluate, host_names, mutation
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.dispatch import COMPILE_TIME
 from tilec.frontend.sema.functions import check_assert, kind, run, unpack
 from tilec.frontend.sema.recover import bound_names, poison
 from tilec.frontend.sema.scope import Binding, Bound, Scope, language
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.imports import is_relative, places
-from tilec.frontend.syntax.parse import mistake_of
+from tilec.frontend.syntax.imports import is_relative, places, spellings
+from tilec.frontend.syntax.parse import mistake_of, parse
 from tilec.ir.types import DType
 from tilec.ops.signature import Argument, as_dtype, nearest
 from tilec.ops.values import Foreign, Function, Member, Namespace, Value, describe
 from tilec.support.diagnostics import CompileError, Label, Mistakes, fail
 from tilec.support.records import dataclass
-from tilec.support.source import Span
+from tilec.support.source import SourceFile, Span
 
 Define = int | float | bool | str
+
+_READ = re.compile(r"\s*(None|T(\.[A-Za-z_]\w*)+|\[[\w\s,.+-]*\]|\([\w\s,.+-]*\))\s*")
+"""Texts that -D may give as Python has them."""
 
 _NO_FILES: dict[str, ast.Module] = {}
 
@@ -62,6 +67,8 @@ class Defines:
         self.known[node.name] = None
         if node.default is not None:
             value = context.value(node.default)
+            if node.name in self and (meant := self._meant(context, node.name)) is not None:
+                return meant.value
             return self.replaced(node.name, value, node.span) if node.name in self else value
         if node.name not in self:
             fail(
@@ -70,7 +77,18 @@ class Defines:
                 node.span,
                 help=f"compile with -D {node.name}=…, or give it a default",
             )
-        return self.given[node.name]
+        meant = self._meant(context, node.name)
+        return self.given[node.name] if meant is None else meant.value
+
+    def _meant(self, context: Context, name: str) -> Argument | None:
+        """What `-D sizes=[64, 128]` and `-D policy=T.GemmWarpPolicy.FullRow` give, which are texts that Python reads:
+        a list, a tuple or a name of the language. Any other text is that text."""
+        text = self.given[name]
+        if not isinstance(text, str) or not _READ.fullmatch(text):
+            return None
+        (statement,) = parse(SourceFile("-D", f"{name} = {text}")).body
+        assert isinstance(statement, ast.Assign)
+        return evaluate.argument(context, statement.value)
 
     def check_all_used(self) -> None:
         for name in self.given:
@@ -96,11 +114,13 @@ class Constants:
         mistakes: Mistakes | None = None,
         ran: dict[str, Scope] | None = None,
         bound: Bound | None = None,
+        is_kernel_file: bool = True,
     ) -> None:
-        self.defines, self.files, self.path = defines, files, path
+        """Of a file that `is_kernel_file` all must be right; of another, what a kernel uses."""
+        self.defines, self.files, self.path, self.is_kernel_file = defines, files, path, is_kernel_file
         self.ran: dict[str, Scope] = {} if ran is None else ran
         self.scope = Scope(language(), bound=bound)
-        self.context = Context(self.scope, COMPILE_TIME, mistakes=mistakes or Mistakes())
+        self.context = Context(self.scope, COMPILE_TIME, mistakes=mistakes or Mistakes(), imports=self.imported)
         self.defined: dict[str, Span] = {}
 
     def run(self, module: ast.Module) -> Scope:
@@ -120,7 +140,7 @@ class Constants:
         """Whether the statement is what a program does with the kernels, as a call of torch: it is not carried out, and
         what it would have defined is a mistake only where a kernel uses it."""
         is_foreign = [d.code in ("foreign-call", "foreign-definition") for d in error.diagnostics]
-        if not is_foreign or not all(is_foreign):
+        if not is_foreign or not (all(is_foreign) or not self.is_kernel_file):
             return False
         for name, span in bound_names(node):
             self.scope.names[name] = Binding(Foreign(lambda: error.diagnostics[0]), span)
@@ -129,22 +149,27 @@ class Constants:
     def _statement(self, node: ast.Stmt) -> None:
         match node:
             case ast.Import():
-                self._import(node)
+                self.imported(self.context, node)
             case ast.Assign(targets=targets, value=value):
                 argument = evaluate.argument(self.context, value)
                 for target in targets:
                     self._define(target, argument)
-            case ast.AnnotatedAssign(target=target, value=value) if value is not None:
-                self._define(target, evaluate.argument(self.context, value))
+            case ast.AnnotatedAssign(target=target, value=value):
+                if value is not None:
+                    self._define(target, evaluate.argument(self.context, value))
             case ast.Function():
                 self._claim(node.name, node.name_span)
                 self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
-            case ast.Foreign(name=name):
-                self.scope.bind(name, Foreign(partial(mistake_of, node)), node.span)
+            case ast.Foreign(names=names):
+                for name in names:
+                    self.scope.bind(name, Foreign(partial(mistake_of, node)), node.span)
             case ast.Evaluate(value=ast.String()) | ast.Pass():
                 return
-            case ast.Evaluate(value=ast.Call() as call) if not self._is_language(call):
+            case ast.Evaluate(value=ast.Call() as call):
                 self._carry_out(call)
+            case ast.With(context=entered):
+                self.context.value(entered)
+                _refuse(node)
             case ast.Assert():
                 check_assert(self.context, node)
             case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
@@ -152,23 +177,21 @@ class Constants:
                 return
             case ast.If(condition=condition, then=then, orelse=orelse):
                 self._all(then if evaluate.decided(self.context, condition) else orelse)
-            case ast.For() | ast.AugmentedAssign() | ast.Raise():
+            case ast.For() | ast.While() | ast.AugmentedAssign() | ast.Raise():
                 run(self.context, node)
             case _:
-                fail(
-                    "misplaced-statement",
-                    "only constants and functions stand at the top of the file",
-                    node.span.first_line(),
-                )
-
-    def _is_language(self, call: ast.Call) -> bool:
-        callee = self.context.value(call.function)
-        return isinstance(callee, Member) and callee.path.startswith("T.")
+                _refuse(node)
 
     def _carry_out(self, call: ast.Call) -> None:
-        """A call that stands alone: of a function of the file, which may assert something. Anything else does something
-        to the world, as `print(…)` or `tilelang.disable_cache()`."""
-        if isinstance(self.context.value(call.function), Function):
+        """A call that stands alone: of a function of the file, which may assert something, or of a method that changes
+        a list or a dictionary. Anything else does something to the world, as `print(…)` or
+        `tilelang.disable_cache()`."""
+        if mutation.changes(self.context, call):
+            return
+        callee = self.context.value(call.function)
+        if isinstance(callee, Member) and callee.path.startswith("T."):
+            _refuse(call)
+        if isinstance(callee, Function):
             self.context.value(call)
 
     def _claim(self, name: str, span: Span) -> None:
@@ -188,7 +211,7 @@ class Constants:
                         fail("bad-target", "this cannot be assigned to", item.span)
                     self._define(item, Argument(value, argument.span))
             case _:
-                fail("bad-target", "this cannot be assigned to", target.span, "a constant has a plain name")
+                mutation.assign(self.context, target, argument)
 
     def _constant(self, name: str, written: Value, span: Span) -> Value:
         """Only the constants of the file that is compiled are anybody's to replace."""
@@ -201,11 +224,14 @@ class Constants:
 
     # ---- imports -----------------------------------------------------------------------------------------------------
 
-    def _import(self, node: ast.Import) -> None:
+    def imported(self, context: Context, node: ast.Import) -> None:
+        """The names that an import binds where it stands."""
         if is_relative(node):
-            self._import_files(node)
+            self._import_files(context, node)
             return
-        for name in node.names:
+        for name, file, itself in places(node, ""):
+            if self._import_beside(context, name, file, itself):
+                continue
             full = f"{node.module}.{name.name}" if node.module else name.name
             local = name.alias or (name.name if node.module else name.name.split(".")[0])
             meaning = {"tilelang.language": "T", "tilelang": "tilelang", "math": "math"}.get(full, full)
@@ -213,29 +239,63 @@ class Constants:
                 meaning = local
             if full.startswith("tilelang.language."):
                 meaning = f"T.{full.removeprefix('tilelang.language.')}"
-            self.scope.bind(local, Member(meaning), name.span)
+            context.scope.bind(local, host_names.meaning(meaning), name.span)
 
-    def _import_files(self, node: ast.Import) -> None:
+    def _import_files(self, context: Context, node: ast.Import) -> None:
         """`from .file import name`, or `from . import file`."""
         for name, file, itself in places(node, self.path):
             local = name.alias or name.name
-            if file is not None and file in self.files:
-                there = self._ran(file)
-                if name.name != "*":
-                    self.scope.bind(local, there.attribute(file, name.name, name.span), name.span)
-                    continue
-                for public in [n for n in there.names if not n.startswith("_")]:
-                    self.scope.bind(public, there.names[public].value, name.span)
-            elif itself is not None and itself in self.files:
-                self.scope.bind(local, Namespace(itself, self._ran(itself)), name.span)
+            if (path := self._read(file)) is not None:
+                there = self._ran(path, self.is_kernel_file)
+                if name.name == "*":
+                    _bind_public(context.scope, there, name.span)
+                elif name.name not in there.names and (own := self._read(itself)) is not None:
+                    context.scope.bind(local, Namespace(own, self._ran(own, self.is_kernel_file)), name.span)
+                else:
+                    context.scope.bind(local, there.attribute(path, name.name, name.span), name.span)
+            elif (path := self._read(itself)) is not None:
+                context.scope.bind(local, Namespace(path, self._ran(path, self.is_kernel_file)), name.span)
             else:
                 raise CompileError  # whoever read the files has said why not
 
-    def _ran(self, path: str) -> Scope:
+    def _import_beside(self, context: Context, name: ast.Alias, file: str | None, itself: str | None) -> bool:
+        """Whether `from file import name`, or `import file`, is about a file beside the kernel."""
+        local = name.alias or name.name
+        if (path := self._read(file)) is not None:
+            there = self._ran(path, is_kernel_file=False)
+            if name.name == "*":
+                _bind_public(context.scope, there, name.span)
+            elif name.name in there.names:
+                context.scope.bind(local, there.names[name.name].value, name.span)
+            else:
+                context.scope.bind(local, Member(f"{path.rpartition('.')[0]}.{name.name}"), name.span)
+            return True
+        if (path := self._read(itself)) is None or (file is None and "." in local):
+            return False
+        context.scope.bind(local, Namespace(path, self._ran(path, is_kernel_file=False)), name.span)
+        return True
+
+    def _read(self, path: str | None) -> str | None:
+        """Under which path there is such a file, if it has been read."""
+        return None if path is None else next((p for p in spellings(path) if p in self.files), None)
+
+    def _ran(self, path: str, is_kernel_file: bool) -> Scope:
         """The names of a file that is imported: it runs once."""
         if path not in self.ran:
-            file = Constants(self.defines, self.files, path, self.context.mistakes, self.ran, self.scope.bound)
+            mistakes, bound = self.context.mistakes, self.scope.bound
+            file = Constants(self.defines, self.files, path, mistakes, self.ran, bound, is_kernel_file)
             file.context.budget = self.context.budget
             self.ran[path] = file.scope
             file.run(self.files[path])
         return self.ran[path]
+
+
+def _refuse(node: ast.Stmt | ast.Expr) -> NoReturn:
+    said = "only constants and functions stand at the top of the file"
+    fail("misplaced-statement", said, node.span.first_line())
+
+
+def _bind_public(scope: Scope, there: Scope, span: Span) -> None:
+    """`from file import *`"""
+    for public in [name for name in there.names if not name.startswith("_")]:
+        scope.bind(public, there.names[public].value, span)

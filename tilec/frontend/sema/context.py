@@ -22,7 +22,8 @@ from tilec.frontend.sema.recover import poison
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
+from tilec.ir.types import BOOL
 from tilec.ops.reducer import Reducer
 from tilec.ops.values import Value
 from tilec.passes.analysis.unique_names import UniqueNames
@@ -76,6 +77,8 @@ class Context:
     schedule_mistakes: Mistakes = field(default_factory=Mistakes)
     """What is wrong with how loops are to be scheduled, without which the kernel is whole."""
     budget: Budget = field(default_factory=Budget)
+    imports: Callable[[Context, ast.Import], None] | None = None
+    """Binds what an import names."""
     calls: list[Span] = field(default_factory=list)
     """Those of the macros that are being run, the innermost last."""
 
@@ -85,13 +88,18 @@ class Context:
     """How many the GPU has."""
     default_cluster: tuple[int, int, int] = (1, 1, 1)
     """That of kernels that do not say."""
+    capability: Callable[[], tuple[int, int]] = lambda: (9, 0)
+    """What CUDA calls the machine."""
 
     # ---- the launch --------------------------------------------------------------------------------------------------
 
+    launches: int = 0
+    """How many T.Kernel the function has, as far as it has been read."""
     is_launched: bool = False
     """Whether this is inside `with T.Kernel`."""
     thread_extents: tuple[int, int, int] = (1, 1, 1)
-    """The threads of a block along x, y and z, if `has_threads`, or else of no meaning."""
+    """The threads of a block along x, y and z, if `has_threads`, or else of no meaning. They run in whole warps: there
+    may be more (`threads`), of which those past the last have no part in what each thread does for itself."""
     has_threads: bool = False
     blocks: tuple[tuple[tile.Var, tile.Extent], ...] = ()
     """The block's indices, and the grid."""
@@ -120,6 +128,8 @@ class Context:
     """The places of such variables which threads set differently."""
     varying: set[tile.Var] = field(default_factory=set)
     """The binds on whose value threads do not agree."""
+    definitions: dict[tile.Var, tile.Expr] = field(default_factory=dict)
+    """What names were given that nothing changes any more: no element was read for it."""
     views: dict[str, tile.Buffer] = field(default_factory=dict)
     """The buffers that stand for others (T.reshape), by name."""
     vectors: set[str] = field(default_factory=set)
@@ -160,7 +170,17 @@ class Context:
     @property
     def threads(self) -> int:
         """Of those that run a statement here."""
-        return math.prod(self.thread_extents) if self.role is None else WARPGROUP_THREADS * len(self.role)
+        if self.role is not None:
+            return WARPGROUP_THREADS * len(self.role)
+        return -(-math.prod(self.thread_extents) // WARP_THREADS) * WARP_THREADS
+
+    @property
+    def is_counted(self) -> tile.Expr | None:
+        """The condition that a thread is one of those that the kernel has asked for, where there are others."""
+        asked = math.prod(self.thread_extents)
+        if self.role is not None or asked == self.threads:
+            return None
+        return tile.Binary("lt", tile.THREAD, tile.integer(asked), BOOL)
 
     @property
     def nest_name(self) -> str:

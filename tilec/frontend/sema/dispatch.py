@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.frontend.sema import calls, operations, pointers, rng, statements, thread_values, vectors, views
+from tilec.frontend.sema import calls, inline_ptx, operations, pointers, rng, statements, thread_values, vectors, views
 from tilec.frontend.sema.block_scales import TRANSPOSE, transposed
 from tilec.frontend.sema.calls import bound
 from tilec.frontend.sema.context import Dispatch
@@ -11,6 +11,7 @@ from tilec.frontend.sema.hints import HINTS
 from tilec.frontend.sema.loops import LOOP_BREAK
 from tilec.frontend.sema.printing import PRINT, print_
 from tilec.ops.dp4a import DP4A
+from tilec.ops.inline_ptx import PTX
 from tilec.ops.reducer import UPDATE
 from tilec.ops.threads import PLACES
 from tilec.ops.vectors import LDG, WIDE
@@ -36,6 +37,7 @@ KERNEL = Dispatch(
         **{name: bound(place.signature, thread_values.place, takes_values=True) for name, place in PLACES.items()},
         **{name: bound(wide.signature, vectors.wide_load) for name, wide in WIDE.items() if not wide.stores},
         LDG.name: bound(LDG, vectors.read_only),
+        PTX.name: bound(PTX, inline_ptx.value, takes_values=True),
         **{name: bound(signature, rng.draw) for name, signature in rng.DRAWS.items()},
         **{name: bound(s, pointers.make_tensor, takes_values=True) for name, s in pointers.MAKE_TENSOR.items()},
         **dict.fromkeys((*VIEWS, *AT_DATA), views.seen),
@@ -47,6 +49,7 @@ KERNEL = Dispatch(
         LOOP_BREAK.name: statements.loop_break,
         **dict.fromkeys(HINTS, statements.hint),
         PRINT.name: bound(PRINT, print_),
+        PTX.name: inline_ptx.statement,
         TRANSPOSE.name: bound(TRANSPOSE, transposed),
         DP4A.name: bound(DP4A, operations.dot),
         UPDATE.name: bound(UPDATE, operations.contribute),

@@ -10,6 +10,7 @@ from tilec.ir import tile
 from tilec.ops.values import EXPR_TYPES, Value
 from tilec.passes.analysis.usage import expressions
 from tilec.support.diagnostics import fail
+from tilec.support.identity import Same
 
 
 def names(scope: Scope) -> Iterator[str]:
@@ -27,7 +28,7 @@ def _variables(value: Value) -> Iterator[tile.Var]:
                 yield from (part for part in tile.walk_expr(one) if isinstance(part, tile.Var))
         # What stands in many places of a list is one object, and looked at once.
         inner = (item for one in level if isinstance(one, tuple) for item in one)
-        level = list({id(item): item for item in inner if isinstance(item, (tuple, *EXPR_TYPES))}.values())
+        level = list({Same(item): item for item in inner if isinstance(item, (tuple, *EXPR_TYPES))}.values())
 
 
 def with_sizes(kernel: tile.Kernel) -> tile.Kernel:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal, TypedDict
 
 from tilec.frontend.sema import configs
@@ -19,7 +20,8 @@ from tilec.frontend.syntax import ast
 from tilec.ir.tile import Ask, Kernel
 from tilec.ops.signature import Argument, nearest
 from tilec.ops.values import Function, describe
-from tilec.support.diagnostics import CompileError, Label, Mistakes, Warn, fail, unheard
+from tilec.passes.analysis.usage import writes
+from tilec.support.diagnostics import CompileError, Label, Mistakes, Warn, fail, unheard, warning
 from tilec.support.source import SourceFile, Span
 
 Style = Literal["bare", "factory", "eager"]
@@ -32,6 +34,8 @@ class _Anew(TypedDict):
     mistakes: Mistakes
     multiprocessors: Callable[[], int]
     default_cluster: tuple[int, int, int]
+    capability: Callable[[], tuple[int, int]]
+    imports: Callable[[Context, ast.Import], None] | None
 
 
 _NO_FILES: Mapping[str, ast.Module] = {}
@@ -51,13 +55,24 @@ def elaborate(
     files: Mapping[str, ast.Module] = _NO_FILES,
     multiprocessors: Callable[[], int] = lambda: 1,
     default_cluster: tuple[int, int, int] = (1, 1, 1),
+    capability: Callable[[], tuple[int, int]] = lambda: (9, 0),
 ) -> Kernel:
     """The kernel `entry`, or the only one, as tile IR. `defines` replace constants of the file; `warn` is told what is
-    odd but not wrong; `files` are those that it imports; `multiprocessors` says how many the GPU has, and
-    `default_cluster` in what clusters of blocks a kernel runs that does not say."""
-    functions = (_choose(module, source, entry),)
-    (only,) = _elaborated(module, functions, defines, warn, files, multiprocessors, default_cluster)
-    return only
+    odd but not wrong; `files` are those that it imports; `multiprocessors` says how many the GPU has,
+    `default_cluster` in what clusters of blocks a kernel runs that does not say, and `capability` what CUDA calls the
+    GPU."""
+    function, number = _choose(module, source, entry)
+    machine = multiprocessors, default_cluster, capability
+    made = _elaborated(module, (function,), defines, warn, files, *machine, is_whole=False)
+    if number is None and len(made) > 1:
+        fail(
+            "ambiguous-entry",
+            f"{function.name} launches {len(made)} kernels",
+            function.name_span,
+            "one after the other",
+            help=f"choose with --entry {function.name}_1, or {function.name}_2",
+        )
+    return _launched(made, number)
 
 
 def elaborate_all(
@@ -69,14 +84,19 @@ def elaborate_all(
     files: Mapping[str, ast.Module] = _NO_FILES,
     multiprocessors: Callable[[], int] = lambda: 1,
     default_cluster: tuple[int, int, int] = (1, 1, 1),
+    capability: Callable[[], tuple[int, int]] = lambda: (9, 0),
     mistakes: Mistakes | None = None,
     bound: Bound | None = None,
 ) -> tuple[Kernel, ...]:
     """Every kernel of the file, or that called `entry`. Given `mistakes`, what is wrong is added there, and a kernel is
     what that leaves of it. `bound` is told what each name is given."""
-    functions = _kernels(module) if entry is None else ()
-    functions = functions or [_choose(module, source, entry)]
-    return _elaborated(module, functions, defines, warn, files, multiprocessors, default_cluster, mistakes, bound)
+    machine = multiprocessors, default_cluster, capability
+    if entry is None and (functions := _kernels(module)):
+        return _elaborated(module, functions, defines, warn, files, *machine, mistakes, bound)
+    function, number = _choose(module, source, entry)
+    is_whole = number is None
+    made = _elaborated(module, (function,), defines, warn, files, *machine, mistakes, bound, is_whole=is_whole)
+    return made if is_whole or not made else (_launched(made, number),)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -101,14 +121,26 @@ def _others(module: ast.Module, function: ast.Function) -> set[str]:
     return {n.name for f in others for n in ast.walk(f) if isinstance(n, ast.Function) and kind(n) == "kernel"}
 
 
-def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> ast.Function:
+def _launched(made: tuple[Kernel, ...], number: int | None) -> Kernel:
+    """The kernel of a launch."""
+    if number is None or number < len(made):
+        return made[number or 0]
+    return fail("unknown-entry", f"there is no launch {number + 1}", help=f"the last is {made[-1].name}")
+
+
+def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
+    """The function of this name, or of the only kernel; and which of its launches is meant, where a number says so:
+    `main_2`."""
     kernels = {f.name: f for f in _kernels(module)}
     if entry is not None:
+        name, _, number = entry.rpartition("_")
+        if entry not in kernels and name in kernels and number.isdecimal() and int(number) > 0:
+            return kernels[name], int(number) - 1
         if entry not in kernels:
             near = nearest(entry, kernels)
             help_text = f"did you mean {near}?" if near else f"the file has {', '.join(kernels) or 'none'}"
             fail("unknown-entry", f"{source.path} has no kernel {entry}", help=help_text)
-        return kernels[entry]
+        return kernels[entry], None
     if not kernels:
         function = next((s for s in module.body if isinstance(s, ast.Function)), None)
         fail(
@@ -129,7 +161,7 @@ def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> ast.Fu
             help=f"choose with --entry {first.name}",
         )
     (only,) = kernels.values()
-    return only
+    return only, None
 
 
 # ---- the kernels -----------------------------------------------------------------------------------------------------
@@ -143,16 +175,20 @@ def _elaborated(
     files: Mapping[str, ast.Module],
     multiprocessors: Callable[[], int],
     default_cluster: tuple[int, int, int],
+    capability: Callable[[], tuple[int, int]],
     known: Mistakes | None = None,
     bound: Bound | None = None,
+    is_whole: bool = True,
 ) -> tuple[Kernel, ...]:
-    """The kernels of these functions, or what is wrong with any of them and with the file around them."""
+    """The kernels of these functions, or what is wrong with any of them and with the file around them. `is_whole` where
+    no single one of several launches is asked for."""
     mistakes = known or Mistakes()
     arguments = {p.name for f in functions if _style(f) != "bare" for p in named(f)}
     defines = Defines(given or {}, parameters=arguments)
     constants = Constants(defines, files, mistakes=mistakes, bound=bound)
     constants.context.multiprocessors = multiprocessors
     constants.context.default_cluster = default_cluster
+    constants.context.capability = capability
     constants.run(module)
     made: list[Kernel] = []
     for function in functions:
@@ -161,8 +197,12 @@ def _elaborated(
                 built = _made(function, constants, warn)
             except Incomplete as error:
                 mistakes.add(error)
-                built = error.kernel
-            made.append(replace(built, name=function.name) if built.name in _others(module, function) else built)
+                built = (error.kernel,)
+            if built[0].name in _others(module, function):
+                built = tuple(replace(each, name=function.name) for each in built)
+            made += built if len(built) == 1 else _launches(built)
+            if len(built) > 1 and is_whole:
+                _tell_of_launches(function, made[-len(built) :], warn)
     if known is None:
         mistakes.end()
     if not mistakes.met:
@@ -170,7 +210,25 @@ def _elaborated(
     return tuple(made)
 
 
-def _made(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
+def _launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
+    """The kernels of one function under names of their own. Each returns what it writes; the last, what none does."""
+    written = [{buffer.name for stmt in each.body for buffer in writes(stmt)} for each in built]
+    somewhere = set().union(*written)
+    for number, (each, own) in enumerate(zip(built, written, strict=True), 1):
+        is_last = number == len(built)
+        outputs = tuple(name for name in each.outputs if name in own or (is_last and name not in somewhere))
+        yield replace(each, name=f"{each.name}_{number}", outputs=outputs)
+
+
+def _tell_of_launches(function: ast.Function, made: Sequence[Kernel], warn: Warn) -> None:
+    names = ", then ".join(kernel.name for kernel in made)
+    title = f"{function.name} launches {len(made)} kernels"
+    said = f"{names}: a program launches them in this order, with the same arguments"
+    warn(warning("several-launches", title, function.name_span, said))
+
+
+def _made(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
+    """The kernels that a function launches one after the other, most often one."""
     match _style(function):
         case "eager":
             built = _eager(function, constants, warn)
@@ -181,15 +239,25 @@ def _made(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
     return built
 
 
-def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn) -> Kernel:
-    def attempt(differing: set[Span], warn: Warn) -> Kernel:
+Launch = tuple[Kernel, int]
+"""The kernel of a launch, and how many launches there are in its function."""
+
+
+def _each_launch(attempt: Callable[[int, set[Span], Warn], Launch], warn: Warn) -> tuple[Kernel, ...]:
+    first, count = settled(partial(attempt, 0), warn)
+    return (first, *(settled(partial(attempt, number), warn)[0] for number in range(1, count)))
+
+
+def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
+    def attempt(number: int, differing: set[Span], warn: Warn) -> Launch:
         context = Context(Scope(scope, "the function"), KERNEL, warn=warn, differing=differing, **_anew(constants))
         params = header(context, function)
-        built = kernel(function, context, lambda: params)
+        built = kernel(function, context, lambda: params, number)
         constants.context.mistakes.join(context.schedule_mistakes)
-        return configs.following(built, (*_asks(function, constants, warn), *context.hints.asks))
+        asks = (*_asks(function, constants, warn), *context.hints.asks)
+        return configs.following(built, asks), context.launches
 
-    return settled(attempt, warn)
+    return _each_launch(attempt, warn)
 
 
 def _anew(constants: Constants) -> _Anew:
@@ -199,20 +267,23 @@ def _anew(constants: Constants) -> _Anew:
         "mistakes": Mistakes(),
         "multiprocessors": context.multiprocessors,
         "default_cluster": context.default_cluster,
+        "capability": context.capability,
+        "imports": context.imports,
     }
 
 
-def _eager(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
-    def attempt(differing: set[Span], warn: Warn) -> Kernel:
+def _eager(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
+    def attempt(number: int, differing: set[Span], warn: Warn) -> Launch:
         scope = Scope(constants.scope, function.name, is_function=True)
         context = Context(scope, KERNEL, warn=warn, differing=differing, **_anew(constants))
         eager = Eager(context, constants.defines)
         eager.header(function)
-        built = kernel(function, context, eager.params)
+        built = kernel(function, context, eager.params, number)
         constants.context.mistakes.join(context.schedule_mistakes)
         eager.check_returned(function)
         built = replace(built, outputs=eager.returned or ())
-        return configs.following(built, (*_asks(function, constants, warn), *context.hints.asks))
+        asks = (*_asks(function, constants, warn), *context.hints.asks)
+        return configs.following(built, asks), context.launches
 
     if (out := _keyword(function, "out_idx", constants)) is not None:
         fail(
@@ -221,22 +292,28 @@ def _eager(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
             out.span,
             help="declare outputs with T.empty, and return them",
         )
-    return settled(attempt, warn)
+    return _each_launch(attempt, warn)
 
 
-def _from_factory(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
+def _from_factory(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
     """The kernel that a function of the file makes, its arguments taken from -D or their defaults."""
     made = _called(function, constants)
     assert isinstance(made.node, ast.Function)
     built = _bare(made.node, made.scope, constants, warn)
-    asks = (*built.asks, *_asks(function, constants, warn))
+    asks = _asks(function, constants, warn)
     out = _keyword(function, "out_idx", constants) or _keyword(made.node, "out_idx", constants)
-    return configs.following(replace(built, outputs=configs.outputs(built, out) if out else ()), asks)
+    targets = (t for s in made.node.body if isinstance(s, ast.Assign) for t in s.targets)
+    own = {target.id for target in targets if isinstance(target, ast.Name)}
+    return tuple(
+        configs.following(replace(each, outputs=configs.outputs(each, out, own) if out else ()), (*each.asks, *asks))
+        for each in built
+    )
 
 
-def _called(factory: ast.Function, constants: Constants) -> Function:
+def _called(factory: ast.Function, constants: Constants, around: Scope | None = None) -> Function:
+    """The kernel that a function returns, or one that it returns."""
     context, defines = constants.context, constants.defines
-    scope = Scope(constants.scope, factory.name, is_function=True)
+    scope = Scope(around or constants.scope, factory.name, is_function=True)
     known = context.mistakes.met
     with context.reading_in(scope):
         for p in named(factory):
@@ -246,6 +323,11 @@ def _called(factory: ast.Function, constants: Constants) -> Function:
                 context.mistakes.add(error)
                 scope.poison(p.name, p.span)
         made = run_function(context, factory)
+    match made:
+        case Function(node=ast.Function() as inner, scope=where, kind="function") if _style(inner) == "factory":
+            return _called(inner, constants, where)
+        case _:
+            pass
     if not isinstance(made, Function) or made.kind != "kernel":
         if context.mistakes.met > known:
             raise CompileError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.frontend.sema import vectors
+from tilec.frontend.sema import fragment_elements, vectors
 from tilec.frontend.sema.bounds import check_access
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.indices import as_index
@@ -15,6 +15,9 @@ from tilec.ops.signature import Argument, as_expr
 from tilec.ops.values import Access, Dictionary, Member, Range, describe, show_shape
 from tilec.support.diagnostics import Label, fail
 
+_MOST_SPELLED_OUT = 200
+"""Operations of an index, names in it replaced by what they were given."""
+
 
 def argument(context: Context, node: ast.Expr) -> Argument:
     """A value as it is: an indexed buffer may still become a box of a copy."""
@@ -23,15 +26,18 @@ def argument(context: Context, node: ast.Expr) -> Argument:
 
 def operand(context: Context, node: ast.Expr) -> Argument:
     """A value to compute with: an indexed buffer is one of its elements."""
-    return _read(context, argument(context, node))
+    return read(context, argument(context, node))
 
 
-def _read(context: Context, argument: Argument) -> Argument:
+def read(context: Context, argument: Argument) -> Argument:
+    """An indexed buffer as one of its elements."""
     access = argument.value
     if isinstance(access, Access) and access.is_vector:
         return Argument(vectors.loaded(context, access, argument.span), argument.span)
     if not isinstance(access, Access) or access.has_extent:
         return argument
+    if fragment_elements.is_spread(context, access):
+        return Argument(fragment_elements.read(context, access, argument.span), argument.span)
     check_access(context, access, argument.span, "read")
     if access.buffer.scope == "barrier":
         fail("not-a-scalar", "a barrier has no value", argument.span, help="write T.barrier_wait(barrier, parity)")
@@ -72,7 +78,7 @@ def _keywords(context: Context, node: ast.Call) -> dict[str, Argument]:
 def operands(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
     """Arguments to compute with."""
     keywords = _keywords(context, node)
-    return [_read(context, a) for a in listed(context, node.args)], {k: _read(context, a) for k, a in keywords.items()}
+    return [read(context, a) for a in listed(context, node.args)], {k: read(context, a) for k, a in keywords.items()}
 
 
 def callee(context: Context, node: ast.Call) -> str | None:
@@ -124,10 +130,23 @@ def _index(context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, di
     stop = tile.extent_expr(buffer.extents[dim]) if node.upper is None else index(context, node.upper)
     form = affine(tile.Binary("sub", stop, start, INT32))
     if form.terms:
+        form = affine(tile.Binary("sub", _spelled_out(context, stop), _spelled_out(context, start), INT32))
+    if form.terms:
         fail("dynamic-shape", "the extent of a slice must be known at compile time", node.span)
     if form.constant <= 0:
         fail("wrong-shape", "the slice is empty", node.span, f"its extent is {form.constant}")
     return Range(start, form.constant)
+
+
+def _spelled_out(context: Context, expr: tile.Expr) -> tile.Expr:
+    """The expression with what names in it were given."""
+    while named := {
+        v: context.definitions[v] for v in tile.walk_expr(expr) if isinstance(v, tile.Var) and v in context.definitions
+    }:
+        expr = tile.substitute(expr, named)
+        if sum(1 for _ in tile.walk_expr(expr)) > _MOST_SPELLED_OUT:
+            break
+    return expr
 
 
 def index(context: Context, node: ast.Expr) -> tile.Expr:

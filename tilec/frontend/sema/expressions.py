@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import assert_never
 
-from tilec.frontend.sema import evaluate, layout_maps, per_thread, pipelines, tile_scheduler
+from tilec.frontend.sema import evaluate, host_names, layout_maps, per_thread, pipelines, tile_scheduler
 from tilec.frontend.sema.calls import call
 from tilec.frontend.sema.context import Context, ReadsExpression
 from tilec.frontend.sema.functions import bind_target
@@ -13,14 +13,18 @@ from tilec.frontend.sema.scope import Scope
 from tilec.frontend.sema.vocabulary import DIALECT
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.ir.types import BY_NAME
+from tilec.ir.types import BY_NAME, DType
 from tilec.ops import arithmetic, python
+from tilec.ops.other_languages import MODULES, instead_of
 from tilec.ops.signature import Argument, as_expr, vector_type
 from tilec.ops.values import (
+    EXPR_TYPES,
+    Access,
     Dictionary,
     Entry,
     Function,
     Handle,
+    Listed,
     Member,
     Method,
     Namespace,
@@ -80,8 +84,12 @@ def _text(context: Context, part: ast.String | ast.Formatted) -> str:
     return python.formatted(evaluate.operand(context, part.value), part.conversion, part.spec)
 
 
-def _tuple(context: Context, node: ast.Tuple | ast.List) -> Value:
+def _tuple(context: Context, node: ast.Tuple) -> Value:
     return _looked_at(context, tuple(pipelines.kept(a) for a in evaluate.listed(context, node.items)), node.span)
+
+
+def _list(context: Context, node: ast.List) -> Value:
+    return _looked_at(context, Listed(pipelines.kept(a) for a in evaluate.listed(context, node.items)), node.span)
 
 
 def _dict(context: Context, node: ast.Dict) -> Value:
@@ -94,7 +102,7 @@ def _comprehension(context: Context, node: ast.Comprehension) -> Value:
     context.budget.comprehension(node.span)
     with context.reading_in(Scope(context.scope, "the comprehension", is_function=True)):
         entries = list(_runs(context, node, node.clauses))
-    made = python.dictionary(entries) if node.kind == "dict" else tuple(e.value for e in entries)
+    made = python.dictionary(entries) if node.kind == "dict" else Listed(e.value for e in entries)
     return _looked_at(context, made, node.span)
 
 
@@ -133,9 +141,10 @@ def _looked_at(context: Context, value: Value, span: Span) -> Value:
 
 
 def _attribute(context: Context, node: ast.Attribute) -> Value:
+    _refuse_foreign(context, node)
     owner = context.value(node.value)
     if isinstance(owner, Member):
-        return _member(owner.path, node)
+        return _member(context, owner.path, node)
     if isinstance(owner, Namespace):
         value: Value = owner.scope.attribute(owner.path, node.name, node.span)
         return value
@@ -151,6 +160,10 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
         return Method(owner, node.name)
     if isinstance(owner, tile.LoopLayout) and node.name in layout_maps.METHODS:
         return Method(owner, node.name)
+    if isinstance(owner, DType) and node.name in _OF_DTYPES:
+        return _OF_DTYPES[node.name](owner)
+    if isinstance(owner, (*EXPR_TYPES, Access)) and (found := _of_element(owner, node.name)) is not None:
+        return found
     if not isinstance(owner, tile.Buffer) or node.name not in ("shape", "dtype"):
         fail(
             "unknown-attribute",
@@ -164,7 +177,36 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
     return owner.extents if node.name == "shape" else owner.dtype
 
 
-def _member(owner: str, node: ast.Attribute) -> Value:
+_OF_DTYPES: dict[str, Callable[[DType], Value]] = {
+    "bits": lambda dtype: dtype.bits,
+    "lanes": lambda dtype: 1,
+    "bytes": lambda dtype: dtype.bytes,
+    "itemsize": lambda dtype: dtype.bytes,
+    "is_floating_point": lambda dtype: dtype.is_float,
+}
+"""By the names that TileLang, TVM and PyTorch have for it."""
+
+
+def _of_element(owner: tile.Expr | Access, name: str) -> Value:
+    """`x.dtype` and `x.astype` of an element, or of an expression."""
+    if name == python.CONVERTS:
+        return Method(owner, name)
+    if name != "dtype":
+        return None
+    if not isinstance(owner, Access):
+        return owner.dtype
+    return VectorType(owner.buffer.dtype, owner.buffer.lanes) if owner.buffer.lanes > 1 else owner.buffer.dtype
+
+
+def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
+    """`np.sum` and `tl.dot` in a file that imports no such module."""
+    owner = node.value
+    if isinstance(owner, ast.Name) and owner.id in MODULES and context.scope.find(owner.id) is None:
+        help_text = instead_of(node.name) or "kernels are written with T.*: `tilec explain foreign-call`"
+        fail("foreign-call", f"{owner.id}.{node.name} is nothing that a kernel can call", node.span, help=help_text)
+
+
+def _member(context: Context, owner: str, node: ast.Attribute) -> Value:
     path = f"{owner}.{node.name}"
     if owner == "tilelang" and node.name == "language":
         return Member("T")
@@ -185,7 +227,7 @@ def _member(owner: str, node: ast.Attribute) -> Value:
                 f"known: {', '.join(Policy)}",
             )
         return WarpPolicy(Policy[node.name])
-    return Member(path)
+    return host_names.attribute(context, path)
 
 
 # ---- operators -------------------------------------------------------------------------------------------------------
@@ -290,7 +332,7 @@ EXPRESSIONS: dict[type[ast.Expr], ReadsExpression] = {
     ast.Name: _name,
     ast.JoinedString: _joined,
     ast.Tuple: _tuple,
-    ast.List: _tuple,
+    ast.List: _list,
     ast.Dict: _dict,
     ast.Comprehension: _comprehension,
     ast.Lambda: _lambda,

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, NoReturn
 
-from tilec.frontend.sema import evaluate, macros
+from tilec.frontend.sema import evaluate, macros, mutation
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.recover import poison
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
 from tilec.ops import arithmetic, python
 from tilec.ops.signature import Argument, nearest
-from tilec.ops.values import Function, Value, describe
+from tilec.ops.values import Function, Member, Value, describe
 from tilec.support.diagnostics import CompileError, Label, fail, instead
 from tilec.support.source import Span
 
@@ -113,21 +113,26 @@ def run(context: Context, node: ast.Stmt) -> None:
         case ast.Assign(targets=targets, value=value):
             argument = evaluate.operand(context, value)
             for target in targets:
-                bind_target(context.scope, target, argument)
-        case ast.AnnotatedAssign(target=target, value=value) if value is not None:
-            bind_target(context.scope, target, evaluate.operand(context, value))
+                _assign(context, target, argument)
+        case ast.AnnotatedAssign(target=target, value=value):
+            if value is not None:
+                _assign(context, target, evaluate.operand(context, value))
         case ast.AugmentedAssign(target=target, op=op, value=value):
             made = arithmetic.binary(op, evaluate.operand(context, target), evaluate.operand(context, value), node.span)
-            bind_target(context.scope, target, Argument(made, node.span))
+            _assign(context, target, Argument(made, node.span))
+        case ast.Import() if context.imports is not None:
+            context.imports(context, node)
         case ast.If(condition=condition, then=then, orelse=orelse):
             for statement in then if evaluate.decided(context, condition) else orelse:
                 run(context, statement)
         case ast.For(target=target, iterable=iterable, body=body):
             given = evaluate.operand(context, iterable)
+            context.scope.iterated.append(given.value)
             for item in python.items(given.value, given.span):
                 bind_target(context.scope, target, Argument(item, given.span))
                 if not _iteration(context, body):
                     break
+            context.scope.iterated.pop()
         case ast.While(condition=condition, body=body):
             while evaluate.decided(context, condition) and _iteration(context, body):
                 pass
@@ -140,7 +145,8 @@ def run(context: Context, node: ast.Stmt) -> None:
         case ast.Function():
             context.scope.bind(node.name, Function(node, context.scope, kind(node)), node.name_span)
         case ast.Evaluate(value=ast.Call() as call):
-            context.value(call)
+            if not mutation.changes(context, call) and not _is_of_programs(context, call):
+                context.value(call)
         case ast.Evaluate(value=ast.String() | ast.Constant(name="...")) | ast.Pass():
             return
         case _:
@@ -150,6 +156,19 @@ def run(context: Context, node: ast.Stmt) -> None:
                 node.span.first_line(),
                 help="what a kernel does stands in a function with @T.prim_func or @T.macro",
             )
+
+
+def _assign(context: Context, target: ast.Expr, argument: Argument) -> None:
+    if isinstance(target, ast.Subscript | ast.Attribute):
+        mutation.assign(context, target, argument)
+    else:
+        bind_target(context.scope, target, argument)
+
+
+def _is_of_programs(context: Context, call: ast.Call) -> bool:
+    """Whether a call that stands alone does something to the world, as `tilelang.disable_cache()`."""
+    callee = context.value(call.function)
+    return isinstance(callee, Member) and not callee.path.startswith(("T.", "prelude."))
 
 
 def _iteration(context: Context, body: tuple[ast.Stmt, ...]) -> bool:
@@ -295,5 +314,6 @@ def _inside(
 ) -> Iterator[None]:
     """Where the parameters of a function have these values."""
     scope = _bound(context, function, positional, keywords, span)
+    scope.given = {name: binding.value for name, binding in scope.names.items()}
     with context.budget.call(span), context.reading_in(scope):
         yield

@@ -11,6 +11,7 @@ from tilec.ir import tile
 from tilec.ir.types import BOOL
 from tilec.passes.analysis.scalar_definitions import replayable
 from tilec.passes.analysis.usage import writes
+from tilec.support.identity import Same
 from tilec.support.source import Span
 
 T = TypeVar("T")
@@ -21,25 +22,25 @@ ConvertedIf = tuple[Span, tuple[tile.Stmt, ...]]
 
 def gathered(
     body: tuple[tile.Stmt, ...], converted_ifs: list[ConvertedIf]
-) -> tuple[tuple[tile.Stmt, ...], dict[int, tuple[tile.Stmt, ...]]]:
+) -> tuple[tuple[tile.Stmt, ...], dict[Same[tile.Stmt], tuple[tile.Stmt, ...]]]:
     """The body with one statement in place of the scheduled statements of each `if`, where the last of them stands; and
-    the parts of these by identity. Of nested ones the outermost counts, which is the last in `converted_ifs`."""
-    number_of = {id(part): number for number, (_, parts) in enumerate(converted_ifs) for part in parts}
+    the parts of these. Of nested ones the outermost counts, which is the last in `converted_ifs`."""
+    number_of = {Same(part): number for number, (_, parts) in enumerate(converted_ifs) for part in parts}
     parts: dict[int, list[tile.Stmt]] = {}
     for stmt, again in zip(body, replayable(body), strict=True):
-        if not again and id(stmt) in number_of:
-            parts.setdefault(number_of[id(stmt)], []).append(stmt)
+        if not again and Same(stmt) in number_of:
+            parts.setdefault(number_of[Same(stmt)], []).append(stmt)
     found: list[tile.Stmt] = []
-    made: dict[int, tuple[tile.Stmt, ...]] = {}
-    part_of = {id(s): number for number, several in parts.items() if len(several) > 1 for s in several}
+    made: dict[Same[tile.Stmt], tuple[tile.Stmt, ...]] = {}
+    part_of = {Same(s): number for number, several in parts.items() if len(several) > 1 for s in several}
     for stmt in body:
-        if id(stmt) not in part_of:
+        if Same(stmt) not in part_of:
             found.append(stmt)
             continue
-        several = parts[part_of[id(stmt)]]
+        several = parts[part_of[Same(stmt)]]
         if stmt is several[-1]:
-            whole = tile.If(tile.Const(True, BOOL), tuple(several), (), converted_ifs[part_of[id(stmt)]][0])
-            made[id(whole)] = whole.then
+            whole = tile.If(tile.Const(True, BOOL), tuple(several), (), converted_ifs[part_of[Same(stmt)]][0])
+            made[Same(whole)] = whole.then
             found.append(whole)
     return tuple(found), made
 

@@ -17,6 +17,7 @@ from tilec.frontend.sema.pipeline_rules import settled
 from tilec.frontend.sema.pointers import POINTER, STRIDED, described, pointer, resolved
 from tilec.frontend.sema.recover import poison
 from tilec.frontend.sema.reducers import with_parts
+from tilec.frontend.sema.unused_parameters import warn_of_unused
 from tilec.frontend.sema.views import without_views
 from tilec.frontend.sema.vocabulary import refuse_name
 from tilec.frontend.syntax import ast
@@ -31,7 +32,7 @@ from tilec.passes.analysis.clusters import cluster_of, rank, uses_rank, with_cou
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.loop.register_stages import with_register_stages
 from tilec.passes.loop.requested_stages import with_stages
-from tilec.support.diagnostics import CompileError, Label, fail
+from tilec.support.diagnostics import CompileError, fail, warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -62,12 +63,16 @@ class Incomplete(CompileError):
         self.kernel = kernel
 
 
-def kernel(function: ast.Function, context: Context, params: Callable[[], tuple[Param, ...]]) -> tile.Kernel:
-    """The kernel, or all that is wrong with it. `params` are asked for once its statements have run."""
+def kernel(
+    function: ast.Function, context: Context, params: Callable[[], tuple[Param, ...]], number: int = 0
+) -> tile.Kernel:
+    """The kernel of launch `number`, or all that is wrong with it. `params` are asked for once its statements have
+    run."""
     launch = None
     with context.mistakes.caught():
-        launch = _launch_statement(context, function)
+        launch = _launch_statement(context, function, number)
     context.unique.taken.update(dynamic.names(context.scope))
+    between = _between_launches(context)
     if launch is not None:
         shape = _launched(context, launch)
     if launch is None or context.mistakes.met:
@@ -77,7 +82,7 @@ def kernel(function: ast.Function, context: Context, params: Callable[[], tuple[
         context.mistakes.end()
     assert launch is not None
     context.block(launch.body)
-    made = _made(function, context, shape, params)
+    made = _made(function, context, shape, lambda: (*params(), *between))
     if context.mistakes.met:
         context.mistakes.join(context.schedule_mistakes)
         try:
@@ -119,6 +124,8 @@ def _made(
         subtiles=tuple(context.hints.subtiles.values()),
     )
     without_effect(made, context.has_explicit_roles, context.warn)
+    if not context.mistakes.met:  # what is wrong may have been what was to use them
+        warn_of_unused(context, function, made.params)
     if not context.mistakes.met:  # what is missing may have been a load
         made = with_stages(made, context.hints.stages, context.schedule_mistakes)
         made = with_register_stages(made, context.hints.stages, context.schedule_mistakes)
@@ -136,20 +143,23 @@ class _Launch:
     block_vars: tuple[tile.Var, ...]
 
 
-def _launch_statement(context: Context, function: ast.Function) -> ast.With:
-    """The `with T.Kernel(…)`; before it, constants may be computed."""
+def _launch_statement(context: Context, function: ast.Function, number: int) -> ast.With:
+    """The `with T.Kernel(…)` of this number; before it, constants may be computed."""
     launch: ast.With | None = None
+    behind: ast.Stmt | None = None
     for statement in _decided(context, function.body):
         with context.mistakes.caught():
             if isinstance(statement, ast.With) and _is_launch(context, statement):
-                if launch is not None:
-                    first = Label(launch.context.span, "the first")
-                    fail("misplaced-statement", "a second T.Kernel", statement.context.span, secondary=(first,))
-                launch = statement
+                launch = statement if context.launches == number else launch
+                context.launches += 1
+                behind = None
             elif launch is not None and not isinstance(statement, ast.Pass | ast.Return):
-                fail("misplaced-statement", "nothing may follow the T.Kernel block", statement.span.first_line())
+                behind = behind or statement
             else:
                 _before(context, statement)
+    if behind is not None:
+        with context.mistakes.caught():
+            fail("misplaced-statement", "nothing may follow the last T.Kernel block", behind.span.first_line())
     if launch is None:
         fail(
             "missing-kernel",
@@ -158,6 +168,16 @@ def _launch_statement(context: Context, function: ast.Function) -> ast.With:
             help="write `with T.Kernel(grid, threads=128) as bx:` around the body",
         )
     return launch
+
+
+def _between_launches(context: Context) -> tuple[Param, ...]:
+    """The tensors that T.alloc_global makes before several launches. What one leaves there the next ones read, so that
+    whoever launches them has the memory: they are parameters, behind those of the function."""
+    if context.launches < 2:
+        return ()
+    found = tuple(context.buffers)
+    context.buffers.clear()
+    return found
 
 
 def _is_launch(context: Context, statement: ast.With) -> bool:
@@ -205,6 +225,7 @@ def _launched(context: Context, launch: ast.With) -> _Launch:
         with context.mistakes.caught():
             context.thread_extents = _threads(call)
             context.has_threads = True
+            _tell_of_others(context, call["threads"].span)
         grid = _grid(call)
         with context.mistakes.caught():
             context.cluster = cluster_of(call, grid, context.default_cluster)
@@ -214,7 +235,7 @@ def _launched(context: Context, launch: ast.With) -> _Launch:
         poison(context.scope, replace(launch, body=()))
         context.scope.is_incomplete = True
     context.blocks = tuple(zip(block_vars, grid, strict=False))
-    context.ranges[tile.THREAD.name] = (0, context.threads - 1)
+    context.ranges[tile.THREAD.name] = (0, math.prod(context.thread_extents) - 1)
     for var, extent in context.blocks:
         if isinstance(extent, int):
             context.ranges[var.name] = (0, extent - 1)
@@ -349,15 +370,27 @@ def _threads(call: Call) -> tuple[int, int, int]:
     if len(known) < len(dims) or not 1 <= len(dims) <= 3:
         call.refuse("threads", "an integer, or up to three, known at compile time")
     threads = math.prod(known)
-    if threads % WARP_THREADS or not WARP_THREADS <= threads <= _MAX_THREADS:
-        fail(
-            "bad-threads",
-            f"a block has {WARP_THREADS} to {_MAX_THREADS} threads, in whole warps of {WARP_THREADS}",
-            argument.span,
-            f"this is {threads}",
-        )
+    if not 1 <= threads <= _MAX_THREADS:
+        title = f"a block has 1 to {_MAX_THREADS} threads"
+        fail("bad-threads", title, argument.span, f"this is {threads}")
     x, y, z = (*known, 1, 1)[:3]
     return x, y, z
+
+
+def _tell_of_others(context: Context, span: Span) -> None:
+    """Blocks run in whole warps."""
+    asked = math.prod(context.thread_extents)
+    if context.threads > asked:
+        title = f"a block of {asked} {'thread' if asked == 1 else 'threads'} takes as long as one of {context.threads}"
+        context.warn(
+            warning(
+                "partial-warp",
+                title,
+                span,
+                f"they run in warps of {WARP_THREADS}",
+                help=f"write threads={context.threads}, unless each thread does something of its own",
+            )
+        )
 
 
 def _block_vars(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:

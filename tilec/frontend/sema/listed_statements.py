@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from tilec.ir import tile
 from tilec.passes.analysis.scalar_definitions import replayable
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -26,8 +27,10 @@ class Named:
     span: Span
 
 
-def with_names(body: tuple[tile.Stmt, ...], names: Sequence[Named]) -> tuple[tuple[tile.Stmt, ...], frozenset[int]]:
-    """The body with a bind in place of each of its names, and the identities of these binds. They only stand for what
+def with_names(
+    body: tuple[tile.Stmt, ...], names: Sequence[Named]
+) -> tuple[tuple[tile.Stmt, ...], frozenset[Same[tile.Stmt]]]:
+    """The body with a bind in place of each of its names, and these binds. They only stand for what
     may be counted: nothing uses them."""
     found: list[tile.Stmt] = []
     made: list[tile.Stmt] = []
@@ -35,16 +38,16 @@ def with_names(body: tuple[tile.Stmt, ...], names: Sequence[Named]) -> tuple[tup
         standing = [tile.Bind(tile.Var(n.name), tile.integer(0), n.span) for n in names if n.at == at]
         made += standing
         found += standing + list(body[at : at + 1])
-    return tuple(found), frozenset(map(id, made))
+    return tuple(found), frozenset(map(Same, made))
 
 
 class Forms:
     """The forms that a list for this body may have. Of the body's statements, `names` only stand for what may be
     counted."""
 
-    def __init__(self, body: tuple[tile.Stmt, ...], names: frozenset[int]) -> None:
+    def __init__(self, body: tuple[tile.Stmt, ...], names: frozenset[Same[tile.Stmt]]) -> None:
         self.body, self.replayed = body, replayable(body)
-        self.is_name = tuple(id(s) in names for s in body)
+        self.is_name = tuple(Same(s) in names for s in body)
         self.statements = tuple(s for s, again in zip(body, self.replayed, strict=True) if not again)
         self.counted = (
             tuple(not again for again in self.replayed),

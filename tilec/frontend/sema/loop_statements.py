@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NoReturn
 
 from tilec.frontend.sema import evaluate, jumps, per_thread, thread_loops, thread_values, tile_scheduler
 from tilec.frontend.sema.context import Context
@@ -12,6 +13,7 @@ from tilec.frontend.sema.loops import (
     NESTS,
     PERSISTENT,
     SEQUENTIAL,
+    Header,
     header,
     persistent,
     target_names,
@@ -32,6 +34,9 @@ from tilec.ops.values import EXPR_TYPES, describe
 from tilec.support.diagnostics import fail
 
 _UNROLLED = ("T.unroll", "T.Unroll")
+_VECTORIZED = ("T.vectorized", "T.Vectorized")
+_MOST_REPEATED = 64
+"""Iterations of a loop in a nest, each written out."""
 
 
 def for_(context: Context, node: ast.For) -> None:
@@ -111,8 +116,12 @@ def while_(context: Context, node: ast.While) -> None:
 
 
 def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    _check_alone(context, iterable, path)
     kind, signature = SEQUENTIAL[path]
+    if context.is_parallel and kind != "pipelined":
+        bounds = header(bind(signature, *evaluate.arguments(context, iterable), iterable.span))
+        _repeated(context, node, iterable, path, bounds)
+        return
+    _check_alone(context, iterable, path)
     with context.held():
         call = bind(signature, *evaluate.arguments(context, iterable), iterable.span)
     wanted = asked(call, context.warn)
@@ -154,6 +163,15 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
     context.out.append(loop)
 
 
+def _nested(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    """A nest; a T.vectorized inside one, behind other statements, is a loop that each element runs."""
+    if not context.is_parallel or path not in _VECTORIZED:
+        parallel(context, node, iterable, path)
+        return
+    bounds = header(bind(NESTS[path], *evaluate.arguments(context, iterable), iterable.span))
+    _repeated(context, node, iterable, path, bounds)
+
+
 def _persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
     """Waves of tiles, as a serial loop; tiles that the last wave or the last group has too many are skipped."""
     _check_alone(context, iterable, path)
@@ -184,21 +202,35 @@ def _persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) 
     )
 
 
+def _repeated(context: Context, node: ast.For, iterable: ast.Call, path: str, bounds: Header) -> None:
+    """A loop in a nest, whose elements each run it: its body once for each of a few values that are known."""
+    values = bounds.iterations
+    if values is None or len(values) > _MOST_REPEATED:
+        count = "how often it runs is known at run time only" if values is None else f"it runs {len(values)} times"
+        _refuse_in_nest(context, iterable, path, f"{count}, at most {_MOST_REPEATED} times can be written out")
+    _unrolled(context, node, Argument(values, iterable.span))
+
+
 def _check_alone(context: Context, iterable: ast.Call, path: str) -> None:
     """Iterations that run one after another do not stand in a nest."""
     if context.is_parallel:
-        fail(
-            "loop-in-parallel",
-            f"{path} cannot stand inside {context.nest_name}",
-            iterable.span,
-            help=f"put the loop outside and {context.nest_name} inside"
-            + ", or use T.reduce_sum and its like" * (context.nest_name == "T.Parallel"),
-        )
+        _refuse_in_nest(context, iterable, path)
+
+
+def _refuse_in_nest(context: Context, iterable: ast.Call, path: str, why: str = "") -> NoReturn:
+    fail(
+        "loop-in-parallel",
+        f"{path} cannot stand inside {context.nest_name}",
+        iterable.span,
+        why,
+        help=f"put the loop outside and {context.nest_name} inside"
+        + ", or use T.reduce_sum and its like" * (context.nest_name == "T.Parallel"),
+    )
 
 
 _LOOPS: dict[str, Callable[[Context, ast.For, ast.Call, str], None]] = {
     **dict.fromkeys(SEQUENTIAL, _sequential),
-    **dict.fromkeys(NESTS, parallel),
+    **dict.fromkeys(NESTS, _nested),
     PERSISTENT.name: _persistent,
     BINDING.name: _threads,
 }

@@ -69,6 +69,7 @@ NESTS: dict[str, Signature] = {
     ),
     "T.vectorized": Signature("T.vectorized", _VECTORIZED),
     "T.Vectorized": Signature("T.Vectorized", _VECTORIZED),
+    "T.parallel": Signature("T.parallel", (), variadic=True),
 }
 """Loops whose iterations may all run at once."""
 
@@ -96,6 +97,17 @@ class Header:
             return None
         values = range(start, stop, self.step)
         return (values[0], values[-1]) if values else None
+
+    @property
+    def iterations(self) -> range | None:
+        """All values of the loop variable, where they are known."""
+        match self:
+            case Header(tile.Const(value=start), tile.Const(value=stop), step, None):
+                return range(int(start), int(stop), step)
+            case Header(_, tile.Const(value=count), _, (tile.Const(value=first), step)):
+                return range(int(first), int(first) + int(count) * step, step)
+            case _:
+                return None
 
     @property
     def trip_count(self) -> int | None:
@@ -221,7 +233,7 @@ class NestHeader:
 
 def nest_header(call: Call, warn: Warn) -> NestHeader:
     """What T.Parallel or T.vectorized says."""
-    if not call.arguments.keys() & {"coalesced_width", "prefer_async"}:
+    if "stop" in call.arguments:
         start, stop = header(call).start, header(call).stop
         for name, bound in (("start", start), ("stop", stop)):
             if not isinstance(bound, tile.Const):
@@ -233,7 +245,9 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
             warn(unknown_annotation(call, written, argument, {}))
         return NestHeader(((first, end),), end - first, None)
     bounds = tuple((0, extent) for extent in parallel_extents(call))
-    given = {key: call[key] for key in _NEST_ANNOTATIONS.values() if call[key].value is not None}
+    given = {
+        key: call[key] for key in _NEST_ANNOTATIONS.values() if key in call.arguments and call[key].value is not None
+    }
     for written, argument in annotated(call):
         key = _NEST_ANNOTATIONS.get(written)
         if key is None:

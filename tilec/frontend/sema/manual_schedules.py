@@ -22,6 +22,7 @@ from tilec.passes.analysis.scalar_definitions import scheduled_binds, users_of_b
 from tilec.passes.analysis.scheduling_hints import data_flow
 from tilec.passes.analysis.usage import reads, writes
 from tilec.support.diagnostics import AT_ONCE, CompileError, Label, Mistakes, Warn, fail, warning
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 
 RAW = {
@@ -154,9 +155,9 @@ def _checked(
     if mistakes.met > known:
         raise CompileError
     entries.warn_of_binds(warn)
-    written = tuple(parts.get(id(s), (s,)) for s in entries.with_copies(scheduling_hints))
+    written = tuple(parts.get(Same(s), (s,)) for s in entries.with_copies(scheduling_hints))
     scheduled = tuple(several for several, again in zip(written, entries.replayed, strict=True) if not again)
-    scheduled_body = tuple(s for several in written for s in several if id(s) not in standing)
+    scheduled_body = tuple(s for several in written for s in several if Same(s) not in standing)
     return ManualSchedule(scheduled_body, num_stages, *spread(stage, order, scheduling_hints, scheduled))
 
 

@@ -125,7 +125,7 @@ def _nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> _Ne
         return nest
     inner = evaluate.callee(context, last.iterable)
     binds = all(isinstance(s, ast.Assign | ast.AnnotatedAssign) and _names_only(s) for s in before)
-    if inner not in NESTS or (before and (inner == "T.Parallel" or not binds)):
+    if inner not in NESTS or (before and (inner in ("T.Parallel", "T.parallel") or not binds)):
         return nest
     # The inner extents may not depend on the outer variables, so they are evaluated out here.
     more = _nest(context, last, last.iterable, inner)

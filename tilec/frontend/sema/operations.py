@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from tilec.frontend.sema import evaluate, explicit_roles as roles, per_thread, pipelines
+from tilec.frontend.sema import evaluate, explicit_roles as roles, fragment_elements, per_thread, pipelines, reductions
 from tilec.frontend.sema.bounds import check_access, check_box, check_loads
 from tilec.frontend.sema.calls import unknown
 from tilec.frontend.sema.context import Context
-from tilec.frontend.sema.stores import place, put
+from tilec.frontend.sema.stores import place, put, set_variable
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.affine import add
-from tilec.ops import registry
+from tilec.ir.types import BOOL
+from tilec.ops import arithmetic, registry
 from tilec.ops.barriers import TAKING_BARRIERS
 from tilec.ops.device_assert import DeviceAssert
 from tilec.ops.dp4a import dp4a
 from tilec.ops.reducer import contribution, update
 from tilec.ops.signature import Argument, Call, as_expr, bind, ignored
-from tilec.ops.values import Access, Value
+from tilec.ops.values import EXPR_TYPES, Access, Value
 from tilec.passes.analysis.usage import expressions
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
 _OWN = ("T.fill", "T.clear", "T.copy")
 """The operations on tiles that a thread can do on an array of its own."""
+_SETTING = ("T.fill", "T.clear")
+"""Those that one element can be given to."""
 _ON_TENSOR_MEMORY = (
     "T.tcgen05_gemm", "T.copy", "T.tcgen05_gemm_blockscaled", "T.tcgen05_cp_warpx4", "T.gemm", "T.clear", "T.fill",
 )  # fmt: skip
@@ -47,7 +51,7 @@ def operation(context: Context, spelling: registry.Spelling, path: str, node: as
         return
     if spelling.element is not None and _is_of_elements(arguments):
         stores, given = _checked(context, spelling.element(bind(spelling.signature, *arguments, node.span)), node.span)
-        if any(per_thread.is_own(context, store) for store in stores):
+        if _by_each(context, stores):
             _previous(context, stores, given, node.span)
             return
     if context.is_parallel:
@@ -57,13 +61,55 @@ def operation(context: Context, spelling: registry.Spelling, path: str, node: as
             node.span,
             help="move it out of the loop, or write the elements out",
         )
+    if path in _SETTING and _set_element(context, bind(spelling.signature, *arguments, node.span), arguments, node):
+        return
     pipelines.with_barrier(path, arguments)
     call = bind(spelling.signature, *arguments, node.span)
     _check_tile(spelling.signature.name, arguments, node.span)
+    if steps := tuple(reductions.steps(context, path, call)):
+        for step in steps:
+            found = spelling_of(step.name)
+            assert found is not None
+            _of_tiles(context, found, step.name, (list(step.positional), dict(step.keywords)), node)
+        return
+    if (holds := _initialises_when(call)) is not None:
+        _cleared(context, call, holds, node)
+        arguments = [], {**call.arguments, "clear_accum": Argument(False, node.span)}
+    _of_tiles(context, spelling, path, arguments, node)
+
+
+def _initialises_when(call: Call) -> tile.Expr | None:
+    """The condition on which a product's C is cleared, where that is known at run time only. In tensor memory the
+    product itself does it."""
+    given = call.arguments.get("clear_accum")
+    if given is None or not isinstance(arithmetic.condition(given), EXPR_TYPES):
+        return None
+    return None if call.region("C").buffer.scope == "tmem" else as_expr(given, BOOL)
+
+
+def _cleared(context: Context, call: Call, holds: tile.Expr, node: ast.Call) -> None:
+    """T.clear of C under a condition, before the product."""
+    per_thread.alike(context, holds, call["clear_accum"].span, "whether the sum begins anew")
+    clear = spelling_of("T.clear")
+    assert clear is not None
+    with context.guarded(), context.region("the branch", is_loop=False) as body:
+        _of_tiles(context, clear, "T.clear", ([call["C"]], {}), node)
+    context.out.append(tile.If(holds, tuple(body), (), node.span))
+
+
+def _of_tiles(
+    context: Context,
+    spelling: registry.Spelling,
+    path: str,
+    arguments: tuple[list[Argument], dict[str, Argument]],
+    node: ast.Call,
+) -> None:
+    """One operation on whole tiles."""
+    call = bind(spelling.signature, *arguments, node.span)
     op = spelling.check(call)
     for region in op.regions if not context.guards else ():
         if region.buffer.scope != "global":
-            check_box(region, context.ranges)
+            check_box(context, region)
     for found in ignored(call, spelling.signature):
         context.warn(found)
     if any(region.buffer.scope == "local" for region in op.regions):
@@ -82,6 +128,29 @@ def operation(context: Context, spelling: registry.Spelling, path: str, node: as
     context.out.append(own or op)
 
 
+def _set(context: Context, target: Access, value: Argument, place: Span, span: Span) -> None:
+    """One element gets a value."""
+    if fragment_elements.is_spread(context, target):
+        fragment_elements.put(context, target, lambda _: value, span)
+        return
+    check_access(context, target, place, "written")
+    put(context, target, value, span)
+
+
+def _set_element(
+    context: Context, call: Call, arguments: tuple[list[Argument], dict[str, Argument]], node: ast.Call
+) -> bool:
+    """Whether T.fill or T.clear is given one element, or a variable; then that has been set."""
+    target, value = call["buffer"].value, call.arguments.get("value", Argument(0, node.span))
+    if isinstance(target, Access) and not target.has_extent and not target.is_vector:
+        _set(context, target, value, call["buffer"].span, node.span)
+        return True
+    if isinstance(target, tile.Load) and target.buffer.name in context.mutable:
+        set_variable(context, target.buffer, value, node.span)
+        return True
+    return False
+
+
 def element_value(context: Context, path: str, node: ast.Call) -> Value:
     """The value of an operation on single elements that gives one; any other name has no value."""
     spelling = spelling_of(path)
@@ -95,9 +164,15 @@ def element_value(context: Context, path: str, node: ast.Call) -> Value:
             return given
         if "return_prev" in (p.name for p in spelling.signature.parameters):
             fail("not-a-value", f"{path} gives no value", node.span, help="pass return_prev=True")
-    elif given is not None and any(per_thread.is_own(context, store) for store in stores):
+    elif given is not None and _by_each(context, stores):
         return _previous(context, stores, given, node.span)
     return unknown(context, path, node)
+
+
+def _by_each(context: Context, stores: tuple[tile.Store, ...]) -> bool:
+    """Whether each thread does this for itself, or there is one thread only."""
+    is_alone = context.is_launched and math.prod(context.thread_extents) == 1
+    return is_alone or any(per_thread.is_own(context, store) for store in stores)
 
 
 def dot(context: Context, call: Call) -> None:
@@ -139,9 +214,8 @@ def _copy_element(context: Context, arguments: tuple[list[Argument], dict[str, A
         return False
     if source.has_extent or destination.has_extent:
         return False
-    check_access(context, source, arguments[0][0].span, "read")
-    check_access(context, destination, arguments[0][1].span, "written")
-    put(context, destination, Argument(as_expr(arguments[0][0]), span), span)
+    value = evaluate.read(context, arguments[0][0])
+    _set(context, destination, Argument(as_expr(value), span), arguments[0][1].span, span)
     return True
 
 

@@ -40,6 +40,12 @@ def is_own(context: Context, store: tile.Store) -> bool:
     return store.buffer.scope == "local" or bool(context.masks) or any(is_varying(context, e) for e in parts)
 
 
+def conditions(context: Context) -> tuple[tile.Expr, ...]:
+    """What holds in the threads that run this, the outermost first."""
+    counted = context.is_counted
+    return (() if counted is None else (counted,)) + tuple(context.masks)
+
+
 def alike(context: Context, expr: tile.Expr, span: Span, what: str) -> None:
     """Refuse a value on which threads do not agree."""
     if is_varying(context, expr):
@@ -76,7 +82,7 @@ def each_thread(
     extents: tuple[int, ...] = (),
 ) -> None:
     """Every thread that runs this does the statements, for all values of the variables."""
-    for mask in reversed(context.masks):
+    for mask in reversed(conditions(context)):
         body = (tile.If(mask, body, (), span),)
     context.out.append(tile.Parallel((tile.THREAD, *variables), (context.threads, *extents), body, span))
 
@@ -111,7 +117,9 @@ def named(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Exp
     loads = [e for e in tile.walk_expr(value) if isinstance(e, tile.Load)]
     if not loads and not is_common(value) and sum(1 for _ in tile.walk_expr(value)) <= MOST_SUBSTITUTED:
         return value
-    if context.masks and any(not e.buffer.in_registers for e in loads):
+    if (context.masks or (context.is_counted is not None and is_varying(context, value))) and any(
+        not e.buffer.in_registers for e in loads
+    ):
         return kept(context, name, value, span)  # the other threads need not have such elements
     var = tile.Var(context.unique.take(name), value.dtype)
     if is_varying(context, value):
@@ -128,7 +136,7 @@ def frozen(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
 def asserted(context: Context, op: DeviceAssert) -> DeviceAssert:
     """The assertion, of the threads that run this."""
     condition = op.condition
-    for mask in context.masks:
+    for mask in conditions(context) if is_varying(context, condition) else context.masks:
         condition = tile.Binary("or", tile.Unary("not", mask, BOOL), condition, BOOL)
     return replace(op, condition=condition)
 

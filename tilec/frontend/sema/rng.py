@@ -61,7 +61,9 @@ def _thread_of_grid(context: Context) -> tile.Expr:
     block: tile.Expr = constant(0, UINT64)
     for var, extent in reversed(context.blocks):
         block = _wide("add", _wide("mul", block, cast(tile.extent_expr(extent), UINT64)), cast(var, UINT64))
-    return _wide("add", _wide("mul", block, constant(context.threads, UINT64)), cast(tile.THREAD, UINT64))
+    return _wide(
+        "add", _wide("mul", block, constant(math.prod(context.thread_extents), UINT64)), cast(tile.THREAD, UINT64)
+    )
 
 
 def _wide(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:

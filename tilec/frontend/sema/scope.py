@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import field
 
 from tilec.frontend.sema.vocabulary import supported_names
+from tilec.ops.other_languages import instead_of
 from tilec.ops.python import NAMES
 from tilec.ops.signature import nearest
 from tilec.ops.values import Foreign, Member, Poisoned, Value
@@ -33,8 +34,8 @@ Bound = Callable[[Span, Value], None]
 @dataclass(slots=True)
 class Scope:
     """`region` says in words what ends with this scope; `is_loop` means that its body runs more than once. What is
-    bound in a function (`is_function`) is its own; `is_incomplete` where what was to bind names is wrong. `bound`
-    listens, here and in all scopes inside."""
+    bound in a function (`is_function`) is its own; `is_incomplete` where what was to bind names is wrong. `given` are
+    the arguments of a function, `iterated` what its loops run over. `bound` listens, here and in all scopes inside."""
 
     parent: Scope | None = None
     region: str = "the file"
@@ -42,6 +43,8 @@ class Scope:
     is_function: bool = False
     is_incomplete: bool = False
     names: dict[str, Binding] = field(default_factory=dict)
+    given: dict[str, Value] = field(default_factory=dict)
+    iterated: list[Value] = field(default_factory=list)
     read_from_outside: dict[str, Span] = field(default_factory=dict)
     bound: Bound | None = None
 
@@ -72,6 +75,8 @@ class Scope:
         if binding is None:
             if self.lacks_names():
                 raise CompileError
+            if (help_text := instead_of(name)) is not None:
+                fail("unknown-name", f"`{name}` is not defined", span, help=help_text)
             near = self._meant(name)
             help_text = f"did you mean `{near}`?" if near else None
             fail("unknown-name", f"`{name}` is not defined", span, help=help_text, fix=instead(name, near))
@@ -149,6 +154,10 @@ class Scope:
     def poison(self, name: str, span: Span) -> None:
         """What would have given the name its value is wrong; its uses are no mistakes of their own."""
         self.names[name] = Binding(Poisoned(), span)
+
+    def is_given(self, name: str) -> bool:
+        """Whether a name still has what it was given as an argument."""
+        return name in self.given and self.names[name].value is self.given[name]
 
     def is_visible(self, name: str) -> bool:
         binding = self.find(name)

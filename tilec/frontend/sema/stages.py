@@ -138,8 +138,8 @@ def _wait(
     context: Context, handle: Handle, index: tile.Expr, parity: tile.Expr, span: Span, unless: tile.Expr | None
 ) -> None:
     barrier = _awaited(handle)
-    acquires = f"{handle.pipeline.name} {handle.side}"
-    wait = AwaitBarrier(tile.Load(barrier, (index,)), parity, acquires=acquires, unless=unless, span=span)
+    end = handle.pipeline.name, handle.side
+    wait = AwaitBarrier(tile.Load(barrier, (index,)), parity, acquires=end, unless=unless, span=span)
     context.out.append(wait)
 
 
@@ -173,8 +173,8 @@ def release(context: Context, stage: Stage, span: Span) -> None:
 
 def _arrival(stage: Stage, span: Span) -> tile.TileOp:
     barrier = stage.barrier
-    releases = f"{stage.pipeline.name} {stage.side}"
-    return Arrive(tile.Load(barrier.buffer, (stage.index,)), releases=releases, span=span)
+    end = stage.pipeline.name, stage.side
+    return Arrive(tile.Load(barrier.buffer, (stage.index,)), releases=end, span=span)
 
 
 def drain(context: Context, handle: Handle, span: Span) -> None:

@@ -25,7 +25,7 @@ from tilec.ops import arithmetic
 from tilec.ops.device_assert import DEVICE_ASSERT, DeviceAssert
 from tilec.ops.signature import Argument, Parameter, Signature, bind
 from tilec.ops.values import Function, Member, Method, TileScheduler, describe
-from tilec.support.diagnostics import Fix, fail
+from tilec.support.diagnostics import Fix, fail, warning
 
 EVALUATE = Signature("T.evaluate", (Parameter("value"),))
 
@@ -70,6 +70,12 @@ def _named(context: Context, path: str, node: ast.Call) -> None:
         operations.operation(context, spelling, path, node)
     else:
         name = node.function.id if isinstance(node.function, ast.Name) else ""
+        if path == "print":
+            title = "`print` prints nothing in a kernel"
+            context.warn(
+                warning("unused-value", title, node.span, "left out", help="write T.print to print on the GPU")
+            )
+            return
         if f"T.{name}" in supported_names():
             title = f"`{name}` does nothing in a kernel"
             fail("unused-value", title, node.span, help=f"did you mean T.{name}?", fix=Fix(name, f"T.{name}"))
@@ -128,6 +134,9 @@ def _with(context: Context, node: ast.With) -> None:
 
 
 def _import(context: Context, node: ast.Import | ast.Foreign) -> None:
+    if isinstance(node, ast.Import) and context.imports is not None:
+        context.imports(context, node)
+        return
     fail("misplaced-statement", "imports stand at the top of the file", node.span)
 
 

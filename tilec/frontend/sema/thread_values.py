@@ -45,7 +45,7 @@ def with_others(context: Context, call: Call) -> tile.Expr:
                 help="move it out of the block, or use its like for a warp",
             )
     running: tile.Expr | None = None
-    for mask in context.masks:
+    for mask in per_thread.conditions(context):
         running = mask if running is None else tile.Binary("and", running, mask, BOOL)
     value = function.build(call, running)
     return per_thread.named(context, call.name.removeprefix("T."), value, call.span)

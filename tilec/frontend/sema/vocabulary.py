@@ -11,7 +11,9 @@ from tilec.frontend.syntax import ast
 from tilec.ir.types import BY_NAME
 from tilec.ops import registry
 from tilec.ops.dp4a import DP4A
+from tilec.ops.inline_ptx import PTX
 from tilec.ops.names import refuse
+from tilec.ops.other_languages import instead_of
 from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER, UPDATE
 from tilec.ops.scalar import FUNCTIONS
 from tilec.ops.signature import nearest
@@ -28,7 +30,8 @@ ALLOCATIONS = (
     ALLOCATE_REDUCER.name, *PIPELINES,
 )  # fmt: skip
 LOOPS = (
-    "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
+    "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel",
+    "T.parallel", "T.vectorized", "T.Vectorized",
     "T.Persistent", "range",
 )  # fmt: skip
 EAGER = ("T.const", "T.empty")
@@ -58,6 +61,7 @@ def supported_names() -> list[str]:
         *WARP_FUNCTIONS,
         *VIEWS,
         DP4A.name,
+        PTX.name,
         "T.tcgen05_sf_warp_transpose",
         UPDATE.name,
         *(f"T.{name}" for name in BY_NAME),
@@ -91,13 +95,16 @@ def refuse_call(path: str, node: ast.Call) -> NoReturn:
     if path in ("T.ws", "T.WarpSpecialize"):
         fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(0):`")
     if not path.startswith("T."):
-        fail("foreign-call", f"{path} is nothing that a kernel can call", node.function.span)
+        help_text = instead_of(path)
+        fail("foreign-call", f"{path} is nothing that a kernel can call", node.function.span, help=help_text)
     refuse_name(path, node.function.span)
 
 
 def refuse_name(path: str, span: Span) -> NoReturn:
     """`T.something` that tilec does not carry out."""
     refuse(path, span)
+    if (help_text := instead_of(path)) is not None:
+        fail("unsupported-operation", f"{path} is not supported", span, help=help_text)
     near = nearest(path.removeprefix("T."), [n.removeprefix("T.") for n in supported_names()])
     fail(
         "unsupported-operation",

@@ -359,10 +359,11 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A definition at the top of the file that is Python, but no kernel language: a test, a reference. It is no
-    mistake unless a kernel uses it; `parse.mistake_of` is what to say then. `text` are its lines."""
+    """A statement at the top of the file that is Python, but no kernel language: a test, a reference. What it would
+    define, `names`, is no mistake unless a kernel uses it; `parse.mistake_of` is what to say then. `text` are its
+    lines."""
 
-    name: str
+    names: tuple[str, ...]
     text: str
     span: Span = field(default=NOWHERE, compare=False)
 

@@ -22,7 +22,7 @@ _COMPARISONS: Mapping[str, ast.CompareOp] = {op: op for op in get_args(ast.Compa
 
 def assignable(target: ast.Expr) -> ast.Expr:
     match target:
-        case ast.Name() | ast.Subscript():
+        case ast.Name() | ast.Subscript() | ast.Attribute():
             what = ""
         case ast.Tuple(items=items) | ast.List(items=items):
             what = ""
@@ -32,8 +32,6 @@ def assignable(target: ast.Expr) -> ast.Expr:
                 assignable(item)
         case ast.Call():
             what = "a call"
-        case ast.Attribute():
-            what = "an attribute"
         case _:
             what = "an expression"
     if what:

@@ -1,7 +1,7 @@
 """Python at the top of a kernel file that is no kernel language: its tests, references and benchmarks.
 
-Files that people have carry them below the kernel. They are never executed here; a definition that the grammar cannot
-read is set aside whole, and is a mistake only if a kernel uses it.
+Files that people have carry them below the kernel. They are never executed here; a compound statement that the grammar
+cannot read is set aside whole, and what it would have defined is a mistake only if a kernel uses it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,19 @@ from collections.abc import Iterator
 from tilec.support.records import dataclass
 
 # What a definition of the kernel language has somewhere: a mistake in it is a mistake.
-_KERNEL = re.compile(r"\bprim_func\b|\bmacro\b|\bT\s*\.\s*Kernel\b|^[ \t]*@.*\bjit\b", re.MULTILINE)
-_DEFINITION = re.compile(r"(?:async\s+def|def|class)\s+([A-Za-z_]\w*)")
-_RUN_AS_PROGRAM = re.compile(r"if\s*\(?\s*__name__\b")
+_KERNEL = re.compile(
+    r"\bprim_func\b|\bmacro\b|\bT\s*\.\s*Kernel\b|^[ \t]*@(?!\s*(?:triton|torch|numba|nb|jax)\b).*\bjit\b",
+    re.MULTILINE,
+)
+_OWN_NAMES = re.compile(r"(?:async\s+def|def|class)\b|if\s*\(?\s*__name__\b")
+_COMPOUND = re.compile(r"(?:async|if|try|with|for|while|del)\b")
+_LANGUAGE = re.compile(r"\bT\s*\.")
+_DEFINITION = re.compile(r"([ \t]*)(?:async\s+def|def|class)\s+([A-Za-z_]\w*)")
+_IMPORT = re.compile(r"[ \t]*(?:from\s+\S+\s+)?import\s+(.*)", re.DOTALL)
+_BOUND = re.compile(
+    r"[ \t]*(?:(?:for\s+(.*?)\s+in\b)|(?:with\b.*\bas\s+(.*?):)|([^=:\[\]().]+?)\s*(?::[^=]+)?=(?!=))", re.DOTALL
+)
+_NAME = re.compile(r"[A-Za-z_]\w*")
 TOKEN = re.compile(
     r"""(?P<string>[A-Za-z]{0,2}(?:\"\"\"(?:[^\\]|\\[\s\S])*?\"\"\"|'''(?:[^\\]|\\[\s\S])*?'''"""
     r"""|"(?:[^"\\\n]|\\[\s\S])*"|'(?:[^'\\\n]|\\[\s\S])*'))"""
@@ -33,17 +43,12 @@ class Piece:
 def top_level(text: str) -> Iterator[Piece]:
     """The statements at the top of a file. Decorators stand with what they decorate, an `else` with its `if`."""
     starts = [0]
-    opened = 0
-    for token in TOKEN.finditer(text):
-        match token.lastgroup:
-            case "open":
-                opened += 1
-            case "close":
-                opened = max(opened - 1, 0)
-            case "line" if not opened and _begins(text, token.end()):
-                starts.append(token.end())
-            case _:
-                pass
+    decorates = False
+    for start, end in _lines(text):
+        if start and not decorates and _begins(text, start):
+            starts.append(start)
+        if not text[start:end].lstrip().startswith("#") and text[start:end].strip():
+            decorates = text.startswith("@", start)
     line = 1
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         piece = text[start:end]
@@ -52,25 +57,54 @@ def top_level(text: str) -> Iterator[Piece]:
         line += piece.count("\n")
 
 
+def _lines(text: str) -> Iterator[tuple[int, int]]:
+    """Where lines start and end, one that goes on in brackets as a single one."""
+    start = opened = 0
+    for token in TOKEN.finditer(text):
+        match token.lastgroup:
+            case "open":
+                opened += 1
+            case "close":
+                opened = max(opened - 1, 0)
+            case "line" if not opened:
+                yield start, token.end()
+                start = token.end()
+            case _:
+                pass
+    yield start, len(text)
+
+
 def _begins(text: str, at: int) -> bool:
     """Whether a statement begins on the line that starts here."""
     if text[at : at + 1] in ("", " ", "\t", "\r", "\n", "#", ")", "]", "}"):
         return False
-    if re.compile(r"(?:elif|else|except|finally)\b").match(text, at):
-        return False
-    end = at
-    while end > 0 and text[end - 1].isspace():
-        end -= 1
-    return not text.startswith("@", text.rfind("\n", 0, end) + 1)
+    return not re.compile(r"(?:elif|else|except|finally)\b").match(text, at)
 
 
-def foreign_name(piece: Piece) -> str | None:
-    """What a piece defines that the grammar cannot read ("" for what only runs as a program); None if it must be
-    read."""
+def foreign_names(piece: Piece) -> tuple[str, ...] | None:
+    """What a statement defines that the grammar cannot read; None if it must be read."""
     if _KERNEL.search(piece.text):
         return None
-    lines = [line for line in piece.text.split("\n") if not line.startswith(("@", "#"))]
-    found = _DEFINITION.match("\n".join(lines).lstrip("\n"))
-    if found:
-        return found[1]
-    return "" if _RUN_AS_PROGRAM.match(piece.text) else None
+    lines = [piece.text[start:end] for start, end in _lines(piece.text)]
+    first = next((line for line in lines if line.strip() and not line.startswith(("@", "#"))), "")
+    is_foreign = _OWN_NAMES.match(first) or (_COMPOUND.match(first) and not _LANGUAGE.search(piece.text))
+    return tuple(dict.fromkeys(_bound(lines))) if is_foreign else None
+
+
+def _bound(lines: list[str]) -> Iterator[str]:
+    """The names that lines bind, those inside a function or a class left out."""
+    inside: int | None = None
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if not line.strip() or line.lstrip().startswith("#") or (inside is not None and indent > inside):
+            continue
+        inside = None
+        if found := _DEFINITION.match(line):
+            inside = len(found[1])
+            yield found[2]
+        elif found := _IMPORT.match(line):
+            for named in found[1].split("#")[0].strip(" \t\r\n()").split(","):
+                words = _NAME.findall(named)
+                yield from words[-1:] if " as " in named else words[:1]
+        elif found := _BOUND.match(line):
+            yield from _NAME.findall(next(group for group in found.groups() if group is not None))

@@ -47,7 +47,7 @@ def _by_ruff(source: SourceFile) -> str:
 
         program = find_ruff_bin()
     except (ImportError, FileNotFoundError):
-        fail("no-formatter", "ruff is not installed here", help="pip install 'tilec[fmt]'")
+        fail("no-formatter", "ruff is not installed here", help="pip install '.[fmt]'")
     file = Path(source.path).resolve()
     done = subprocess.run(
         [
@@ -71,8 +71,8 @@ def _meaning(value: object) -> object:
             return tuple(_meaning(item) for item in value)
         case ast.Evaluate(ast.String(text)):
             return "docstring", *text.split()
-        case ast.Foreign(name, text):
-            return name, _python_meaning(text)
+        case ast.Foreign(names, text):
+            return names, _python_meaning(text)
         case _ if is_dataclass(value):
             return type(value), *(_meaning(getattr(value, f.name)) for f in fields(value) if f.compare)
         case _:

@@ -1,4 +1,7 @@
-"""Imports of other kernel files: `from .folder.file import name`, as Python finds them, with .tl for .py."""
+"""Imports of other files beside the kernel: `from .folder.file import name`, as Python finds them, with .tl for .py.
+
+`from file import name` may mean a file beside the kernel as well as a package that is installed somewhere.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ def places(node: ast.Import, importer: str) -> Iterator[tuple[ast.Alias, str | N
     Nothing where the import leads outside the folder of the kernel."""
     origin = node.module or ""
     dots = len(origin) - len(origin.lstrip("."))
-    *folder, _ = importer.split("/")
-    above = len(folder) - (dots - 1)
+    *folder, _ = importer.split("/") if dots else [""]
+    above = len(folder) - max(dots - 1, 0)
     if above < 0:
         return
     within = [*folder[:above], *(part for part in origin[dots:].split(".") if part)]
@@ -27,10 +30,21 @@ def places(node: ast.Import, importer: str) -> Iterator[tuple[ast.Alias, str | N
         yield name, "/".join(within) + ".tl" if origin[dots:] else None, itself
 
 
-def relative_imports(body: tuple[ast.Stmt, ...]) -> Iterator[ast.Import]:
-    """Where they may stand: at the top of a file, under an `if` or not."""
+def spellings(path: str) -> tuple[str, ...]:
+    """The files that one of `places` may be, the first that there is."""
+    stem = path.removesuffix(".tl")
+    return path, f"{stem}.py", f"{stem}/__init__.tl", f"{stem}/__init__.py"
+
+
+def imports(body: tuple[ast.Stmt, ...]) -> Iterator[ast.Import]:
+    """All in a file, those of functions too."""
     for statement in body:
-        if isinstance(statement, ast.Import) and is_relative(statement):
-            yield statement
-        elif isinstance(statement, ast.If):
-            yield from relative_imports((*statement.then, *statement.orelse))
+        match statement:
+            case ast.Import():
+                yield statement
+            case ast.If(then=then, orelse=orelse):
+                yield from imports((*then, *orelse))
+            case ast.Function(body=inside) | ast.For(body=inside) | ast.While(body=inside) | ast.With(body=inside):
+                yield from imports(inside)
+            case _:
+                pass

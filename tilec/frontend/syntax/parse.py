@@ -46,7 +46,7 @@ def parse_mended(source: SourceFile) -> tuple[ast.Module, bool]:
 def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
     # Most files never need these.
     from tilec.frontend.syntax import recover
-    from tilec.frontend.syntax.foreign import foreign_name, top_level
+    from tilec.frontend.syntax.foreign import foreign_names, top_level
 
     pieces = tuple(top_level(text))
     body: list[ast.Stmt] = []
@@ -58,10 +58,10 @@ def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
             found = None
         if found is not None:
             body.extend(found)
-        elif len(pieces) > 1 and (name := foreign_name(piece)) is not None:
+        elif len(pieces) > 1 and (names := foreign_names(piece)) is not None:
             # A file that is nothing but a foreign definition is a mistake.
             first_line = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
-            body.append(ast.Foreign(name, piece.text.rstrip(), first_line))
+            body.append(ast.Foreign(names, piece.text.rstrip(), first_line))
         else:
             # What follows, as far as it is of use to see where this ends.
             rest = _placed("".join(p.text for p in pieces[number : number + 3]), piece.line)

@@ -26,6 +26,7 @@ from tilec.ir.tile.expressions import (
     Expr as Expr,
     Extent as Extent,
     Load as Load,
+    Ptx as Ptx,
     Scope as Scope,
     Select as Select,
     Unary as Unary,

@@ -150,6 +150,15 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Ptx:
+    """What PTX of the kernel's author computes of `args`: `ptx.snippet` says what the text may hold."""
+
+    text: str
+    args: tuple[Expr, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
 class Cast:
     """The value of `a` converted to `dtype`."""
 
@@ -179,7 +188,7 @@ class Load:
         return self.buffer.dtype
 
 
-Expr = Const | Var | Unary | Binary | Call | Cast | Select | Load
+Expr = Const | Var | Unary | Binary | Call | Ptx | Cast | Select | Load
 Extent = int | Expr
 """A number, or an int32 expression of the kernel's parameters."""
 

@@ -18,6 +18,7 @@ from tilec.ir.tile.expressions import (
     Const,
     Expr,
     Load,
+    Ptx,
     Select,
     Unary,
     Var,
@@ -48,7 +49,21 @@ class Region:
 
 
 Attr = (
-    int | float | bool | str | tuple[int | str, ...] | Const | Var | Unary | Binary | Call | Cast | Select | Load | None
+    int
+    | float
+    | bool
+    | str
+    | tuple[int | str, ...]
+    | Const
+    | Var
+    | Unary
+    | Binary
+    | Call
+    | Ptx
+    | Cast
+    | Select
+    | Load
+    | None
 )
 
 
@@ -206,7 +221,8 @@ class Parallel:
     only. `width` is how many
     neighbours of the last dimension one thread should handle together (None: as pays); `layout` gives every iteration
     its thread. Where `THREAD` is the first variable, each thread runs the iterations that have its index. An
-    `asynchronous` one is a copy by cp.async, if the layouts allow it."""
+    `asynchronous` one is a copy by cp.async, if the layouts allow it. `versions` are those that it means of the tiles
+    `versioned`, which have several (`analysis.named_versions`)."""
 
     vars: tuple[Var, ...]
     extents: tuple[int, ...]
@@ -215,6 +231,8 @@ class Parallel:
     width: int | None = None
     layout: LoopLayout | None = None
     asynchronous: bool = False
+    versioned: tuple[str, ...] = ()
+    versions: tuple[Expr, ...] = ()
 
     @property
     def is_per_thread(self) -> bool:

@@ -14,6 +14,7 @@ from tilec.ir.text import print_kernel
 from tilec.passes.analysis.rings import is_pipelined, rings
 from tilec.passes.analysis.tensor_order import ordered_tensors
 from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 
 
@@ -100,13 +101,13 @@ def _nearest(after: list[int], touched: list[Touched]) -> tuple[int, ...]:
 
 def print_aliased(aliased: Aliased) -> str:
     """The kernel's text with the analysis in comments, so that `ir.read` still reads the kernel."""
-    place = {id(token.stmt): (index, token) for index, token in enumerate(aliased.tokens)}
+    place = {Same(token.stmt): (index, token) for index, token in enumerate(aliased.tokens)}
     ordered = ordered_tensors(aliased.kernel)
 
     def note(stmt: tile.Stmt) -> str:
-        if id(stmt) not in place:
+        if Same(stmt) not in place:
             return ""
-        index, token = place[id(stmt)]
+        index, token = place[Same(stmt)]
         parts = [f"%{index}:"]
         for verb, names in (("reads", token.reads), ("writes", token.writes)):
             if names:

@@ -166,11 +166,9 @@ def check_places(kernel: tile.Kernel) -> None:
 
 
 def check_cluster(kernel: tile.Kernel, target: Target) -> None:
-    """Clusters, and what is done in them, need a GPU that has them."""
+    """Clusters, what is done in them, and dependent launches need a GPU that has them."""
     check_places(kernel)
-    if target.has("cluster"):
-        return
-    if kernel.cluster.blocks > 1:
+    if kernel.cluster.blocks > 1 and not target.has("cluster"):
         fail(
             "needs-sm-90",
             f"{target.name} has no clusters of blocks",
@@ -179,7 +177,7 @@ def check_cluster(kernel: tile.Kernel, target: Target) -> None:
             help="compile for sm_90a, or leave cluster_dims out",
         )
     for stmt in tile.walk(kernel.body):
-        if isinstance(stmt, Rendezvous) and not stmt.kind.everywhere:
+        if isinstance(stmt, Rendezvous) and stmt.kind.feature is not None and not target.has(stmt.kind.feature):
             fail(
                 "needs-sm-90",
                 f"{target.name} cannot do {stmt.kind.spelled}",

@@ -66,7 +66,7 @@ def fold_expr(expr: tile.Expr) -> tile.Expr:
 def _simpler(expr: tile.Expr) -> tile.Expr:
     """An expression whose operands are as simple as they can be."""
     match expr:
-        case tile.Const() | tile.Var() | tile.Load():
+        case tile.Const() | tile.Var() | tile.Load() | tile.Ptx():
             return expr
         case tile.Binary(op=op, a=a, b=b, dtype=dtype):
             return _binary(op, a, b, dtype) or expr
@@ -106,9 +106,18 @@ def _binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | No
     if op == "mul" and dtype.is_float:
         # Exact for every value, NaN and -0 included; x * 0 and x + 0 are not.
         return b if _is(a, 1) else a if _is(b, 1) else None
+    if op == "div" and dtype.is_float and isinstance(b, tile.Const) and _has_exact_reciprocal(float(b.value), dtype):
+        inverse = tile.Const(1 / float(b.value), dtype)
+        return _binary("mul", a, inverse, dtype) or tile.Binary("mul", a, inverse, dtype)
     if dtype.is_float or op in tile.COMPARISONS or dtype == BOOL:
         return None
     return _integer(op, a, b, dtype)
+
+
+def _has_exact_reciprocal(value: float, dtype: DType) -> bool:
+    """Whether dividing by it is multiplying by a number of the type: a power of two that is not near the limits."""
+    mantissa, exponent = math.frexp(value)
+    return abs(mantissa) == 0.5 and abs(exponent) < 14 and dtype.bits >= 16
 
 
 def _integer(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:

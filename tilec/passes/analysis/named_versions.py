@@ -2,8 +2,8 @@
 
 Where every statement names one index of that dimension, the same for all threads, the tile is held as so many versions
 of the tile behind it, each with a layout of its own, as TMA and the tensor cores want. The statement is then one on the
-tile behind, and says apart from that which version it means: an operation in an attribute, a nest in a bind that stands
-first in it. (`analysis.rings` finds versions that a schedule makes.)
+tile behind, and says apart from that which version it means (`versions`). (`analysis.rings` finds versions that a
+schedule makes.)
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from tilec.passes.analysis.usage import expressions, reads, writes
 
 Versions = Mapping[tile.Buffer, tile.Buffer]
 """The tiles, and what a version of each is."""
-
-_MARK = "%version|"
 
 
 def versioned(kernel: tile.Kernel) -> dict[tile.Buffer, tile.Buffer]:
@@ -80,9 +78,8 @@ def on_versions(stmt: tile.Stmt, versions: Versions) -> tile.Stmt:
             said = tuple(r.start[0] if r.buffer in versions else None for r in stmt.regions)
             return replace(stmt.with_regions(tuple(_region(r, versions) for r in stmt.regions)), versions=_said(said))
         case tile.Parallel():
-            named = [(b.name, _named(stmt, b)) for b in versions]
-            binds = tuple(tile.Bind(_mark(name), index[0], stmt.span) for name, index in named if index)
-            return replace(stmt, body=(*binds, *_elements(stmt.body, versions))) if binds else stmt
+            index = {b.name: named[0] for b in versions if (named := _named(stmt, b))}
+            return _naming(replace(stmt, body=_elements(stmt.body, versions)), index) if index else stmt
         case _:
             return with_bodies(stmt, lambda body: tuple(on_versions(s, versions) for s in body))
 
@@ -104,16 +101,15 @@ def _with_versions(stmt: tile.Stmt, index: Mapping[tile.Buffer, tile.Expr]) -> t
         case tile.TileOp():
             return replace(stmt, versions=_said(tuple(index.get(r.buffer) for r in stmt.regions)))
         case tile.Parallel():
-            touched = [b for b in dict.fromkeys((*reads(stmt), *writes(stmt))) if b in index]
-            binds = (tile.Bind(_mark(b.name), v, stmt.span) for b in touched for v in (index[b],))
-            return replace(stmt, body=(*binds, *stmt.body))
+            touched = dict.fromkeys((*reads(stmt), *writes(stmt)))
+            return _naming(stmt, {b.name: index[b] for b in touched if b in index})
         case _:
             return with_bodies(stmt, lambda body: tuple(_with_versions(s, index) for s in body))
 
 
-def _mark(name: str) -> tile.Var:
-    """What stands for the version of a tile in a nest."""
-    return tile.Var(f"{_MARK}{name}|")
+def _naming(nest: tile.Parallel, index: Mapping[str, tile.Expr]) -> tile.Parallel:
+    """The nest on these versions of tiles, by their names."""
+    return replace(nest, versioned=tuple(index), versions=tuple(index.values()))
 
 
 def _region(region: tile.Region, versions: Versions) -> tile.Region:
@@ -139,15 +135,13 @@ def _elements(body: tuple[tile.Stmt, ...], versions: Versions) -> tuple[tile.Stm
     return rewrite(body, one)
 
 
-def named_versions(stmt: tile.Stmt) -> tuple[tile.Stmt, dict[str, tile.Expr]]:
-    """The statement alone, and the version of each tile that it names."""
+def named_versions(stmt: tile.Stmt) -> dict[str, tile.Expr]:
+    """The version of each tile that the statement names, by the tile's name."""
     match stmt:
         case tile.TileOp():
             asked = zip(stmt.regions, stmt.versions, strict=False)
-            return stmt, {region.buffer.name: index for region, index in asked if index is not None}
+            return {region.buffer.name: index for region, index in asked if index is not None}
         case tile.Parallel():
-            named = [s for s in stmt.body if isinstance(s, tile.Bind) and s.var.name.startswith(_MARK)]
-            body = tuple(s for s in stmt.body if s not in named)
-            return replace(stmt, body=body) if named else stmt, {s.var.name.split("|")[1]: s.value for s in named}
+            return dict(zip(stmt.versioned, stmt.versions, strict=True))
         case _:
-            return stmt, {}
+            return {}

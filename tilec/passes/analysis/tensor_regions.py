@@ -55,7 +55,7 @@ class Regions:
             match stmt:
                 case tile.Bind(var=var, value=value):
                     self.inner.add(var)
-                    if not any(isinstance(e, tile.Load | tile.Call) for e in tile.walk_expr(value)):
+                    if not any(isinstance(e, tile.Load | tile.Call | tile.Ptx) for e in tile.walk_expr(value)):
                         self.values[var] = tile.substitute(value, self.values)
                 case tile.For(var=var):
                     self.inner.add(var)
@@ -135,7 +135,7 @@ class Regions:
         """Whether it has one value while the loop runs."""
         parts = tuple(tile.walk_expr(expr))
         moving = (part == self.loop.var or part in self.inner for part in parts if isinstance(part, tile.Var))
-        return not any(moving) and not any(isinstance(part, tile.Load | tile.Call) for part in parts)
+        return not any(moving) and not any(isinstance(part, tile.Load | tile.Call | tile.Ptx) for part in parts)
 
     # ---- how far apart ----
 

@@ -8,11 +8,13 @@ ours). Larger clusters share more, but a cluster of multiprocessors (GPC) has no
 The rule: blocks run in pairs along the axis along which the larger tile is the same, x if both are equal,
 
 * if the machine has clusters and multiplies by wgmma, whose loops signal other blocks as they do their own;
-* if the grid is persistent, known when compiling, and more than a wave of blocks: in a single wave nothing is gained
-  that would pay for the blocks' waiting for each other at the beginning and at the end;
-* if the grid has an even number of blocks along that axis;
-* if each pipelined loop does nothing but load tiles and multiply them, since then both blocks keep the same pace;
-* and if the compiler sees that both load that tile at the same time, and can cut it into two slices.
+* if the grid is known when compiling, and has an even number of blocks along that axis;
+* if both have the same iterations, and the compiler sees that both load that tile at the same time, and can cut it into
+  two slices;
+* if the grid is persistent, and each pipelined loop does nothing but load tiles and multiply them, since then both
+  blocks keep the same pace; or if loops ask the L2 cache for nearly all that it gives (`LOADED`), as those of attention
+  do, or in a single wave of blocks for more (`OVERLOADED`): there less is gained, and it has to pay for the blocks'
+  waiting for each other at the beginning and at the end.
 
 A machine with tcgen05 multiplies for both blocks at once where they have the same columns (`grid.cta_pair_products`),
 so that these are what the pairs are for, whichever tile is larger. The grid must be as above, and the model must say
@@ -21,6 +23,7 @@ that it pays: the bound on the loops' intervals must fall, as it does where load
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -28,8 +31,12 @@ from tilec.ir import tile
 from tilec.ops.gemm import Gemm
 from tilec.ops.transpose import Transpose
 from tilec.passes.analysis.rings import is_load, pipelined_loops
+from tilec.passes.analysis.scalar_definitions import scheduled
 from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
+from tilec.passes.cost.estimate import deciding_axes
+from tilec.passes.cost.kernel import Walk, innermost, nest
 from tilec.passes.grid.cta_pair_products import with_pairs
+from tilec.passes.grid.rasterisation_order import has_own_order
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import problems
 from tilec.passes.memory.load_footprints import footprints
@@ -39,6 +46,11 @@ from tilec.support.options import MAY_DECIDE, CompileOptions
 from tilec.target.table import Target
 
 PAIRS = {"x": tile.Cluster((2, 1, 1)), "y": tile.Cluster((1, 2, 1))}
+LOADED, OVERLOADED = Fraction(3, 4), Fraction(1)
+"""For how much of an iteration the L2 cache is busy with what all multiprocessors ask of it. By the replay of `tilec
+simulate`, at 0.94 attention takes a tenth less in pairs, or a twenty-fifth (flash_attention.tl, attention/gqa.tl);
+FlashAttention-3 has pairs there too. A single wave of a product at 0.9 takes a hundredth more, one at 1.8 a seventh
+less (gemm.tl, gemm/swiglu.tl)."""
 LEAST_GAIN = Fraction(1, 20)
 """Of the interval is what products by pairs have to save: blocks of a pair wait for each other."""
 
@@ -61,28 +73,51 @@ def question(
         return ruled("cluster", "the command line", "--cluster none", _candidate(tile.ALONE))
     if options.opt_level < MAY_DECIDE:
         return none(f"decided from -O{MAY_DECIDE} on")
-    if not walks:
-        return none("only blocks of a persistent grid run in pairs, so that they meet once for many tiles")
     if not all(isinstance(extent, int) for extent in kernel.grid):
         return none("how many blocks there are is known only at launch")
     fitting = {axis: _candidate(PAIRS[axis]) for axis in PAIRS if target.has("cluster") and _is_even(assignment, axis)}
     if target.has("tcgen05"):
+        if not walks:
+            return none("only blocks of a persistent grid multiply in pairs, so that they meet once for many tiles")
         return _that_multiply(assignment, target, options, fitting)
     if not options.multicast:
         return none("with --no-multicast blocks gain nothing by it")
-    loops = pipelined_loops(kernel.body)
     if not (target.has("cluster") and target.has("wgmma")):
         return none(f"{target.name} has no clusters whose blocks multiply by wgmma", *fitting.values())
-    if not loops or not all(map(_only_multiplies, loops)):
-        why = "blocks keep one pace only in loops that do nothing but load tiles and multiply them"
+    loops = pipelined_loops(kernel.body)
+    if not loops or assignment.form != "warp_specialised" or has_own_order(kernel):
+        return none("no producer warp loads what blocks have in common", *fitting.values())
+    load = _load_of_cache(assignment, target)
+    keep_pace = walks and all(map(_only_multiplies, loops))
+    if not keep_pace and load < (LOADED if walks else OVERLOADED):
+        why = f"loops keep the L2 cache busy for {load:.0%} of their time: less would not pay for blocks' waiting"
         return none(why, *fitting.values())
-    shared = {axis: _shared(assignment, axis) for axis in fitting}
+    uneven = {"xyz"[axis] for axis in deciding_axes(kernel)}
+    shared = {axis: _shared(assignment, axis) for axis in fitting if axis not in uneven}
     axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
     if not size:
-        return none("no two neighbours in a grid of even extent load the same tile", *fitting.values())
+        return none("no two neighbours in a grid of even extent load the same tile at the same time", *fitting.values())
     others = (_candidate(tile.ALONE), *(fitting[other] for other in fitting if other != axis))
     why = f"neighbours along {axis} need the same {tiles}, the most that two of them can load together"
+    if not keep_pace:
+        why = f"{why}, and loops keep the L2 cache busy for {load:.0%} of their time"
     return ruled("cluster", "the compiler", why, fitting[axis], *others)
+
+
+def _load_of_cache(assignment: LayoutAssignment, target: Target) -> float:
+    """For how much of an iteration, of the loop that asks most, the L2 cache is busy with all multiprocessors."""
+    loops = innermost(assignment)
+    walk = Walk(assignment, target, loops)
+    blocks = math.prod(extent for extent in assignment.kernel.grid if isinstance(extent, int))
+    loading = min(target.limit("sms"), blocks)
+
+    def load(loop: tile.For) -> float:
+        loads = (stmt for stmt in scheduled(loop) if isinstance(stmt, tile.TileOp) and is_load(stmt))
+        busy = sum(walk.price(stmt).loaded for stmt in loads) * loading / target.limit("l2_bytes_per_cycle")
+        each = nest(walk, loop, 1, 1, loading)
+        return busy / max(each.use, each.own, 1)
+
+    return max(map(load, loops), default=0.0)
 
 
 def show_cluster(cluster: tile.Cluster) -> str:

@@ -33,7 +33,7 @@ def question(assignment: LayoutAssignment, target: Target, options: CompileOptio
         return ruled("programmatic dependent launch", "the kernel", "T.pdl_sync, T.pdl_trigger", yes)
     if not options.pdl:
         return never("--no-pdl", "the command line")
-    if not target.has("cluster"):
+    if not target.has("dependent_launch"):
         return never(f"{target.name} has no dependent launch")
     if "sync_grid" in rendezvous:
         return never("all blocks of its grid must run at the same time")

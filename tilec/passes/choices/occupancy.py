@@ -20,6 +20,7 @@ from tilec.passes.cost.estimate import Refused, Room, by_stages
 from tilec.passes.cost.report import versions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled
+from tilec.support.identity import Same
 from tilec.target.table import Target
 
 LEAST_GAIN = Fraction(1, 10)
@@ -42,12 +43,12 @@ def question(
     fewer = [stages for stages in sorted(rooms) if LEAST_STAGES <= stages < taken]
     if taken not in rooms or not fewer:
         return None
-    cycles = {id(assignment): rooms[taken].predicted.cycles}
+    cycles = {Same(assignment): rooms[taken].predicted.cycles}
 
     def at_most(stages: int) -> LayoutAssignment:
         body = rewrite(assignment.kernel.body, lambda stmt: _at_most(stmt, stages))
         made = replace(assignment, kernel=replace(assignment.kernel, body=body))
-        cycles[id(made)] = rooms[stages].predicted.cycles
+        cycles[Same(made)] = rooms[stages].predicted.cycles
         return made
 
     def explain(outcome: Outcome) -> str:
@@ -64,7 +65,7 @@ def question(
             Candidate(str(taken), lambda: assignment, "--no-stages-by-occupancy"),
             *(Candidate(str(stages), partial(at_most, stages)) for stages in fewer),
         ),
-        price=lambda made: cycles[id(made)],
+        price=lambda made: cycles[Same(made)],
         explain=explain,
         least_gain=LEAST_GAIN,
     )

@@ -1,14 +1,17 @@
 """Whether the consumers' warpgroups of a loop run apart and take turns at the tensor cores (`loop.assign_roles`).
 
 Then one computes while another one multiplies; but each has issue slots and tiles of its own, and more instructions are
-issued. The bound on the interval says which pays, without a schedule.
+issued. The bound on the interval says which pays, without a schedule. Where both have the same one, as where products
+fill it, it is the longest cycle of dependences beside products that says how much room there is to reach it.
 """
 
 from __future__ import annotations
 
+from tilec.ops.transpose import Transpose
 from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
 from tilec.passes.loop.build_problem import Division, LoopProblem
-from tilec.sched.bounds import Unschedulable, bounds
+from tilec.sched.bounds import Bound, Bounds, Unschedulable, bounds
+from tilec.sched.problem import Problem
 
 
 def question(what: str, division: Division, most: int | None) -> Question[LoopProblem] | None:
@@ -19,17 +22,27 @@ def question(what: str, division: Division, most: int | None) -> Question[LoopPr
     if per_group is None:
         return ruled(what, "the compiler", "there is no room for more of them in shared memory", stay)
     try:
-        least, possible = bounds(together.problem).mii, bounds(per_group.problem).mii
+        of_one, of_more = bounds(together.problem), bounds(per_group.problem)
     except Unschedulable:
         return None
     ping_ponging = Candidate(f"{division.groups} warpgroups", lambda: per_group, "--ping-pong")
+    least, possible = of_one.mii, of_more.mii
+    cycles = _longest_cycle(together.problem, of_one), _longest_cycle(per_group.problem, of_more)
+    # Operands that are turned first all threads of the block turn together.
+    is_transposed = any(isinstance(stmt, Transpose) for stmt in together.statements)
+    are_alike = least == possible and cycles[0] > cycles[1] and not is_transposed
+    if are_alike:
+        least, possible = cycles
 
     def explain(outcome: Outcome) -> str:
+        if outcome.chosen != "no" and are_alike:
+            room = f"dependences of one iteration on the next take {possible} cycles in place of {least}"
+            return f"one computes while another one multiplies: no interval is below {of_one.mii}, and {room}"
         if outcome.chosen == "no":
-            return f"no interval below {possible} cycles with more, nor below {least} with one"
+            return f"no interval below {of_more.mii} cycles with more, nor below {of_one.mii} with one"
         return "one computes while another one multiplies"
 
-    if most is not None and least > most:
+    if most is not None and of_one.mii > most:
         return ruled(what, "the command line", f"--max-scheduled-ii {most}", stay)
     return Question(
         what,
@@ -38,3 +51,16 @@ def question(what: str, division: Division, most: int | None) -> Question[LoopPr
         unit="cycles an iteration",
         explain=explain,
     )
+
+
+def _longest_cycle(problem: Problem, found: Bounds) -> int:
+    """What dependences alone say of the interval, where an eighth of it or more is spent beside the slots that fill the
+    interval."""
+    full = {bound.name for bound in found.binding if bound.kind == "slot"}
+
+    def beside(bound: Bound) -> int:
+        uses = (use for op in {*bound.ops} for use in problem.ops[op].uses)
+        return bound.ii - sum(use.cycles for use in uses if problem.slots[use.slot].name in full)
+
+    cycles = (bound for bound in found.each if bound.kind == "recurrence" and 8 * beside(bound) >= bound.ii)
+    return max((bound.ii for bound in cycles), default=0)

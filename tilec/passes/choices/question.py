@@ -1,9 +1,9 @@
 """What a choice of the compiler is, whatever it is about: a question with the candidates for an answer, of which the
 cheapest by the cost model is taken; and the record of that, which is alike for all of them.
 
-A question whose answer needs no price, since somebody has given it or one candidate is never worse, is `ruled`. The
-candidates are recorded all the same, each with the option that asks for it: these are what a search for better ones
-tries (`tilec tune`).
+A question whose answer needs no price, since somebody has given it, only one is possible, or a rule of `RULES` says
+which is best, is `ruled`. The candidates are recorded all the same, each with the option that asks for it: these are
+what a search for better ones tries (`tilec tune`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,20 @@ from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 
 T = TypeVar("T")
+
+RULES: Mapping[str, str] = {
+    "CTA pairs": "in a given cluster they load less, and do nothing more",
+    "cluster": "where blocks keep one pace they load less; the price of waiting where they do not is not known",
+    "loop": "its stages are priced, one of them among others",
+    "mask": "fewer iterations test it, and none does more",
+    "multicast": "in a given cluster blocks load less, and do nothing more",
+    "overlap": "every schedule without it is one of those with it",
+    "persistent grid": "priced but where the blocks, or what they do, are known only at launch",
+    "programmatic dependent launch": "what kernel is launched before, and how it ends, is not known",
+    "roles": "the estimate of a loop takes its loads to cost the other warps nothing in either form",
+    "tile scheduler": "priced but where the blocks, or what they do, are known only at launch",
+}
+"""What is decided by a rule though other answers are possible, and why no price tells them apart."""
 
 Bound = Callable[[], int | None]
 """No more than a price is, or None where it turns out that there is none."""
@@ -114,6 +128,8 @@ def decided(question: Question[T]) -> Answer[T]:
     if question.ruling is not None:
         said = question.ruling
         is_open = others and said.by == "the compiler"  # nobody looks for better than what a person asks for
+        if is_open and question.what.partition(" at line ")[0] not in RULES:
+            raise InternalError(f"{question.what}: no rule is known that decides it without a price")
         weighed = [_alternative(each, None, question.unit) for each in question.candidates] if is_open else []
         record = Decision(question.what, first.answer, said.by, said.why, tuple(weighed))
         return Answer(kept, record)

@@ -85,16 +85,15 @@ def _question(
     try:
         rooms, others = by_stages(assignment, target), by_stages(prefetching, target)
     except Refused as refused:
-        return ruled("", "the compiler", f"with fragments prefetched it {refused}", plain, loaded)
+        return ruled("", "the compiler", f"with fragments prefetched it {refused}", plain)
     before, now = _built(rooms, assignment), _built(others, prefetching)
     more = f"for about {registers_of(prefetching, target) - registers_of(assignment, target)} registers more"
     share = next((room.together for room in others if room.stages == before.stages), 0)
     gain = 1 - now.predicted.cycles / before.predicted.cycles
-    if gain < LEAST_GAIN and share < before.together:
-        why = f"{more} only {share} of the {before.together} blocks of a multiprocessor would fit"
-        return ruled("", "the compiler", why, plain, loaded)
 
     def explain(outcome: Outcome) -> str:
+        if outcome.chosen == "1" and share < before.together:
+            return f"{more} only {share} of the {before.together} blocks of a multiprocessor would fit"
         if outcome.chosen == "1":
             return _too_little(gain, before, more)
         steps = [

@@ -3,7 +3,8 @@ stages as pay."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -29,6 +30,7 @@ from tilec.passes.grid.persistent import evenly
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.product_steps import product_steps, steps_along_k
 from tilec.passes.loop.statement_price import demands
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -84,15 +86,16 @@ def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = 
     x, y, z = (*extents, 1, 1, 1)[:3] if is_known else (1, 1, 1)
     walk = Walk(assignment, target, loops)
     blocks = [walk.block(place) for place in places((x, y, z), BLOCKS)]
-    visits = {(id(loop), trip_count): (loop, trip_count) for block in blocks for loop, trip_count, _ in block.loops}
+    visits = dict.fromkeys((Same(loop), trip_count) for block in blocks for loop, trip_count, _ in block.loops)
     loading = min(sms, max(x * y * z, 1)) if is_known else sms
-    nests = {key: nest(walk, *visit, 1, loading) for key, visit in visits.items()}
+    of_loops = {loop: nest(walk, loop.of, 1, 1, loading) for loop, _ in visits}
+    nests = {(loop, trip_count): of_loops[loop].of(trip_count) for loop, trip_count in visits}
     tensors = [p for p in kernel.params if isinstance(p, tile.Buffer) and not p.is_dynamic]
     moved = sum(tensor_bytes(tensor) for tensor in tensors) if is_known else 0
 
     def cycles(stages: int, block: Block, neighbours: int) -> int:
         return block.around + sum(
-            times * _staged(nests[id(loop), n], loop, stages, neighbours) for loop, n, times in block.loops
+            times * _staged(nests[Same(loop), n], loop, stages, neighbours) for loop, n, times in block.loops
         )
 
     def predicted(stages: int, together: int) -> Prediction:
@@ -101,6 +104,71 @@ def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = 
         return predict_blocks([partial(cycles, stages, block) for block in blocks], launch, machine(target))
 
     return tuple(Room(stages, together, predicted(stages, together)) for stages, together in rooms)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What one block of the grid takes by itself: `cycles` in all, of which so many pass until its first tiles are
+    loaded (`filling`), and so many outside of its pipelined loops (`around`)."""
+
+    cycles: int
+    filling: int
+    around: int
+
+
+def tiles_in_order(assignment: LayoutAssignment, target: Target, most: int) -> list[Tile] | None:
+    """Every block of the grid as it is numbered, with as many stages as fit. None where the grid, or how many blocks it
+    has, is more than can be looked at, or is known at launch only."""
+    assignment = replace(assignment, kernel=evenly(assignment.kernel, target))
+    kernel, loops = assignment.kernel, innermost(assignment)
+    extents = [extent for extent in kernel.grid if isinstance(extent, int)]
+    if len(extents) < len(kernel.grid) or not 0 < math.prod(extents) <= most:
+        return None
+    try:
+        stages = max(stages for stages, _ in _rooms(assignment, loops, 0, assignment.block_threads, target))
+    except Refused:
+        return None
+    walk = Walk(assignment, target, loops)
+    nests = {Same(loop): nest(walk, loop, 1, stages, target.limit("sms")) for loop in loops}
+    deciding = deciding_axes(kernel)
+    known: dict[tuple[int, ...], Tile] = {}
+    found = []
+    x, y, z = (*extents, 1, 1)[:3]
+    for place in places((x, y, z), most):
+        at = tuple(place[axis] for axis in deciding)
+        if at not in known:
+            known[at] = _tile(walk.block(place), nests, stages)
+        found.append(known[at])
+    return found
+
+
+def _tile(block: Block, nests: Mapping[Same[tile.For], Nest], stages: int) -> Tile:
+    runs = [(loop, times, nests[Same(loop)].of(trip_count)) for loop, trip_count, times in block.loops]
+    cycles = sum(times * _staged(one, loop, stages, 1) for loop, times, one in runs)
+    filling = max((one.levels[0].latency + one.levels[0].transfer for *_, one in runs), default=0)
+    return Tile(block.around + cycles, filling, block.around)
+
+
+def deciding_axes(kernel: tile.Kernel) -> list[int]:
+    """The axes of the grid on which it depends which statements of a block run, and how often."""
+    deciding: set[tile.Var] = set()
+    binds: dict[tile.Var, tile.Expr] = {}
+    asked: list[tile.Expr] = []
+    for stmt in tile.walk(kernel.body):
+        match stmt:
+            case tile.For(start=start, stop=stop):
+                asked += (start, stop)
+            case tile.If(condition=condition) | tile.While(condition=condition):
+                asked.append(condition)
+            case tile.Bind(var=var, value=value):
+                binds[var] = value
+            case _:
+                pass
+    while asked:
+        new = {e for e in tile.walk_expr(asked.pop()) if isinstance(e, tile.Var)} - deciding
+        deciding |= new
+        asked += (binds[var] for var in new if var in binds)
+    return [axis for axis, var in enumerate(kernel.block_vars) if var in deciding]
 
 
 def registers_of(assignment: LayoutAssignment, target: Target) -> int:

@@ -5,22 +5,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from tilec.ir import tile
 from tilec.ir.multicast import number
-from tilec.ir.placement import NotArithmetic, evaluated
-from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
+from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.fragment_prefetch import is_between, is_fragment_prefetch
 from tilec.passes.analysis.likely_branch import in_most_iterations
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.analysis.scalar_definitions import scheduled
+from tilec.passes.analysis.trip_count import likely_trip_count
 from tilec.passes.cost.model import Level, LoopCost, Machine, OccupancyLimits, pipeline_times
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule
 from tilec.passes.loop.product_steps import product_steps
 from tilec.passes.loop.statement_price import demands, is_asynchronous
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -29,7 +30,6 @@ MOST_BLOCKS = 1024
 TENSOR_SLOT = "tc_and_mma"
 COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu")
 """What computes; the other slots bring it what it needs."""
-_NOBODY = tile.Var("nobody", INT32)
 _LOADS = ("tma.load", "cp.async", "ld.global")
 _PATH = ("tp_gnic_rd",)
 
@@ -40,7 +40,7 @@ class Block:
     cycles of all else, the bytes that it asks L2 for, and for how many cycles it holds each slot, divided by the slot's
     width."""
 
-    visits: dict[tuple[int, int], tuple[tile.For, int, int]] = field(default_factory=dict)
+    visits: dict[tuple[Same[tile.For], int], tuple[tile.For, int, int]] = field(default_factory=dict)
     around: int = 0
     loaded: int = 0
     held: dict[str, int] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class Block:
         return list(self.visits.values())
 
     def visit(self, loop: tile.For, trip_count: int, times: int = 1) -> None:
-        _, _, before = self.visits.get((id(loop), trip_count), (loop, trip_count, 0))
-        self.visits[id(loop), trip_count] = loop, trip_count, before + times
+        _, _, before = self.visits.get((Same(loop), trip_count), (loop, trip_count, 0))
+        self.visits[Same(loop), trip_count] = loop, trip_count, before + times
 
     def add(self, other: Block, times: int) -> None:
         """What the other one does, so often."""
@@ -82,9 +82,9 @@ class Walk:
 
     def __init__(self, assignment: LayoutAssignment, target: Target, whole: Iterable[tile.For]) -> None:
         self.assignment, self.target = assignment, target
-        self.whole = {id(loop) for loop in whole}
-        self.prices: dict[int, Price] = {}
-        self.deciding: dict[int, frozenset[tile.Var]] = {}
+        self.whole = {Same(loop) for loop in whole}
+        self.prices: dict[Same[tile.Stmt], Price] = {}
+        self.deciding: dict[Same[tile.For], frozenset[tile.Var]] = {}
         self.outcomes: dict[object, Block] = {}
 
     def block(self, place: Sequence[int]) -> Block:
@@ -105,7 +105,7 @@ class Walk:
                 case tile.Bind(var=var, value=value):
                     if (known := _value(value, values)) is not None:
                         values[var] = known
-                case tile.For() if id(stmt) in self.whole:
+                case tile.For() if Same(stmt) in self.whole:
                     trip_count = len(_range(stmt, values))
                     found.visit(stmt, trip_count)
                     for inner in stmt.body:
@@ -125,7 +125,7 @@ class Walk:
     def loop(self, loop: tile.For, values: Mapping[tile.Var, int]) -> Block:
         """What a loop does that is not in `whole`."""
         deciding = self.decided_by(loop)
-        known = id(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
+        known = Same(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
         if known not in self.outcomes:
             found, trip_count = Block(), _range(loop, values)
             # Where no iteration differs from another one, the first stands for all.
@@ -137,7 +137,7 @@ class Walk:
 
     def decided_by(self, loop: tile.For) -> frozenset[tile.Var]:
         """The variables on which it depends how often what is in it runs."""
-        if id(loop) not in self.deciding:
+        if Same(loop) not in self.deciding:
             deciding: list[tile.Expr] = []
             for stmt in tile.walk((loop,)):
                 match stmt:
@@ -150,8 +150,8 @@ class Walk:
                     case _:
                         pass
             found = frozenset(e for expr in deciding for e in tile.walk_expr(expr) if isinstance(e, tile.Var))
-            self.deciding[id(loop)] = found
-        return self.deciding[id(loop)]
+            self.deciding[Same(loop)] = found
+        return self.deciding[Same(loop)]
 
     def count(self, price: Price, times: int, found: Block) -> None:
         found.loaded += times * price.loaded
@@ -160,10 +160,10 @@ class Walk:
 
     def price(self, stmt: tile.Stmt, loop: tile.For | None = None) -> Price:
         """In a pipelined loop what it is in most iterations."""
-        if id(stmt) not in self.prices:
+        if Same(stmt) not in self.prices:
             likely = stmt if loop is None else in_most_iterations(stmt, loop, self.assignment.kernel)
-            self.prices[id(stmt)] = self._priced(likely)
-        return self.prices[id(stmt)]
+            self.prices[Same(stmt)] = self._priced(likely)
+        return self.prices[Same(stmt)]
 
     def _priced(self, stmt: tile.Stmt) -> Price:
         cycles = issue = loaded = after = 0
@@ -191,18 +191,16 @@ class Walk:
 
 def _value(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | None:
     """Where it follows from the block and the loops around; None where only the data say it."""
-    try:
-        return int(
-            evaluated(tile.substitute(expr, {var: tile.integer(at) for var, at in values.items()}), (1,), (_NOBODY,))[0]
-        )
-    except NotArithmetic:
-        return None
+    found = fold_expr(tile.substitute(expr, {var: tile.integer(at) for var, at in values.items()}))
+    return int(found.value) if isinstance(found, tile.Const) else None
 
 
 def _range(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
-    """Its iterations; one where only the data say how many there are."""
+    """Its iterations; as many as are likely where only the data say."""
     start, stop = _value(loop.start, values), _value(loop.stop, values)
-    return range(1) if start is None or stop is None else range(start, stop, loop.step)
+    if start is None or stop is None:
+        return range(0, likely_trip_count(loop) * loop.step, loop.step)
+    return range(start, stop, loop.step)
 
 
 def places(grid: tuple[int, int, int], most: int = MOST_BLOCKS) -> Iterator[tuple[int, int, int]]:
@@ -216,14 +214,16 @@ def places(grid: tuple[int, int, int], most: int = MOST_BLOCKS) -> Iterator[tupl
 # ---- loops -----------------------------------------------------------------------------------------------------------
 
 
-def schedule_cost(one: Scheduled, trip_count: int) -> LoopCost:
-    """A loop as its schedule runs it."""
+def schedule_cost(one: Scheduled, trip_count: int, target: Target) -> LoopCost:
+    """A loop as its schedule runs it. Blocks of a multiprocessor share its slots, and each has its own warps, whose
+    slots come behind them."""
     problem, schedule = one.loop.problem, one.schedule
     length = max((s + op.latency for op, s in zip(problem.ops, schedule.start, strict=True)), default=0)
     held: dict[int, int] = {}
     for op in problem.ops:
         for use in op.uses:
-            held[use.slot] = held.get(use.slot, 0) + use.cycles
+            if use.slot < len(target.slots):
+                held[use.slot] = held.get(use.slot, 0) + use.cycles
     busy = max((-(-cycles // problem.slots[slot].width) for slot, cycles in held.items()), default=0)
     return LoopCost(schedule.ii, length, trip_count, busy)
 
@@ -237,6 +237,11 @@ class Nest:
     levels: tuple[Level, ...]
     use: int
     own: int
+
+    def of(self, trip_count: int) -> Nest:
+        """The same loop with so many iterations."""
+        outer, *inner = self.levels
+        return replace(self, levels=(replace(outer, trip_count=trip_count), *inner))
 
 
 def innermost(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
@@ -315,12 +320,12 @@ def _written_steps(walk: Walk, loop: tile.For, parts: int) -> tuple[Level, int] 
     prices = [(d, walk.target.price(d.kind, **dict(d.parameters))) for d in demands(loop, walk.assignment)]
     if {d.kind for d, _ in prices} != {"ldmatrix", "mma.sync"} or len({d.times for d, _ in prices}) != 1:
         return None
-    held = {id(price): max((cycles for _, cycles, _ in price.uses), default=0) for _, price in prices}
+    held = {Same(price): max((cycles for _, cycles, _ in price.uses), default=0) for _, price in prices}
     reads = [price for d, price in prices if d.kind == "ldmatrix"]
-    use = sum(held[id(price)] for d, price in prices if d.kind == "mma.sync")
-    latency = max(read.latency - held[id(read)] for read in reads)
+    use = sum(held[Same(price)] for d, price in prices if d.kind == "mma.sync")
+    latency = max(read.latency - held[Same(read)] for read in reads)
     trip_count = prices[0][0].times
-    return Level("shared → registers", latency, sum(held[id(read)] for read in reads), trip_count, 1, parts), use
+    return Level("shared → registers", latency, sum(held[Same(read)] for read in reads), trip_count, 1, parts), use
 
 
 # ---- machines --------------------------------------------------------------------------------------------------------

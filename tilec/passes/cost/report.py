@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from tilec.ir.tile import Buffer, For
+from tilec.ir.tile import Buffer, For, Stmt, TileOp, walk
 from tilec.passes.cost.kernel import (
     COMPUTE_SLOTS,
     TENSOR_SLOT,
@@ -36,6 +36,7 @@ from tilec.passes.cost.model import (
 from tilec.passes.grid.persistent import evenly
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -147,7 +148,7 @@ def report(
     together = max(min(fits.values()), 1)
     ctas = sms * together if grid is None else math.prod(grid)
     spots = list(places((1, 1, 1) if grid is None else grid))
-    by_loop = {id(one.loop.loop): one for one in schedules}
+    by_loop = {Same(one.loop.loop): one for one in schedules}
 
     of_schedules = Walk(assignment, target, (one.loop.loop for one in schedules))
     scheduled_blocks = [of_schedules.block(place) for place in spots]
@@ -155,24 +156,26 @@ def report(
     of_levels = Walk(assignment, target, inner)
     blocks = [of_levels.block(place) for place in spots]
 
-    nests: dict[tuple[int, int], Nest] = {}
+    nests: dict[tuple[Same[For], int], Nest] = {}
 
     def nest_of(loop: For, trip_count: int) -> Nest:
-        if (id(loop), trip_count) not in nests:
-            stages = versions(by_loop.get(id(loop)))
-            nests[id(loop), trip_count] = nest(of_levels, loop, trip_count, stages, min(sms, max(ctas, 1)))
-        return nests[id(loop), trip_count]
+        if (Same(loop), trip_count) not in nests:
+            stages = versions(by_loop.get(Same(loop)))
+            nests[Same(loop), trip_count] = nest(of_levels, loop, trip_count, stages, min(sms, max(ctas, 1)))
+        return nests[Same(loop), trip_count]
 
     def by_levels(block: Block, neighbours: int) -> int:
-        return block.around + sum(
+        alone = block.around + sum(
             times * nest_cycles(nest_of(loop, trip_count), neighbours) for loop, trip_count, times in block.loops
         )
+        return max(alone, _computing(block, neighbours))
 
     def by_schedule(block: Block, neighbours: int) -> int:
-        return block.around + sum(
-            times * cta_cycles([schedule_cost(by_loop[id(loop)], trip_count)], neighbours)
+        alone = block.around + sum(
+            times * cta_cycles([schedule_cost(by_loop[Same(loop)], trip_count, target)], neighbours)
             for loop, trip_count, times in block.loops
         )
+        return max(alone, _computing(block, neighbours))
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
     tensors = [p for p in kernel.params if isinstance(p, Buffer) and not p.is_dynamic]
@@ -185,7 +188,7 @@ def report(
         trip_count = max((n for block in blocks for other, n, _ in block.loops if other is loop), default=0)
         one = nest_of(loop, trip_count)
         times = pipeline_times(one.levels, one.use, full, one.own)
-        known = by_loop.get(id(loop))
+        known = by_loop.get(Same(loop))
         loops.append(LoopReport(loop.span.line, tuple(times), known.schedule.ii if known else None))
     return Report(
         kernel.name,
@@ -207,16 +210,27 @@ def report(
 
 
 def versions(one: Scheduled | None) -> int:
-    """How many iterations' tiles a loop has under way: as many as each of its rings has versions; or more, where a
-    version is free again before its iteration is over."""
+    """For how many iterations ahead a loop loads: as many as the rings that it loads into have versions; or more, where
+    a version is free again before its iteration is over. Other rings hold what the loop computes."""
     if one is None:
         return 1
     stage = [start // one.schedule.ii for start in one.schedule.start]
     under_way = (
         max(depth, 1 + max((stage[j] for j in ring.consumers), default=0) - min(stage[i] for i in ring.producers))
         for ring, depth in zip(one.loop.problem.rings, one.schedule.depth, strict=True)
+        if any(_loads(one.loop.statements[i]) for i in ring.producers)
     )
     return min(under_way, default=1)
+
+
+def _loads(stmt: Stmt) -> bool:
+    return any(isinstance(inner, TileOp) and inner.is_load for inner in walk((stmt,)))
+
+
+def _computing(block: Block, neighbours: int) -> int:
+    """Cycles for which as many of a block as share an SM keep the slot for computing that they hold longest: what one
+    does around its pipelined loops hides behind the others' waiting, but not behind their computing."""
+    return neighbours * max(block.held.get(slot, 0) for slot in COMPUTE_SLOTS)
 
 
 def _compute(blocks: Sequence[Block], ctas: int, target: Target) -> int:

@@ -47,13 +47,13 @@ class Footprint:
 
 
 def footprints(stmt: Stmt, values: Values) -> Iterator[Footprint]:
-    alone, versions = named_versions(stmt)
+    versions = named_versions(stmt)
     named: dict[str, int] = {}
     for tile, index in versions.items():
         number = compute_expr(index, values)
         if number is not None:
             named[tile] = int(number)
-    found = _of_operation(alone, values) if isinstance(alone, TileOp) else _of_nest(alone, values)
+    found = _of_operation(stmt, values) if isinstance(stmt, TileOp) else _of_nest(stmt, values)
     for tile, box, is_write in found:
         if tile in named or tile not in versions:
             yield Footprint(tile, named.get(tile), box, is_write)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilec.ir import tile
+from tilec.ir.operation_interfaces import PipelineEnd
 from tilec.ir.types import INT32
 from tilec.ops.barriers import AwaitBarrier
 from tilec.passes.analysis.control_slice import is_variable
@@ -122,7 +123,7 @@ def _spoken(count: _Count) -> str:
 def _counts(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[tuple[str, _Count]]:
     """By pipeline. A role that has an acquire but never gets there acquires none; of one whose loops depend on what a
     run computes nothing is known."""
-    places: dict[str, Span] = {}
+    places: dict[PipelineEnd, Span] = {}
     for stmt in tile.walk(role.kernel.body):
         if isinstance(stmt, tile.TileOp) and (acquires := _acquires(stmt)):
             places.setdefault(acquires, stmt.span)
@@ -136,17 +137,17 @@ def _counts(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[
     except Unknown:
         return
     for acquires, span in places.items():
-        pipeline, side = acquires.split()
+        pipeline, side = acquires
         sizes = frozenset(var for var, tally in tried.items() if tally[acquires] != first[acquires])
         yield pipeline, _Count(role.name, side, tuple(t[acquires] for t in tallies), sizes, span)
 
 
-def _acquires(op: tile.TileOp) -> str:
+def _acquires(op: tile.TileOp) -> PipelineEnd | None:
     """The pipeline and the side of it of which this waits for a stage."""
-    return op.acquires or "" if isinstance(op, AwaitBarrier) else ""
+    return op.acquires if isinstance(op, AwaitBarrier) else None
 
 
-def _tally(role: Role, values: Mapping[tile.Var, int]) -> Counter[str]:
+def _tally(role: Role, values: Mapping[tile.Var, int]) -> Counter[PipelineEnd]:
     counting = _Counting()
     counting.body(role.kernel.body, dict(values), counting.counts)
     return counting.counts
@@ -154,10 +155,10 @@ def _tally(role: Role, values: Mapping[tile.Var, int]) -> Counter[str]:
 
 class _Counting:
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[PipelineEnd] = Counter()
         self.iterations = 0
 
-    def body(self, body: tuple[tile.Stmt, ...], values: Values, counts: Counter[str]) -> None:
+    def body(self, body: tuple[tile.Stmt, ...], values: Values, counts: Counter[PipelineEnd]) -> None:
         """Add what it acquires, and leave what is known behind it in `values`."""
         for stmt in body:
             match stmt:
@@ -181,9 +182,9 @@ class _Counting:
                 case _:
                     forget(stmt, values)
 
-    def loop(self, loop: tile.For, values: Values, counts: Counter[str]) -> None:
+    def loop(self, loop: tile.For, values: Values, counts: Counter[PipelineEnd]) -> None:
         iterations = range(known(loop.start, values), known(loop.stop, values), loop.step)
-        each: Counter[str] = Counter()
+        each: Counter[PipelineEnd] = Counter()
         any_of_them = {var: value for var, value in values.items() if var != loop.var}
         forget(loop, any_of_them)
         try:
@@ -195,7 +196,7 @@ class _Counting:
             counts[acquires] += times * len(iterations)
         forget(loop, values)
 
-    def one_by_one(self, loop: tile.For, iterations: range, values: Values, counts: Counter[str]) -> None:
+    def one_by_one(self, loop: tile.For, iterations: range, values: Values, counts: Counter[PipelineEnd]) -> None:
         for index in iterations:
             self.iterations += 1
             if self.iterations > _MOST_ITERATIONS:
@@ -209,5 +210,5 @@ class _Counting:
 
 def _matters(body: tuple[tile.Stmt, ...]) -> bool:
     return any(
-        isinstance(s, tile.Break) or (isinstance(s, tile.TileOp) and _acquires(s) != "") for s in tile.walk(body)
+        isinstance(s, tile.Break) or (isinstance(s, tile.TileOp) and _acquires(s) is not None) for s in tile.walk(body)
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilec.ir import tile
+from tilec.ir.operation_interfaces import PipelineEnd
 from tilec.ops.barriers import AllocBarrier, AwaitBarrier
 from tilec.ops.values import SIDES
 from tilec.passes.analysis.control_slice import is_variable
@@ -37,7 +38,7 @@ def _pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[str, 
     """Of the allocation of its barriers."""
     assert op.pipeline is not None and op.tiles is not None and op.bytes is not None
     stages = len(op.counts)
-    ends = {side: [p.name for p in parts if _acquires(p, f"{op.pipeline} {side}")] for side in SIDES}
+    ends = {side: [p.name for p in parts if _acquires(p, (op.pipeline, side))] for side in SIDES}
     return {
         "name": op.pipeline,
         "tiles": list(op.tiles),
@@ -49,8 +50,8 @@ def _pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[str, 
     }
 
 
-def _acquires(part: RoleAssignment, what: str) -> bool:
-    return any(isinstance(s, AwaitBarrier) and s.acquires == what for s in tile.walk(part.assignment.kernel.body))
+def _acquires(part: RoleAssignment, end: PipelineEnd) -> bool:
+    return any(isinstance(s, AwaitBarrier) and s.acquires == end for s in tile.walk(part.assignment.kernel.body))
 
 
 def _role(part: RoleAssignment) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp
     elif isinstance(op, Gemm) and op.is_in_tensor_memory:
         if op.held is not None:
             no_barrier(op)
-        reason = why_no_tensor_product(op) if target.has("tcgen05") else f"{target.name} has no tensor memory"
+        reason = why_no_tensor_product(op, target) if target.has("tcgen05") else f"{target.name} has no tensor memory"
         op = replace(op, via="tcgen05")
         if reason is not None:
             fail(

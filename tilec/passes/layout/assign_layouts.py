@@ -54,6 +54,7 @@ from tilec.passes.layout.select_mechanisms import Selected
 from tilec.passes.layout.tensor_memory import copied_layout
 from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
 from tilec.support.diagnostics import AT_ONCE, CompileError, InternalError, Label, Mistakes, fail
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -349,7 +350,7 @@ def _deciding(all_uses: list[Use]) -> list[Use]:
     return sorted(deciding, key=lambda use: max(use.by, default=1) > 1)
 
 
-_Uses = dict[int, tuple[tile.Parallel, list[Use], list[Use]]]
+_Uses = dict[Same[tile.Parallel], tuple[list[Use], list[Use]]]
 """Of each nest, by identity: itself, its uses of fragments, and the deciding ones."""
 
 
@@ -525,10 +526,10 @@ class _Fragments:
 
     def uses(self, nest: tile.Parallel) -> tuple[list[Use], list[Use]]:
         """Its uses of fragments, and those that say which thread runs what: they are asked for again and again."""
-        if id(nest) not in self.met:
+        if Same(nest) not in self.met:
             uses = list(fragment_uses(nest))
-            self.met[id(nest)] = nest, uses, _deciding(uses)
-        return self.met[id(nest)][1:]
+            self.met[Same(nest)] = uses, _deciding(uses)
+        return self.met[Same(nest)]
 
     def moved(self, uses: list[Use], whole: Fragment) -> int:
         """The bytes of the fragments that lie in another way than a nest with this layout needs them."""

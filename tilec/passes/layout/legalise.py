@@ -7,30 +7,36 @@ from typing import NoReturn
 from tilec.ir import tile
 from tilec.ir.affine import affine
 from tilec.ir.expr import SMALL_FLOATS
+from tilec.ir.ptx_values import evaluating
 from tilec.ir.types import FLOAT16, FLOAT64
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.usage import expressions
+from tilec.ptx import snippet
+from tilec.ptx.assemble import refusal
 from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
+from tilec.support.source import Span
 from tilec.target.table import Target
 
 FLOAT64_FUNCTIONS = frozenset(
-    {"abs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "reinterpret"}
+    {"abs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "reinterpret", "fma"}
 )  # the others have no instruction
 
 ROW_BYTES = 16
 """Of a row of a shared tile tensor cores take so many together (PTX ISA, "ldmatrix"; "Matrix descriptor format")."""
 
 
-def check_arithmetic(body: tuple[tile.Stmt, ...], mistakes: Mistakes = AT_ONCE) -> None:
+def check_arithmetic(body: tuple[tile.Stmt, ...], target: Target, mistakes: Mistakes = AT_ONCE) -> None:
     """Refuse functions for which there are no instructions, one in each statement."""
     for stmt in tile.walk(body):
         with mistakes.caught():
-            _check(stmt)
+            _check(stmt, target)
 
 
-def _check(stmt: tile.Stmt) -> None:
+def _check(stmt: tile.Stmt, target: Target) -> None:
     for expr in expressions(stmt):
         for e in tile.walk_expr(expr):
+            if isinstance(e, tile.Ptx):
+                _check_ptx(e, target, stmt.span)
             if isinstance(e, tile.Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
                 fail(
                     "unsupported-type",
@@ -39,6 +45,19 @@ def _check(stmt: tile.Stmt) -> None:
                     "in this statement",
                     help="compute it in float32, as T.cast(x, 'float32')",
                 )
+
+
+def _check_ptx(expr: tile.Ptx, target: Target, span: Span) -> None:
+    """Refuse text that the assembler would: of the target, or by the types of its registers."""
+    said = snippet.complaint(snippet.read(expr.text, len(expr.args)), target.ptx_target, target.ptx_version)
+    if said is None:
+        types = tuple(a.dtype for a in expr.args)
+        said = refusal(
+            evaluating(expr.text, types, expr.dtype, target.ptx_target, target.ptx_version), target.ptx_target
+        )
+    if said is not None:
+        registers = "a value is in a register of its type: .f32 for float32, .b32 for int32, .pred for bool"
+        fail("bad-ptx", f"T.ptx: {said}", span, "in this statement", help=registers)
 
 
 def check_parts(op: Gemm) -> None:

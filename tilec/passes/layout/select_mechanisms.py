@@ -47,6 +47,7 @@ from tilec.passes.layout.tensor_memory import check_sums, check_tensor_copy, wit
 from tilec.passes.layout.transpose_operands import is_transposed, transposed
 from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
 from tilec.support.diagnostics import AT_ONCE, CompileError, Label, Mistakes, fail
+from tilec.support.identity import Same
 from tilec.support.options import NO_SWITCHES, Strategy, Switches
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -85,7 +86,7 @@ def select(
     tma_loads: bool = True,
 ) -> Selected:
     """`tma_loads`: loops of kernels without a producer role may load by TMA too."""
-    check_arithmetic(kernel.body, mistakes)
+    check_arithmetic(kernel.body, target, mistakes)
     form = FormChoice("unspecialised")
     with mistakes.caught():
         check_cluster(kernel, target)
@@ -176,7 +177,7 @@ class _Selector:
         self.tma_loads = tma_loads
         self.staging: list[tile.Buffer] = []
         self.values: dict[tile.Var, tile.Expr] = {}  # of the integer binds that have been met
-        self.fed: set[int] = set()  # the copies that are left to a producer role
+        self.fed: set[Same[tile.Stmt]] = set()  # the copies that are left to a producer role
         self.in_pipeline = False
         self.whole_rows: set[str] = set()  # the accumulators of which each warpgroup has such
         self.ordered, self.placed = ordered_tensors(kernel), placed_tiles(kernel)
@@ -185,7 +186,7 @@ class _Selector:
         self.accumulators = frozenset().union(*self.origins.values())
         self.has_tensor_memory = form == "warp_specialised" and target.has("tcgen05")
         if form != "warp_specialised":
-            self.fed |= {id(copy) for copy in self.begun_by_one()}
+            self.fed |= {Same(copy) for copy in self.begun_by_one()}
 
     def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(new for stmt in stmts for new in self.stmt(stmt))
@@ -209,12 +210,12 @@ class _Selector:
                     self.values[var] = tile.substitute(value, self.values)
                 return (stmt,)
             case Copy():
-                return self.copy(stmt, is_fed=id(stmt) in self.fed)
+                return self.copy(stmt, is_fed=Same(stmt) in self.fed)
             case Im2col():
                 is_scattered = self.is_scattered(stmt.regions[1].buffer)
                 by_threads = self.target.has("cp.async") and not is_scattered and im2col.cp_async_width(stmt)
                 chosen = replace(stmt, via="cp_async" if by_threads else "registers")
-                return (replace(stmt, via="tma") if id(stmt) in self.fed else chosen,)
+                return (replace(stmt, via="tma") if Same(stmt) in self.fed else chosen,)
             case Gather4():
                 check_four_rows(stmt, self.target, self.placed, self.ordered)
                 return (stmt,)
@@ -256,7 +257,7 @@ class _Selector:
     def loop(self, loop: tile.For) -> tile.For:
         """A statement that becomes two leaves both in its place of a manual schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
-            self.fed |= {id(s) for s in self.for_a_producer(loop)}
+            self.fed |= {Same(s) for s in self.for_a_producer(loop)}
         was_in_pipeline, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
         parts = [self.stmt(s) for s in loop.body]
         self.in_pipeline = was_in_pipeline
@@ -510,7 +511,7 @@ class _Selector:
                 op.span,
                 f"A is {a.dtype}",
                 secondary=(Label(a.span, "allocated here"),),
-                help="use float16 operands, or a target that has them, as sm_90a",
+                help="use float16 operands, or a target that has them: sm_89, sm_90a and later",
             )
         if self.target.has("wgmma") and (groups := wgmma_groups(op, self.kernel.threads)):
             self.whole_rows |= {c.name} if groups[1] == 1 else set()

@@ -63,7 +63,7 @@ def with_sums_in_tensor_memory(kernel: tile.Kernel, target: Target) -> tile.Kern
     and that there are columns for, in the order of the text."""
     kept: set[Span] = set()
     while True:
-        rewriter = _Rewriter(kernel, target.limit("tmem_columns"), kept)
+        rewriter = _Rewriter(kernel, target, target.limit("tmem_columns"), kept)
         body = rewriter.body(kernel.body)
         if not rewriter.tiles:
             return kernel
@@ -88,9 +88,9 @@ def _releases(loop: tile.For, tensor: str) -> set[bool]:
     return {isinstance(s, tile.TileOp) and s.via == "tcgen05" for s in readers}
 
 
-def crowded_out(kernel: tile.Kernel) -> tuple[tile.Buffer, ...]:
+def crowded_out(kernel: tile.Kernel, target: Target) -> tuple[tile.Buffer, ...]:
     """The sums of a kernel with sums in tensor memory that lie elsewhere only since there is no room."""
-    rewriter = _Rewriter(kernel, None)
+    rewriter = _Rewriter(kernel, target, None)
     rewriter.body(kernel.body)
     return tuple(replace(t, name=t.name.removesuffix(SUFFIX)) for t in rewriter.tiles)
 
@@ -131,8 +131,8 @@ def _summed_within(stmt: tile.For | tile.While) -> Iterator[tile.Buffer]:
 class _Rewriter:
     """`room` is for so many columns, or None for any number. The loops in `kept` stay as they are."""
 
-    def __init__(self, kernel: tile.Kernel, room: int | None, kept: Collection[Span] = ()) -> None:
-        self.kernel, self.room, self.kept = kernel, room, kept
+    def __init__(self, kernel: tile.Kernel, target: Target, room: int | None, kept: Collection[Span] = ()) -> None:
+        self.kernel, self.target, self.room, self.kept = kernel, target, room, kept
         self.tiles: list[tile.Buffer] = []
 
     def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
@@ -188,7 +188,7 @@ class _Rewriter:
             or op.wait == "later"
         ):
             return False
-        return is_tensor_product(op, self.kernel.threads) and {r.buffer for r in op.regions[:2]} <= fed
+        return is_tensor_product(op, self.kernel.threads, self.target) and {r.buffer for r in op.regions[:2]} <= fed
 
     # ---- and how ----
 
@@ -290,13 +290,13 @@ def check_columns(kernel: tile.Kernel, target: Target) -> None:
         )
 
 
-def is_tensor_product(op: Gemm, threads: int) -> bool:
+def is_tensor_product(op: Gemm, threads: int, target: Target) -> bool:
     """Whether tcgen05.mma does this product of tiles in shared memory, and the warps of the block can read its sum."""
     rows, width = op.regions[2].buffer.shape
-    return why_no_tensor_product(op) is None and tensor_accumulator((rows, width), threads) is not None
+    return why_no_tensor_product(op, target) is None and tensor_accumulator((rows, width), threads) is not None
 
 
-def why_no_tensor_product(op: Gemm) -> str | None:
+def why_no_tensor_product(op: Gemm, target: Target) -> str | None:
     """Why tcgen05.mma cannot do this product of tiles, or None (PTX ISA, tcgen05 "Matrix shape")."""
     if len(op.regions) > 3 or op.nibbles is not None:
         return "it takes dense operands of 8, 16 or 32 bits"
@@ -311,6 +311,8 @@ def why_no_tensor_product(op: Gemm) -> str | None:
         return "A in tensor memory cannot be transposed"
     if a.dtype.bits not in (8, 16, 32) or a.dtype.per_byte > 1 or c.dtype not in (FLOAT16, FLOAT32, INT32):
         return f"it has no products of {a.dtype} in {c.dtype}"
+    if not a.dtype.is_float and not target.has("tcgen05.i8"):
+        return f"{target.name} has no products of integers there"
     if c.dtype == FLOAT16 and a.dtype == FLOAT32:
         return f"it has no products of {a.dtype} in {c.dtype}"
     if k * a.dtype.bytes % _K_BYTES:
@@ -354,12 +356,12 @@ def _why_not(op: Gemm, kernel: tile.Kernel, target: Target, unfed: str | None) -
     rows, width = tensor.shape
     if not target.has("tcgen05"):
         return f"{target.name} has none"
-    if reason := why_no_tensor_product(op):
+    if reason := why_no_tensor_product(op, target):
         return reason
     if tensor_accumulator((rows, width), kernel.threads) is None:
         return f"{kernel.threads} threads cannot share {rows} × {width} elements of it"
     if unfed is not None:
         return f"the tiles must come by TMA, but {unfed}"
-    if tensor.name in {t.name for t in crowded_out(kernel)}:
+    if tensor.name in {t.name for t in crowded_out(kernel, target)}:
         return f"the sums together take more than {target.limit('tmem_columns')} columns"
     return "it must be all that a T.Pipelined loop does with C, cleared before, of tiles that the loop fills by TMA"

@@ -43,7 +43,7 @@ def left_to_threads(assignment: LayoutAssignment, target: Target) -> Iterator[Le
 
 def _left(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignment, target: Target) -> Left:
     rows, width = op.regions[2].buffer.shape
-    if reason := why_no_tensor_product(op):
+    if reason := why_no_tensor_product(op, target):
         return Left(op, reason, _OTHER_TILES, False)
     if tensor_accumulator((rows, width), kernel.threads) is None:
         why = f"{kernel.threads} threads cannot share {rows} × {width} elements of tensor memory"
@@ -101,12 +101,12 @@ def _about_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, str
         if other or any(sums == r.buffer for r in getattr(stmt, "regions", ())[:2]):
             where = f"line {stmt.span.line} uses {sums.name} in the loop, which only products may"
             return where, "use it behind the loop"
-        if isinstance(stmt, Gemm) and stmt is not op and why_no_tensor_product(stmt):
+        if isinstance(stmt, Gemm) and stmt is not op and why_no_tensor_product(stmt, target):
             return (
                 f"the product in line {stmt.span.line} adds to {sums.name} too, by mma.sync",
                 "give it a sum of its own",
             )
-    if sums.name in {t.name for t in crowded_out(kernel)}:
+    if sums.name in {t.name for t in crowded_out(kernel, target)}:
         return f"the sums together take more than {target.limit('tmem_columns')} columns", "use smaller tiles"
     if shared_with(kernel, loop):
         return "other loops load the same tiles, for threads that read them", "give each loop tiles of its own"

@@ -3,7 +3,8 @@ registers is wide.
 
 A thread that holds 16 bytes of the narrowest tensor reaches all of them with accesses of 16 bytes: wider elements with
 several. In shared memory such neighbours of wider elements would share banks with those of other threads: there the
-widest element says how many.
+widest element says how many. Where a nest reaches elements of shared memory one by one, those of neighbouring threads
+are to lie in neighbouring banks: then a thread has no more than a bank's worth.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ from tilec.ir.types import BOOL
 from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.analysis.usage import expressions
 
+BANK_BYTES = 4
+"""Of shared memory (CUDA programming guide, shared memory)."""
+
 
 def of_nest(nest: tile.Parallel, threads: int) -> int:
     """Elements that a thread should have of a nest in which no fragment says it."""
     least = VECTOR_BYTES // max(_sizes(nest), default=1)
-    return _run(streams(nest), least, nest.extents, threads)
+    run = _run(streams(nest), least, nest.extents, threads)
+    alone = [buffer.dtype.bytes for buffer, index in _shared_rows(nest) if _is_unaligned(index, nest.vars[-1], run)]
+    return min(run, max(1, BANK_BYTES // max(alone))) if alone else run
 
 
 def of_fragment(fragment: tile.Buffer, stmts: Iterable[tile.Stmt], threads: int) -> int:
@@ -52,6 +58,36 @@ def streams(nest: tile.Parallel) -> list[tile.Buffer]:
         return (last, 1) in affine(indices[-1]).terms and not any(last in tile.walk_expr(i) for i in indices[:-1])
 
     return [b for b, indices in _accesses(nest) if not b.in_registers and b.dtype != BOOL and moves(indices)]
+
+
+def _shared_rows(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tile.Expr]]:
+    """The shared tiles that the nest goes through along their rows, with where."""
+    last = nest.vars[-1]
+    for buffer, (*rows, index) in _accesses(nest):
+        if buffer.scope == "shared" and not any(last in tile.walk_expr(i) for i in rows):
+            yield buffer, index
+
+
+def _is_unaligned(index: tile.Expr, last: tile.Var, run: int) -> bool:
+    """Whether neighbours in the nest are neighbours of the tile that no wide access reaches: they begin anywhere, or
+    come round at an end."""
+    form = affine(index)
+    is_whole = form.constant % run == 0 and all(
+        atom == last or (by % run == 0 and last not in tile.walk_expr(atom)) for atom, by in form.terms
+    )
+    return not is_whole and abs(_pace(index, last)) == 1
+
+
+def _pace(index: tile.Expr, last: tile.Var) -> int:
+    """By how much one more of `last` moves it, but for where it comes round."""
+    moved = 0
+    for atom, by in affine(index).terms:
+        match atom:
+            case tile.Binary(op="floormod" | "xor", a=inner):
+                moved += by * _pace(inner, last)
+            case _:
+                moved += by if atom == last else 0
+    return moved
 
 
 def _run(met: list[tile.Buffer], least: int, shape: tuple[int, ...], threads: int) -> int:

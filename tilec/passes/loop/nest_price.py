@@ -1,7 +1,7 @@
 """What an elementwise nest asks of the machine: accesses to memory, functions of the special unit, other operations.
 
 Counted as the assembler leaves them: what the same in a row or column it computes once, and loads once where the nest
-stores to registers alone; with fast math a product that is added to something is one operation with the sum.
+stores to registers alone. A sign costs nothing: operations of floats take negated operands.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tilec.ir import tile
 from tilec.ir.layout import Fragment
 from tilec.ops.lowering import Demand, demand, loaded, stored
 from tilec.passes.analysis.usage import expressions
+from tilec.ptx import snippet
 
 TRANSCENDENTAL = frozenset({
     "exp", "exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt", "sinh", "cosh", "tanh", "sigmoid",
@@ -32,7 +33,7 @@ def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math:
     operations = special = 0
     for stmt in tile.walk(nest.body):
         for expr in expressions(stmt):
-            for e in _each_element(expr, nest, fast_math):
+            for e in _each_element(expr, nest):
                 match e:
                     case tile.Load(buffer=buffer):
                         count = _distinct(e, nest, layout) * threads if in_registers else elements
@@ -40,6 +41,12 @@ def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math:
                     case tile.Call(fn=fn) if fn in TRANSCENDENTAL:
                         special += 1
                         operations += SUBNORMAL_EXP2 if fn == "exp2" and not fast_math else 0
+                    case tile.Ptx(text=text, args=args):
+                        written = snippet.read(text, len(args))
+                        special += written.special
+                        operations += len(written.instructions) - written.special
+                    case tile.Unary(op="neg", dtype=dtype) if dtype.is_float:
+                        pass
                     case tile.Unary() | tile.Binary() | tile.Cast() | tile.Select() | tile.Call():
                         operations += 1
                     case _:
@@ -52,20 +59,12 @@ def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math:
     return found
 
 
-def _each_element(expr: tile.Expr, nest: tile.Parallel, fast_math: bool) -> Iterator[tile.Expr]:
-    """The parts that every element of the nest has of its own, and all loads; without products that become one with a
-    sum."""
+def _each_element(expr: tile.Expr, nest: tile.Parallel) -> Iterator[tile.Expr]:
+    """The parts that every element of the nest has of its own, and all loads."""
     if isinstance(expr, tile.Load) or is_of_each(expr, nest):
         yield expr
-    parts = list(tile.children(expr))
-    if fast_math and isinstance(expr, tile.Binary) and expr.op in ("add", "sub") and expr.dtype.is_float:
-        products = [p for p in parts if isinstance(p, tile.Binary) and p.op == "mul"]
-        fused = max(products, key=lambda p: is_of_each(p, nest), default=None)
-        if fused is not None:
-            parts.remove(fused)
-            parts += tile.children(fused)
-    for part in parts:
-        yield from _each_element(part, nest, fast_math)
+    for part in tile.children(expr):
+        yield from _each_element(part, nest)
 
 
 def _distinct(load: tile.Load, nest: tile.Parallel, layout: Fragment) -> int:

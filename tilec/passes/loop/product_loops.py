@@ -30,6 +30,7 @@ from tilec.passes.loop.product_steps import steps_along_k
 from tilec.passes.loop.register_stages import MOST_STEPS, loaded_fragment, with_register_stages
 from tilec.passes.loop.requested_stages import Asked
 from tilec.support.diagnostics import AT_ONCE, CompileError
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 
 STAGES = 2
@@ -54,7 +55,9 @@ class Candidate:
 def candidates(kernel: tile.Kernel, assignment: LayoutAssignment, is_asked: bool) -> tuple[Candidate, ...]:
     """Of a kernel and the same with layouts, in program order. If `is_asked`, loops may make any number of
     iterations."""
-    numbers = {id(product): number for number, product in enumerate(_products(assignment.kernel))}
+    numbers: dict[Same[tile.TileOp], int] = {
+        Same(product): number for number, product in enumerate(_products(assignment.kernel))
+    }
     if assignment.form != "unspecialised" or len(numbers) != len(list(_products(kernel))):
         return ()
     written = {buffer.name for buffer in kernel.buffers}
@@ -72,11 +75,11 @@ def _products(kernel: tile.Kernel) -> Iterator[Gemm]:
 
 
 def _candidate(
-    loop: tile.For, stmt: tile.Stmt, numbers: Mapping[int, int], written: AbstractSet[str], is_asked: bool
+    loop: tile.For, stmt: tile.Stmt, numbers: Mapping[Same[tile.TileOp], int], written: AbstractSet[str], is_asked: bool
 ) -> Candidate | None:
     match stmt:
         case Gemm() if _is_by_mma(stmt) and any(r.buffer.scope == "shared" for r in stmt.regions[:2]):
-            return Candidate(loop, stmt, numbers[id(stmt)], *_steps(loop, stmt, is_asked))
+            return Candidate(loop, stmt, numbers[Same(stmt)], *_steps(loop, stmt, is_asked))
         case tile.For(kind="serial", num_stages=None):
             loaded = {fragment for s in stmt.body if (fragment := loaded_fragment(s))}
             for product in stmt.body:
@@ -86,7 +89,7 @@ def _candidate(
                     steps, why = _written_steps(loop, stmt, is_asked)
                     if not loaded <= written:
                         steps, why = 0, "a fragment that it loads has to lie otherwise for the product"
-                    return Candidate(loop, product, numbers[id(product)], steps, why, stmt)
+                    return Candidate(loop, product, numbers[Same(product)], steps, why, stmt)
     return None
 
 

@@ -72,8 +72,8 @@ def _stage(stmt: tile.Stmt) -> str:
     """The pipeline of which a statement acquires or releases a stage."""
     if not isinstance(stmt, tile.TileOp):
         return ""
-    named = stmt.acquires or stmt.releases or stmt.drains
-    return named.split()[0] if named is not None else ""
+    end = stmt.acquires or stmt.releases
+    return end[0] if end is not None else stmt.drains or ""
 
 
 def units(body: Statements) -> tuple[Unit, ...]:

@@ -388,8 +388,8 @@ class Expander:
 
     def lower(self, stmt: tile.Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]:
         """One statement as operations of the role that runs it."""
-        stmt, named = named_versions(stmt)
-        own = (warp.Cursor(f"{name}[{show_expr(index)}]", name, index) for name, index in named.items())
+        named = named_versions(stmt).items()
+        own = (warp.Cursor(f"{name}[{show_expr(index)}]", name, index) for name, index in named)
         cursors = (*cursors, *own)
         match stmt:
             case tile.TileOp():

@@ -130,6 +130,7 @@ class _Role:
         self.state = State(self.uses, self.fenced)
         self.trip_count = 0
         self.steady: tuple[Node, ...] = ()  # the operations of an iteration of the pipeline that is being executed
+        self.read_by_loops: dict[int, tuple[tuple[Node, Touch], ...]] = {}
         self.outcomes: dict[object, State] = {}  # how loops end, with what is placed now, by how they are entered
 
     def in_need_of_fences(self, role: warp.Role) -> frozenset[str]:
@@ -408,18 +409,22 @@ class _Role:
         self.apply(loop.place)
         if self.is_final and getattr(loop.op, "part", "") != "steady":
             return
-        inner = tuple(flat(loop.bodies[0]))
-        written = {touch.buffer for node in inner for touch in node.touches if touch.write}
         conflicts = [
-            (record, touch)
-            for node in inner
-            for touch in (replace(t, area=None) for t in node.touches)  # that of every iteration
-            if touch.buffer not in written and touch.buffer not in self.fragments
-            for record in self.conflicting(node, touch)
+            (record, touch) for node, touch in self.only_read_in(loop) for record in self.conflicting(node, touch)
         ]
         if conflicts:
             self.demand(loop, conflicts, ())
             self.apply(loop.place)
+
+    def only_read_in(self, loop: Node) -> tuple[tuple[Node, Touch], ...]:
+        """What the loop reads in memory and nothing in it writes, as in every iteration at once."""
+        known = self.read_by_loops.get(loop.place)
+        if known is None:
+            inner = tuple(flat(loop.bodies[0]))
+            changed = self.fragments | {touch.buffer for node in inner for touch in node.touches if touch.write}
+            read = [(node, touch) for node in inner for touch in node.touches if touch.buffer not in changed]
+            known = self.read_by_loops[loop.place] = tuple((node, replace(touch, area=None)) for node, touch in read)
+        return known
 
     def execute(self, node: Node, following: tuple[Node, ...]) -> None:
         self.apply(node.place)

@@ -13,6 +13,7 @@ from tilec.ir.layout import Fragment
 from tilec.ir.rewrite import map_statements, with_bodies
 from tilec.passes.analysis.usage import expressions, reads
 from tilec.support.diagnostics import Label, fail
+from tilec.support.identity import Same
 
 
 def separated(nest: tile.Parallel, layout: Fragment) -> tuple[tile.Parallel, ...]:
@@ -25,7 +26,7 @@ def separated(nest: tile.Parallel, layout: Fragment) -> tuple[tile.Parallel, ...
         return (nest,)
     made, before = [], set[tile.Buffer]()
     for part in _parts(nest):
-        body = _only(nest.body, set(map(id, part)))
+        body = _only(nest.body, set(map(Same, part)))
         _check_same(body, before, nest)
         made.append(replace(nest, body=body))
         before |= {s.buffer for s in part if isinstance(s, tile.Store)}
@@ -46,12 +47,12 @@ def _parts(nest: tile.Parallel) -> list[list[tile.Store | tile.Print]]:
     return parts
 
 
-def _only(body: tuple[tile.Stmt, ...], chosen: set[int]) -> tuple[tile.Stmt, ...]:
+def _only(body: tuple[tile.Stmt, ...], chosen: set[Same[tile.Stmt]]) -> tuple[tile.Stmt, ...]:
     """The statements without others that store or print, and what is left without a use."""
 
     def one(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         if isinstance(stmt, tile.Store | tile.Print):
-            return stmt if id(stmt) in chosen else ()
+            return stmt if Same(stmt) in chosen else ()
         left = with_bodies(stmt, lambda inside: _only(inside, chosen))
         is_used = any(isinstance(s, tile.Store | tile.Print) for s in tile.walk((left,)))
         return left if is_used or not isinstance(left, tile.If) else ()

@@ -17,7 +17,8 @@ from tilec.support.diagnostics import Diagnostic, Label
 def tensor_memory(work: Work) -> Iterator[Diagnostic]:
     """Sums that stay in registers since an SM has no columns left for them."""
     assignment, target = work.assignment, work.target
-    left = crowded_out(assignment.kernel) if target.has("tcgen05") and assignment.form == "warp_specialised" else ()
+    has_sums_there = target.has("tcgen05") and assignment.form == "warp_specialised"
+    left = crowded_out(assignment.kernel, target) if has_sums_there else ()
     if not left:
         return
     there = [b for b in assignment.kernel.buffers if b.scope == "tmem"]
@@ -38,7 +39,7 @@ def products(work: Work) -> Iterator[Diagnostic]:
     assignment, target, options = work.assignment, work.target, work.options
     if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in assignment.kernel.asks:
         return
-    crowded = {tile.span for tile in crowded_out(assignment.kernel)}  # about which there is another warning
+    crowded = {tile.span for tile in crowded_out(assignment.kernel, target)}  # about which there is another warning
     for left in left_to_threads(assignment, target):
         if left.is_supported and left.op.regions[2].buffer.span not in crowded:
             yield Diagnostic(

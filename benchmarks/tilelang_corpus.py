@@ -1,0 +1,280 @@
+"""How many TileLang kernels of a checkout can be compiled as they are, and what stands in the way of the others.
+
+    python benchmarks/tilelang_corpus.py --source DIR [--under examples] [--target sm_90a ...]
+        [--until front|check|build] [--jobs 2] [--json FILE] [--show CODE ...] [--only PART]
+
+DIR is a checkout of a repository with TileLang kernels; nothing of it is copied, and nothing of it runs. A kernel is a
+function under `@tilelang.jit` or `@T.prim_func` at the top of a file, or one that returns such a function of its own.
+The values that it takes are those of the repository's own calls (`tilelang_values`), or else usual ones by their names
+(`USUAL`, `GUESSED`). Files about other machines are left out (`OTHERS`), and for a target the kernels that name a later
+one (`NEEDS`). Each kernel is compiled in a process of its own, for at most `SECONDS` of the processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import multiprocessing
+import re
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tilelang_values import Script
+
+from tilec.driver import build as driver
+from tilec.frontend.syntax.parse import parse
+from tilec.support.diagnostics import CompileError, InternalError
+from tilec.support.files import read_source
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+
+SECONDS = 60
+OTHERS = re.compile(
+    r"(^|/)(amd|ascend|metal|plot_layout|analyze|visual_layout_inference|autodd|aws|iket)(/|_|$)|rdna|cdna|mfma"
+)
+"""Other machines, and scripts that have no kernels to run."""
+NEEDS = (
+    (100, re.compile(r"tcgen05|tmem|sm_?1[02]0|blockscaled|tma_gather4|clc_")),
+    (90, re.compile(r"wgmma|tma_copy|T\.ws\(|set_max_nreg|Cluster|cluster_|[Hh]opper|sm_?90|_ws\b|InputTilePipeline")),
+)
+"""What names a machine, in the path of a file or in the text of a kernel."""
+ROUNDS = 8
+"""Of looking up what is still missing."""
+
+USUAL: dict[str, object] = {
+    "batch": 2, "batch_size": 2, "B": 2, "heads": 8, "num_heads": 8, "H": 8, "seq_len": 1024, "seqlen": 1024, "S": 1024,
+    "seq_q": 1024, "seq_kv": 1024, "seqlen_q": 1024, "seqlen_kv": 1024, "dim": 64, "D": 64, "head_dim": 64, "M": 1024,
+    "N": 1024, "K": 1024, "block_M": 64, "block_N": 64, "block_K": 32, "block_m": 64, "block_n": 64, "block_k": 32,
+    "blk_m": 64, "blk_n": 64, "threads": 128, "num_threads": 128, "num_stages": 2, "num_split": 4, "num_splits": 4,
+    "groups": 2, "dtype": "float16", "in_dtype": "float16", "out_dtype": "float16", "accum_dtype": "float32",
+    "is_causal": False, "causal": False, "trans_A": False, "trans_B": False, "eps": 1e-6, "scale": 0.125,
+    "chunk_size": 64, "DK": 64, "DV": 64, "block_DK": 64, "block_DV": 64, "dim_qk": 64, "dim_v": 64, "topk": 64,
+    "group_size": 128, "split_k": 2, "num_bits": 4, "block_size": 64, "kv_heads": 2, "dim_k": 64, "n": 1024, "m": 1024,
+    "thread_num": 128, "enable_rasteration": True, "enable_rasterization": True,
+    "num_v_heads": 8, "num_k_heads": 8, "dim_kv": 64, "pe_dim": 64, "kv_head_num": 1, "block_H": 64, "num_expert": 8,
+}  # fmt: skip
+GUESSED: tuple[tuple[str, object], ...] = (
+    (r"policy|list|fn|func|lambda|config", None), (r"dtype|type$", "float16"),
+    (r"^(is|use|with|enable|has|trans)_", False),
+    (r"total|max_|seq|len|tokens|^U|CTX|^S|pages", 1024), (r"block|blk|tile|dim|^[DKVd]|chunk", 64),
+    (r"thread", 128), (r"stage", 2), (r"scale|eps", 0.125), (r"size|hidden|expert", 128), (r"", 4),
+)  # fmt: skip
+"""What names that nothing says more about are given, by a part of them."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of the corpus, and what came of it for a target: no `code` where it was built."""
+
+    file: str
+    name: str
+    target: str
+    code: str = ""
+    title: str = ""
+    line: str = ""
+    seconds: float = 0.0
+    defines: str = ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--under", default="examples")
+    parser.add_argument("--target", nargs="*", default=["sm_90a", "sm_80"])
+    parser.add_argument("--until", choices=("front", "check", "build"), default="build")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--show", nargs="*", default=(), help="codes whose kernels are listed, with their messages")
+    parser.add_argument("--only", default="", help="of files whose path has this in it")
+    given = parser.parse_args()
+    asked: list[tuple[Path, str, str, str]] = []
+    left_out: Counter[str] = Counter()
+    for path in sorted((given.source / given.under).rglob("*.py")):
+        place = str(path.relative_to(given.source))
+        if OTHERS.search(place) or given.only not in place:
+            continue
+        for name, text in kernels(path):
+            for target in given.target:
+                if is_for(f"{place}\n{text}", target):
+                    asked.append((path, place, name, target))
+                else:
+                    left_out[target] += 1
+    with suppress(CompileError):  # what says what is wrong with a text is made once, for all processes
+        parse(SourceFile("k.tl", "x = = 1"))
+    with ThreadPoolExecutor(given.jobs) as pool:
+        found = list(pool.map(lambda each: compiled(*each, given.until), asked))
+    report(found, given.target, given.show, left_out)
+    if given.json:
+        given.json.write_text(json.dumps([asdict(each) for each in found], indent=1), encoding="utf-8")
+    return 0
+
+
+# ---- what there is ---------------------------------------------------------------------------------------------------
+
+
+def kernels(path: Path) -> Iterator[tuple[str, str]]:
+    """The names of the kernels of a file, with their text."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    for node in functions:
+        if _is_kernel(node) or _gives_kernel(node):
+            yield node.name, ast.get_source_segment(text, node) or ""
+
+
+def _gives_kernel(function: ast.FunctionDef) -> bool:
+    """Whether it returns a kernel that is in it, or a function that gives one: one that tunes or runs it does not."""
+    own = [node for statement in function.body for node in _within(statement)]
+    functions = [node for node in own if isinstance(node, ast.FunctionDef)]
+    inside = {node.name for node in functions if _is_kernel(node) or _gives_kernel(node)}
+    given = (node.value for node in own if isinstance(node, ast.Return))
+    return any(isinstance(value, ast.Name) and value.id in inside for value in given)
+
+
+def _within(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a statement, without what functions in it have."""
+    yield node
+    if not isinstance(node, ast.FunctionDef):
+        for part in ast.iter_child_nodes(node):
+            yield from _within(part)
+
+
+def _is_kernel(node: ast.AST) -> bool:
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    said = [ast.unparse(decorator) for decorator in node.decorator_list]
+    return any(re.search(r"\b(prim_func|tilelang\.jit|(?<!\.)jit)\b", each) for each in said)
+
+
+def is_for(text: str, target: str) -> bool:
+    """Whether nothing in a kernel names a later machine."""
+    number = int(re.sub(r"\D", "", target))
+    return all(number >= least or not found.search(text) for least, found in NEEDS)
+
+
+def values(path: Path, name: str) -> dict[str, Any]:
+    """What the file, and those beside it that name the kernel, give it."""
+    script = Script(ast.parse(path.read_text(encoding="utf-8")))
+    for other in sorted(path.parent.glob("*.py")):
+        text = other.read_text(encoding="utf-8")
+        if other != path and re.search(rf"\b{name}\b", text) and path.stem in text:
+            script.beside.append(Script(ast.parse(text)))
+    return script.arguments(name)
+
+
+# ---- one kernel ------------------------------------------------------------------------------------------------------
+
+
+def compiled(path: Path, place: str, name: str, target: str, until: str) -> Kernel:
+    """A process for it, which has read the compiler already."""
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=child, args=(sending, str(path), name, target, until))
+    process.start()
+    sending.close()
+    try:
+        made = receiving.recv()
+    except EOFError:
+        made = ("ended", f"no answer in {SECONDS} s", "", float(SECONDS), "")
+    process.join()
+    return Kernel(place, name, target, *made)
+
+
+def child(answer: Any, path: str, name: str, target: str, until: str) -> None:
+    """Compile it, adding values as long as some are asked for; answers with the first mistake."""
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    said = values(Path(path), name)
+    source = read_source(path)
+    run = {"front": driver.check_all, "check": driver.legal, "build": driver.build_all}[until]
+    script = ast.parse(source.text)
+    function = next(n for n in script.body if isinstance(n, ast.FunctionDef) and n.name == name)
+    parameters = [] if "prim_func" in "".join(map(ast.unparse, function.decorator_list)) else [
+        a.arg for a in (*function.args.args, *function.args.kwonlyargs)
+    ]  # fmt: skip
+    said = {k: given for k, v in said.items() if (given := _text_of(v)) is not None}
+    defines = {k: v for k, v in said.items() if k in parameters}
+    began = time.process_time()
+    code = title = line = ""
+    for _ in range(ROUNDS):
+        options = CompileOptions(target=target, entry=name, defines=tuple(defines.items()), lint="off")
+        code = title = line = ""
+        began = time.process_time()
+        try:
+            run(source, options, driver.Observer())
+        except CompileError as error:
+            first = error.diagnostics[0]
+            code, title = first.code, first.title
+            if first.primary:
+                span = first.primary.span
+                title += f" ({first.primary.text})" if first.primary.text else ""
+                line = f"{span.file or ''}:{span.line}"
+            if mended(defines, error, said):
+                continue
+        except InternalError as error:
+            code, title = "internal", str(error)
+        except Exception as error:
+            code, title = "crash", f"{type(error).__name__}: {error}"
+        break
+    seconds = round(time.process_time() - began, 2)
+    answer.send((code, title, line, seconds, " ".join(f"-D {k}={v}" for k, v in defines.items())))
+
+
+def _text_of(value: Any) -> int | float | str | None:
+    """A value as -D takes it."""
+    if isinstance(value, int | float | str):
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(item, int) for item in value):
+        return str(list(value))
+    return None
+
+
+def mended(defines: dict[str, Any], error: CompileError, said: dict[str, Any]) -> bool:
+    """Whether there are values for what is asked for, or one to leave out that nobody takes."""
+    before = dict(defines)
+    for each in error.diagnostics:
+        if each.code in ("unknown-define", "bad-define") and (found := re.search(r"-D (\w+)", each.title)):
+            defines.pop(found[1], None)
+        elif each.code == "missing-define":
+            found = re.search(r"value for `(\w+)`|nothing gives ([\w, ]+) a value", each.title)
+            for name in (found[1] or found[2]).split(", ") if found else ():
+                value = said.get(name, USUAL.get(name))
+                if value is None:
+                    value = next(guess for part, guess in GUESSED if re.search(part, name))
+                if isinstance(value, int | float | str):
+                    defines[name] = value
+    return defines != before
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+
+def report(found: list[Kernel], targets: list[str], shown: list[str], left_out: Counter[str]) -> None:
+    for target in targets:
+        of = [each for each in found if each.target == target]
+        built = [each for each in of if not each.code]
+        print(f"{target}: {len(built)} of {len(of)} kernels ({len(built) / max(len(of), 1):.0%})", end="")
+        print(f"; {left_out[target]} name a later machine")
+        for code, count in Counter(each.code for each in of if each.code).most_common():
+            titles = Counter(re.sub(r"`[^`]*`|'[^']*'|\d+", "…", e.title) for e in of if e.code == code).most_common(3)
+            print(f"  {count:4}  {code}: {'; '.join(f'{n}× {title[:90]}' for title, n in titles)}")
+        slow = [each for each in built if each.seconds > 3]
+        print(f"  {len(slow)} of those built take more than 3 s of the processor")
+    for each in found:
+        if each.code in shown or (shown and "all" in shown and each.code):
+            print(f"{each.target} {each.file}:{each.line} {each.name}: [{each.code}] {each.title}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,486 @@
+"""What a TileLang script gives its kernels, read off its text: nothing of it runs.
+
+The arguments are those of the script's own calls, evaluated as far as constants, defaults, the command line's options,
+dataclasses, plain functions and the shapes of torch's tensors go; then the first of the configurations to tune over.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_STEPS = 20_000
+_MAKES_TENSORS = ("randn", "rand", "empty", "zeros", "ones", "randint", "full", "normal", "randperm", "arange")
+_SAME_SHAPE = (
+    "cuda", "half", "bfloat16", "float", "to", "contiguous", "requires_grad_", "clone", "detach", "uniform_", "normal_",
+    "type", "div_", "mul_", "add_", "abs", "sigmoid", "softmax", "cpu", "int", "bool", "long", "zero_", "fill_",
+    "random_", "clamp", "clamp_", "exp",
+)  # fmt: skip
+_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool",
+           "float8_e4m3fn", "float8_e5m2", "half", "float")  # fmt: skip
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.Lt: operator.lt,
+    ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
+    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "int": int, "float": float, "bool": bool, "str": str, "max": max, "min": min, "len": len, "abs": abs, "sum": sum,
+    "range": range, "list": list, "tuple": tuple, "dict": dict, "zip": zip, "sorted": sorted, "round": round,
+    "enumerate": enumerate, "math.ceil": math.ceil, "math.sqrt": math.sqrt, "math.log2": math.log2,
+    "math.floor": math.floor, "math.prod": math.prod, "itertools.product": itertools.product,
+    "product": itertools.product, "isinstance": isinstance,
+    "next_power_of_2": lambda n: 1 << (n - 1).bit_length(), "cdiv": lambda a, b: -(-a // b),
+    "ceildiv": lambda a, b: -(-a // b), "reversed": reversed, "any": any, "all": all,
+}  # fmt: skip
+
+
+class Unknown(Exception):
+    """The value of an expression is not to be seen in the text."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    shape: tuple[int, ...]
+
+
+@dataclass
+class Record:
+    """An instance of a class of the file: its fields with their defaults."""
+
+    fields: dict[str, Any]
+
+
+@dataclass
+class Script:
+    """One file, and those beside it whose calls count too."""
+
+    tree: ast.Module
+    beside: list[Script] = field(default_factory=list)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.functions = {n.name: n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef)}
+        self.classes = {n.name: n for n in ast.walk(self.tree) if isinstance(n, ast.ClassDef)}
+        self.options = dict(self._options())
+        self.around: dict[int, ast.FunctionDef] = {}
+        for function in self.functions.values():
+            for node in ast.walk(function):
+                if node is not function:
+                    self.around[id(node)] = function  # the innermost comes last
+        self._known: dict[str, dict[str, Any]] = {}
+
+    # ---- the kernel's arguments --------------------------------------------------------------------------------------
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        """What is known of the arguments of a top-level function, and of the sizes that it reads off its tensors."""
+        function = self.functions[name]
+        found: dict[str, Any] = {}
+        for script in (self, *self.beside):
+            for call in script.calls(name):
+                for key, value in script.given(call, function).items():
+                    found.setdefault(key, value)
+        found |= {k: v for k, v in self.first_configuration(function).items() if found.get(k) is None}
+        parameters = {a.arg for a in _parameters(function)}
+        for key in [k for k, v in found.items() if isinstance(v, Tensor)]:
+            tensor = found.pop(key)
+            for size, extent in _sizes(function, key, tensor):
+                found.setdefault(size, extent)
+        for key, value in (self.known_in(self.functions["main"]) if "main" in self.functions else {}).items():
+            if key in parameters:  # of the same name in the script's own `main`
+                found.setdefault(key, value)
+        return {
+            k: v for k, v in found.items() if isinstance(v, int | float | str | list | tuple) or k not in parameters
+        }
+
+    def calls(self, name: str) -> Iterator[ast.Call]:
+        """Those of it, of its methods (`compile`), of what a call of it gave, and of the autograd function that it is
+        the `forward` of."""
+        names = {name, *self._applied(name)}
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(func=ast.Name(id=called)) if called in names:
+                    yield node
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=called))) if called == name:
+                    yield node
+                case _:
+                    pass
+
+    def _applied(self, name: str) -> Iterator[str]:
+        """`attention`, where `attention = Attention.apply`, and `name` is that class's `forward`."""
+        if name != "forward":
+            return
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Assign(
+                    targets=[ast.Name(id=alias)], value=ast.Attribute(value=ast.Name(id=owner), attr="apply")
+                ) if owner in self.classes:
+                    yield alias
+                case _:
+                    pass
+
+    def given(self, call: ast.Call, function: ast.FunctionDef) -> dict[str, Any]:
+        known = self.known_at(call)
+        parameters = [a.arg for a in _parameters(function)]
+        if parameters[:1] == ["ctx"]:  # a torch.autograd.Function's `forward`, called by `apply`
+            parameters = parameters[1:]
+        pairs: list[tuple[str, ast.expr]] = []
+        if isinstance(call.func, ast.Name):
+            for number, argument in enumerate(call.args):
+                if isinstance(argument, ast.Starred):
+                    try:
+                        for parameter, value in zip(
+                            parameters[number:], self.value(argument.value, known), strict=False
+                        ):
+                            pairs.append((parameter, ast.Constant(value)))
+                    except (Unknown, TypeError):
+                        pass
+                    break
+                if number < len(parameters):
+                    pairs.append((parameters[number], argument))
+        found: dict[str, Any] = {}
+        for keyword in call.keywords:
+            if keyword.arg is not None:
+                pairs.append((keyword.arg, keyword.value))
+            else:
+                with suppress(Unknown, TypeError, ValueError):
+                    found |= dict(self.value(keyword.value, known))
+        for parameter, node in pairs:
+            try:
+                found[parameter] = self.value(node, known)
+            except Unknown:
+                continue
+        return found
+
+    def first_configuration(self, function: ast.FunctionDef) -> dict[str, Any]:
+        for decorator in function.decorator_list:
+            match decorator:
+                case ast.Call(func=callee, keywords=keywords) if ast.unparse(callee).endswith("autotune"):
+                    for keyword in keywords:
+                        if keyword.arg == "configs":
+                            try:
+                                listed = self.value(keyword.value, self.known_in(None))
+                                return dict(listed[0])
+                            except (Unknown, TypeError, LookupError, ValueError):
+                                return {}
+                case _:
+                    pass
+        return {}
+
+    # ---- what names stand for ----------------------------------------------------------------------------------------
+
+    def known_at(self, node: ast.AST) -> dict[str, Any]:
+        return self.known_in(self.around.get(id(node)))
+
+    def known_in(self, function: ast.FunctionDef | None) -> dict[str, Any]:
+        """The names of the file, and of a function in it, with what they are given last."""
+        key = "" if function is None else function.name
+        if key in self._known:
+            return self._known[key]
+        self._known[key] = {}  # for functions that call themselves
+        if function is None:
+            known: dict[str, Any] = {}
+            body = self.tree.body
+        else:
+            known = dict(self.known_in(self.around.get(id(function))))
+            given: dict[str, Any] = {}
+            for call in itertools.islice(self.calls(function.name), 8):
+                if self.around.get(id(call)) is not function:
+                    for parameter, value in self.given(call, function).items():
+                        if given.get(parameter) is None:
+                            given[parameter] = value
+            known |= self._defaults(function, known) | given
+            body = function.body
+            for parameter in _parameters(function):
+                if known.get(parameter.arg) is None and parameter.arg in self.options:
+                    known[parameter.arg] = self.options[parameter.arg]
+        self._run(body, known)
+        self._known[key] = known
+        return known
+
+    def _defaults(self, function: ast.FunctionDef, known: dict[str, Any]) -> dict[str, Any]:
+        parameters = [*function.args.posonlyargs, *function.args.args]
+        pairs = [*zip(reversed(parameters), reversed(function.args.defaults), strict=False)]
+        pairs += [(p, d) for p, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d]
+        found = {}
+        for parameter, default in pairs:
+            try:
+                found[parameter.arg] = self.value(default, known)
+            except Unknown:
+                continue
+        return found
+
+    def _run(self, body: list[ast.stmt], known: dict[str, Any]) -> None:
+        for statement in body:
+            self._statement(statement, known)
+
+    def _statement(self, node: ast.stmt, known: dict[str, Any]) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                try:
+                    given = self.value(value, known)
+                except Unknown:
+                    return
+                for target in targets:
+                    _bind(target, given, known)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                try:
+                    _bind(target, self.value(value, known), known)
+                except Unknown:
+                    return
+            case ast.If(test=test, body=body, orelse=orelse):
+                try:
+                    self._run(body if self.value(test, known) else orelse, known)
+                except Unknown:
+                    self._run(orelse, known)
+                    self._run(body, known)
+            case ast.For(target=target, iter=over, body=body):
+                with suppress(Unknown, TypeError, StopIteration):
+                    _bind(target, next(iter(self.value(over, known))), known)
+                self._run(body, known)
+            case ast.With(body=body) | ast.Try(body=body) | ast.While(body=body):
+                self._run(body, known)
+            case _:
+                pass
+
+    def _options(self) -> Iterator[tuple[str, Any]]:
+        """Of the command line, by name, with their defaults."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="add_argument"), args=[*_, ast.Constant(value=str(option))]):
+                    said = {k.arg: k.value for k in node.keywords}
+                    default = said.get("default")
+                    name = option.lstrip("-").replace("-", "_")
+                    if default is not None:
+                        try:
+                            yield name, ast.literal_eval(default)
+                        except ValueError:
+                            if isinstance(default, ast.Attribute):
+                                yield name, default.attr
+                    elif "action" in said and ast.unparse(said["action"]) == "'store_true'":
+                        yield name, False
+                case _:
+                    pass
+
+    # ---- expressions -------------------------------------------------------------------------------------------------
+
+    def value(self, node: ast.expr, known: dict[str, Any]) -> Any:
+        """What an expression gives, or `Unknown`."""
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise Unknown
+        try:
+            return self._value(node, known)
+        except Unknown:
+            raise
+        except Exception as error:
+            raise Unknown from error
+
+    def _value(self, node: ast.expr, known: dict[str, Any]) -> Any:
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name):
+                if name not in known:
+                    raise Unknown
+                return known[name]
+            case ast.Attribute():
+                return self._attribute(node, known)
+            case ast.BinOp(left=left, op=op, right=right):
+                return _BINARY[type(op)](self.value(left, known), self.value(right, known))
+            case ast.UnaryOp(op=op, operand=operand):
+                given = self.value(operand, known)
+                return not given if isinstance(op, ast.Not) else -given if isinstance(op, ast.USub) else given
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return _BINARY[type(op)](self.value(left, known), self.value(right, known))
+            case ast.BoolOp(op=op, values=values):
+                found = [self.value(v, known) for v in values]
+                return all(found) if isinstance(op, ast.And) else next((v for v in found if v), found[-1])
+            case ast.IfExp(test=test, body=then, orelse=orelse):
+                return self.value(then if self.value(test, known) else orelse, known)
+            case ast.Tuple(elts=items):
+                return tuple(self.value(i, known) for i in items)
+            case ast.List(elts=items):
+                return [self.value(i, known) for i in items]
+            case ast.Dict(keys=keys, values=values):
+                return {self.value(k, known): self.value(v, known) for k, v in zip(keys, values, strict=True) if k}
+            case ast.Subscript(value=owner, slice=index):
+                return self.value(owner, known)[self.value(index, known)]
+            case ast.ListComp(elt=element, generators=clauses) | ast.GeneratorExp(elt=element, generators=clauses):
+                return [self.value(element, inner) for inner in self._clauses(clauses, known)]
+            case ast.DictComp(key=key, value=value, generators=clauses):
+                return {self.value(key, inner): self.value(value, inner) for inner in self._clauses(clauses, known)}
+            case ast.Call():
+                return self._call(node, known)
+            case _:
+                raise Unknown
+
+    def _clauses(self, clauses: list[ast.comprehension], known: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if not clauses:
+            yield known
+            return
+        first, *rest = clauses
+        for item in self.value(first.iter, known):
+            inner = dict(known)
+            _bind(first.target, item, inner)
+            if all(self.value(c, inner) for c in first.ifs):
+                yield from self._clauses(rest, inner)
+
+    def _attribute(self, node: ast.Attribute, known: dict[str, Any]) -> Any:
+        match node.value:
+            case ast.Name(id="torch" | "T" | "tilelang"):
+                if node.attr in _DTYPES or node.attr.startswith(("float", "int", "uint")):
+                    return node.attr
+                raise Unknown
+            case ast.Attribute(value=ast.Name(id="T" | "tilelang"), attr="GemmWarpPolicy"):
+                return f"T.GemmWarpPolicy.{node.attr}"
+            case ast.Name(id=name) if name not in known:
+                if name in ("args", "opt", "opts", "config", "cfg") and node.attr in self.options:
+                    return self.options[node.attr]
+                raise Unknown
+        owner = self.value(node.value, known)
+        if isinstance(owner, Tensor) and node.attr == "shape":
+            return owner.shape
+        if isinstance(owner, Record) and node.attr in owner.fields:
+            return owner.fields[node.attr]
+        raise Unknown
+
+    def _call(self, node: ast.Call, known: dict[str, Any]) -> Any:
+        match node.func:
+            case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name in _MAKES_TENSORS:
+                return Tensor(self._shape(node, known, name))
+            case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name.endswith("_like"):
+                return self.value(node.args[0], known)
+            case ast.Attribute(value=owner, attr=name) if name in _SAME_SHAPE:
+                made = self.value(owner, known)
+                if isinstance(made, Tensor):
+                    return made
+                raise Unknown
+            case ast.Attribute(value=owner, attr="size"):
+                made = self.value(owner, known)
+                if isinstance(made, Tensor):
+                    return made.shape[self.value(node.args[0], known)] if node.args else made.shape
+                raise Unknown
+            case ast.Attribute(value=owner, attr="parse_args"):
+                return Record(self.options)
+            case ast.Attribute(attr="items" | "keys" | "values" | "get" as name, value=owner):
+                return getattr(self.value(owner, known), name)(*[self.value(a, known) for a in node.args])
+            case _:
+                pass
+        called = ast.unparse(node.func)
+        given = [self.value(a, known) for a in node.args if not isinstance(a, ast.Starred)]
+        for starred in (a for a in node.args if isinstance(a, ast.Starred)):
+            given += self.value(starred.value, known)
+        keywords = {k.arg: self.value(k.value, known) for k in node.keywords if k.arg}
+        if called in self.classes:
+            return self._instance(self.classes[called], given, keywords)
+        if called in self.functions:
+            return self._called(self.functions[called], given, keywords)
+        function = _FUNCTIONS.get(called) or _FUNCTIONS.get(called.rpartition(".")[2])
+        if function is None:
+            raise Unknown
+        return function(*given, **keywords)
+
+    def _shape(self, node: ast.Call, known: dict[str, Any], name: str) -> tuple[int, ...]:
+        given = list(node.args)
+        for keyword in node.keywords:
+            if keyword.arg == "size":
+                given = [keyword.value]
+                break
+        else:
+            if name == "randint":
+                given = [a for a in given if isinstance(a, ast.Tuple | ast.List | ast.Name)][-1:] or given[2:3]
+            if name == "full":
+                given = given[:1]
+        found: list[Any] = []
+        for each in given:
+            value = self.value(each.value if isinstance(each, ast.Starred) else each, known)
+            found += value if isinstance(value, tuple | list) else [value]
+        return tuple(found)
+
+    def _instance(self, node: ast.ClassDef, given: list[Any], keywords: dict[str, Any]) -> Record:
+        known = self.known_in(None)
+        fields: dict[str, Any] = {}
+        names = []
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                names.append(statement.target.id)
+                if statement.value is not None:
+                    try:
+                        fields[statement.target.id] = self.value(statement.value, {**known, **fields})
+                    except Unknown:
+                        continue
+        return Record({**fields, **dict(zip(names, given, strict=False)), **keywords})
+
+    def _called(self, function: ast.FunctionDef, given: list[Any], keywords: dict[str, Any]) -> Any:
+        known = dict(self.known_in(None))
+        known |= self._defaults(function, known)
+        known |= dict(zip([a.arg for a in _parameters(function)], given, strict=False)) | keywords
+        return self._returned(function.body, known)
+
+    def _returned(self, body: list[ast.stmt], known: dict[str, Any]) -> Any:
+        for statement in body:
+            match statement:
+                case ast.Return(value=ast.expr() as value):
+                    return self.value(value, known)
+                case ast.If(test=test, body=then, orelse=orelse):
+                    try:
+                        return self._returned(then if self.value(test, known) else orelse, known)
+                    except Unknown:
+                        self._statement(statement, known)
+                case _:
+                    self._statement(statement, known)
+        raise Unknown
+
+
+def _parameters(function: ast.FunctionDef) -> list[ast.arg]:
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def _bind(target: ast.expr, value: Any, known: dict[str, Any]) -> None:
+    match target:
+        case ast.Name(id=name):
+            known[name] = value
+        case ast.Tuple(elts=names) | ast.List(elts=names):
+            try:
+                for each, item in zip(names, value, strict=False):
+                    _bind(each, item, known)
+            except TypeError:
+                return
+        case _:
+            return
+
+
+def _sizes(function: ast.FunctionDef, parameter: str, tensor: Tensor) -> Iterator[tuple[str, int]]:
+    """The names that the type of a parameter has for the extents of the tensor that it is given."""
+    types = [a.annotation for a in _parameters(function) if a.arg == parameter and a.annotation is not None]
+    for node in ast.walk(function):
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation) if name == parameter:
+                types.append(annotation)
+            case _:
+                pass
+    named = {
+        target.id: node.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for annotation in types:
+        match annotation:
+            case ast.Call(args=[shape, *_]) | ast.Subscript(slice=ast.Tuple(elts=[shape, *_])):
+                shape = named.get(shape.id) if isinstance(shape, ast.Name) else shape
+            case _:
+                continue
+        listed = shape.elts if isinstance(shape, ast.Tuple | ast.List) else []
+        for dimension, extent in zip(listed, tensor.shape, strict=False):
+            if isinstance(dimension, ast.Name) and isinstance(extent, int):
+                yield dimension.id, extent

@@ -1,0 +1,162 @@
+"""What `tilec` says of itself: short where nothing is asked, one screen for --help, all for --help-all; and what it
+answers where it does not understand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from command import SMALL, VECTOR_ADD, tilec
+
+from tilec.cli.help import GROUPS, SUMMARY, Grouped
+from tilec.cli.names import COMMANDS, command_of
+
+GROUPED = [name for name in ("", *COMMANDS) if isinstance(command_of(name.split())[0], Grouped)]
+
+
+def test_bare(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec() == 2
+    assert len(capfd.readouterr().out.splitlines()) < 10
+
+
+def test_every_command_has_its_line() -> None:
+    assert sorted(SUMMARY) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_help_fits_a_screen(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(*name.split(), "--help") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) < 60
+    assert max(map(len, lines)) <= 80
+    assert "Target:" in lines
+    assert sum("-h, --help" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_help_all_has_every_option(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(*name.split(), "--help-all") == 0
+    said = capfd.readouterr().out
+    command, _ = command_of(name.split())
+    assert all(param.opts[0] in said for param in command.params if isinstance(param, click.Option))
+
+
+def test_groups_name_options_that_there_are() -> None:
+    known = {param.name for name in GROUPED for param in command_of(name.split())[0].params}
+    assert {name for group in GROUPS.values() for name in group} <= known
+
+
+def test_the_command_help(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("help") == 0
+    assert "tilec emulate FILE.tl" in capfd.readouterr().out
+    assert tilec("help", "explain", "pipeline") == 0
+    assert capfd.readouterr().out.startswith("Usage: tilec explain pipeline ")
+    assert tilec("help", "emulat") == 2
+    assert "error[command-line]: there is no command 'emulat': did you mean 'emulate'?" in capfd.readouterr().err
+
+
+CODE = "command-line"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--ouput", "x", VECTOR_ADD], "did you mean --output?"),
+        (["tune", "--nope", VECTOR_ADD], "tilec tune has no option --nope"),
+        (["emulate"], "missing argument"),
+        (["-o", "g.ptx", "--emit", "cubin", VECTOR_ADD], "-o g.ptx is the name of a ptx file"),
+        (["check", "-j", "0", VECTOR_ADD], "0 is not in the range"),
+    ],
+)
+def test_command_lines_that_are_wrong(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(*words) == 2
+    found = capfd.readouterr().err
+    assert found.startswith(f"error[{CODE}]: ")
+    assert said in found
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-ptx", "-arch=sm_80"],
+        ["--ptx", "-arch", "sm_80"],
+        ["-S", "--gpu-architecture=sm_80"],
+        ["-ptx", "-gencode", "arch=compute_80,code=[sm_80,compute_80]"],
+        ["-ptx", "-arch=compute_80", "-code=sm_80"],
+        ["--target", "sm_80"],
+    ],
+)
+def test_ptx_by_any_name(words: list[str], tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, *words, "-o", "made/here/k.ptx") == 0
+    assert "\n.target sm_80" in (tmp_path / "made/here/k.ptx").read_text()
+
+
+def test_what_is_so_anyway(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "-g", "-Wall", "-ptx", "-o", "-") == 0
+    found = capfd.readouterr()
+    assert found.err.count("note[needless-option]") == 2
+    assert ".loc" in found.out
+
+
+def test_a_word_of_another_compiler_that_is_ours_stays(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("emulate", VECTOR_ADD, *SMALL, "-arch=sm_80", "-S") == 2
+    assert "tilec emulate has no option -S" in capfd.readouterr().err
+
+
+WRONG = """
+import tilelang.language as T
+
+
+@T.prim_func
+def k(A: T.Tensor((4,), "float17")):
+    with T.Kernel(1) as bx:
+        pass
+"""
+
+
+def test_check_of_folders_patterns_and_standard_input(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/one.tl").write_text(WRONG)
+    (tmp_path / "two.tl").write_text(WRONG)
+    (tmp_path / "parts.tl").write_text("n = 4\n")
+    assert tilec("check", ".") == 1
+    assert capfd.readouterr().err.endswith("\n2 errors in 2 files\n")
+    assert tilec("check", "*.tl") == 1
+    assert capfd.readouterr().err.endswith("\n1 error in 1 file\n")
+    assert tilec("check", "parts.tl") == 1
+    assert "error[no-kernel]" in capfd.readouterr().err
+    assert tilec("check", "*.cu") == 1
+    assert "error[no-such-file]: there is no kernel file in *.cu" in capfd.readouterr().err
+    with (tmp_path / "two.tl").open() as given:
+        monkeypatch.setattr("sys.stdin", given)
+        assert tilec("check", "-") == 1
+    assert " --> <stdin>:6:" in capfd.readouterr().err
+
+
+def test_fmt_of_standard_input(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "k.tl"
+    path.write_text(Path(VECTOR_ADD).read_text().replace(" = 256", "=256"))
+    with path.open() as given:
+        monkeypatch.setattr("sys.stdin", given)
+        assert tilec("fmt", "-") == 0
+    assert capfd.readouterr().out == Path(VECTOR_ADD).read_text()
+    assert tilec("fmt", "-", "--check") == 2
+
+
+def test_inspect_of_a_fatbin(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "--target", "sm_80,sm_90a", "-o", "k.fatbin") == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["k.fatbin"]
+    assert tilec("inspect", "k.fatbin") == 0
+    said = capfd.readouterr().out
+    assert "sm_80" in said
+    assert "sm_90a" in said
+    data = (tmp_path / "k.fatbin").read_bytes()
+    (tmp_path / "half.fatbin").write_bytes(data[:20])
+    assert tilec("inspect", "half.fatbin") == 1
+    assert "error[not-a-cubin]" in capfd.readouterr().err

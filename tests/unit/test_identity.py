@@ -1,0 +1,43 @@
+"""Tables about statements are keyed by the statements themselves, never by a number that another one may get."""
+
+from __future__ import annotations
+
+import ast
+import gc
+from pathlib import Path
+
+from tilec.support.identity import Same
+
+PACKAGE = Path(__file__).parents[2] / "tilec"
+MAY = {"support/identity.py", "support/memo.py"}
+"""These keep what the number is of."""
+
+
+def test_equal_values_are_not_the_same() -> None:
+    one, other = (1, [2]), (1, [2])
+    assert one == other
+    table = {Same(one): "one"}
+    assert table[Same(one)] == "one"
+    assert Same(other) not in table
+    assert Same(one) != one
+    assert (Same(one), 1) in {(Same(one), 1)}
+    assert repr(Same(3)) == "Same(3)"
+
+
+def test_what_is_in_a_table_lives() -> None:
+    """So no other object gets its number."""
+    table = {Same([number]) for number in range(100)}
+    gc.collect()
+    assert not any(Same([number]) in table for number in range(1000))
+    assert sorted(each.of[0] for each in table) == list(range(100))
+
+
+def test_nobody_else_asks_for_numbers_of_objects() -> None:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_asked = isinstance(node, ast.Name) and node.id == "id" and isinstance(node.ctx, ast.Load)
+            if is_asked and name not in MAY:
+                found.append(f"{name}:{node.lineno}")
+    assert not found, f"use tilec.support.identity.Same: {', '.join(found)}"

@@ -1,0 +1,60 @@
+"""What `tilec emulate` says of the outputs of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tilec.support.diagnostics import Diagnostic
+
+if TYPE_CHECKING:
+    from tilec.driver.emulate_compare import Comparison
+
+TILE_PROGRAM = "the tile program"
+"""The kernel as numpy runs it, operation by operation: what its text says, not what its author means."""
+
+
+def line(result: Comparison, by: str) -> str:
+    """One output, as `by` has it."""
+    if result.is_meaningless:
+        return f"{result.name}: {result.not_finite:,} of {result.elements:,} elements are NaN or infinite: MISMATCH"
+    verdict = f"matches {by}" if result.matches else f"MISMATCH with {by}"
+    return f"{result.name}: worst error {result.error:.3g}, {result.allowed:.3g} allowed there: {verdict}"
+
+
+def mismatch(result: Comparison, by: str, warnings: Iterable[Diagnostic]) -> Diagnostic:
+    """Why it does not match. `warnings` are those of the kernel: a tile that is never set explains NaN."""
+    if not result.is_meaningless:
+        where = f"{result.name}[{', '.join(map(str, result.worst))}]"
+        return Diagnostic(
+            "emulation-mismatch",
+            f"the emulated kernel computes another {result.name} than {by}",
+            notes=(f"{where} is {result.found:.8g}, {by} has {result.expected:.8g}",),
+        )
+    causes = tuple(_causes(warnings))
+    first = f"{result.name}[{', '.join(map(str, result.first))}]"
+    return Diagnostic(
+        "emulation-not-finite",
+        f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite",
+        notes=(f"the first is {first}; no input holds such a value, so nothing was compared", *causes),
+        help=None if causes else "a division by zero or an overflow begins it: T.print shows where",
+    )
+
+
+def _causes(warnings: Iterable[Diagnostic]) -> Iterator[str]:
+    for found in warnings:
+        if found.code == "uninitialised-read" and found.secondary:
+            yield f"{found.title}, and line {found.secondary[0].span.line} reads it"
+
+
+def unwritten(elements: Iterable[tuple[str, int, int]]) -> list[Diagnostic]:
+    """A warning for each output with elements that no block wrote: how many of how many."""
+    return [
+        Diagnostic(
+            "unwritten-elements",
+            f"no block wrote {count:,} of the {total:,} elements of {name}",
+            help="look at the grid, and at the indices of what is stored",
+            severity="warning",
+        )
+        for name, count, total in elements
+    ]

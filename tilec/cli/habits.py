@@ -1,0 +1,84 @@
+"""What people type who come from nvcc, clang or gcc: the same in our spelling, or the option to take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import click
+
+from tilec.cli.console import show
+from tilec.support.diagnostics import Diagnostic
+from tilec.support.spelling import nearest
+
+_WORDS = {
+    "-ptx": ("--emit", "ptx"),
+    "--ptx": ("--emit", "ptx"),
+    "-S": ("--emit", "ptx"),
+    "-cubin": ("--emit", "cubin"),
+    "--cubin": ("--emit", "cubin"),
+    "-fatbin": ("--emit", "fatbin"),
+    "--fatbin": ("--emit", "fatbin"),
+    "-V": ("--version",),
+    "-use_fast_math": ("--fast-math",),
+    "--use_fast_math": ("--fast-math",),
+}
+"""Words and what they are here."""
+
+_MACHINES = (
+    "-arch", "--arch", "-gencode", "--generate-code", "--gpu-architecture", "--gpu-name", "-code", "--gpu-code"
+)  # fmt: skip
+"""Options with the names of machines, in the next word or behind a =; of nvcc each may be given several times."""
+
+_NEEDLESS = {
+    "-g": "line information is always there",
+    "-G": "line information is always there, and --stop-after shows every stage",
+    "-lineinfo": "line information is always there",
+    "--generate-line-info": "line information is always there",
+    "-Wall": "every warning is on; -Wno-CODE silences one",
+    "-c": "a cubin is made of each file by itself",
+}
+"""Words that ask for what is so anyway."""
+
+
+def translated(command: click.Command, words: Sequence[str]) -> list[str]:
+    """The words of a command line as `command` spells them; those that it knows stay, and so does all behind `--`."""
+    known = {spelled for param in command.params for spelled in (*param.opts, *param.secondary_opts)}
+    made: list[str] = []
+    machines: list[str] = []
+    rest = list(words)
+    while rest and rest[0] != "--":
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if word in known or name in known:
+            made.append(word)
+        elif name in _MACHINES and "--target" in known and (equals or rest):
+            machines += _machines(value if equals else rest.pop(0))
+        elif word in _NEEDLESS and "--target" in known:
+            show([Diagnostic("needless-option", f"{word} is not needed: {_NEEDLESS[word]}", severity="note")], None)
+        elif word in _WORDS and _WORDS[word][0] in known:
+            made += _WORDS[word]
+        else:
+            made.append(word)
+    if machines:
+        made += ["--target", ",".join(dict.fromkeys(machines))]
+    return made + rest
+
+
+def _machines(value: str) -> list[str]:
+    """Of `sm_90a`, `compute_90a` and `arch=compute_90a,code=[sm_90a,compute_90a]`: sm_90a."""
+    named = re.findall(r"(?:sm|compute|lto)_(\w+)", value)
+    return [f"sm_{name}" for name in named] or [value]
+
+
+def refusal(error: click.UsageError) -> Diagnostic:
+    """What is wrong with a command line, said as of a kernel."""
+    context = error.ctx
+    path = context.command_path if context is not None else "tilec"
+    if isinstance(error, click.NoSuchOption):
+        known = [] if context is None else [o for p in context.command.get_params(context) for o in p.opts]
+        near = nearest(error.option_name, known)
+        help_text = f"did you mean {near}?" if near else f"`{path} --help` lists them"
+        return Diagnostic("command-line", f"{path} has no option {error.option_name}", help=help_text)
+    text = " ".join(error.format_message().split()).removesuffix(".")
+    return Diagnostic("command-line", text[:1].lower() + text[1:], help=f"`{path} --help` shows what it takes")

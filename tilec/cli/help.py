@@ -1,0 +1,214 @@
+"""`--help`, `--help-all` and `tilec help`: what people ask for first on one screen, the rest where it is asked for.
+
+Of the options that many commands share, `--help` shows those of `GROUPS`, a line each; `--help-all` shows every one,
+with all that is said of it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import click
+
+from tilec.cli.console import USAGE, usage
+
+SUMMARY = {
+    "emulate": ("FILE.tl", "run the PTX on the CPU and compare with the reference"),
+    "simulate": ("FILE.tl", "say how many cycles the PTX takes, and where they go"),
+    "compare": ("CSV FILE", "the simulation beside a profile of Nsight Compute"),
+    "schedule": ("FILE.tl", "show the solved pipeline"),
+    "report": ("FILE.tl", "predicted time and what bounds it; --html: as a page"),
+    "diff": ("OLD NEW", "what changed between two schedule traces, and why"),
+    "check": ("FILE.tl…", "look for mistakes only"),
+    "inspect": ("CUBIN", "show the launch manifest in a cubin"),
+    "targets": ("[NAME]", "list the machines"),
+    "calibrate": ("", "measure a GPU, and rewrite its target file"),
+    "tune": ("FILE.tl", "search for the best constants and options"),
+    "explain": ("CODE", "more about an error or warning"),
+    "explain pipeline": ("FILE", "which loads run ahead, and why not the others"),
+    "fmt": ("FILE.tl…", "lay kernels out as ruff lays out Python"),
+    "lsp": ("", "serve an editor: mistakes, hover, completion"),
+    "serve": ("[FOLDER]", "a playground in the browser, for this machine"),
+    "new": ("NAME", "make a folder to begin with"),
+    "completion": ("SHELL", "what makes a shell complete commands and options"),
+    "help": ("[COMMAND]", "show what a command takes"),
+}
+"""Each command with its arguments, and what it is for."""
+
+GROUPS: dict[str, dict[str, str]] = {
+    "Output": {
+        "output": "where it goes, of a kind by its suffix; - is standard output",
+        "emit": "what to write: ptx, cubin, header, … ; several with commas",
+        "stop_after": "print this stage and go no further",
+        "schedule_trace_file": "write the schedule trace, for Perfetto",
+        "depfile": "write a rule of make; -MF FILE: into that file",
+        "report": "predicted time, and what bounds it",
+        "jobs": "so many at a time",
+    },
+    "Target": {
+        "target": "machines to compile for  [sm_90a]",
+        "target_file": "a machine that a file of yours describes",
+        "gpu": "which GPU of the target the code is tuned to",
+        "opt_level": "0 and 1: tile IR; 2: what is written; 3: decide the rest",
+        "defines": "override a constant of the kernel",
+        "entry": "which kernel, where the file has several",
+        "fast_math": "approximate functions and division",
+        "tuned": "compile with what tilec tune found",
+    },
+    "Diagnostics": {
+        "warn": "-Wno-CODE silences, -Werror=CODE makes an error",
+        "lint": "what lints do: warn, fail the build, or nothing",
+        "diagnostics_format": "text, json, sarif or github",
+        "verbose": "what the assembler reports; tracebacks for bugs",
+        "show_time": "how long each pass took",
+        "watch": "again whenever a file that was read is saved",
+    },
+    "Pipelines": {
+        "pipeline_strategy": "how pipelined loops run",
+        "scheduler": "exact, with a proof; or heuristic, faster",
+        "schedule": "take the schedule from this trace",
+        "print_pipeline": "list all passes, and why some do not run",
+    },
+}
+"""The options that `--help` shows, by the names that commands know them under."""
+
+HELP_NAMES = ("--help", "-h")
+
+_SHARED = 24
+"""Options from which on a command's own are shown apart from those that it shares."""
+_INDENT, _COLUMN, _WIDTH = 2, 30, 80
+
+
+class Grouped(click.Command):
+    """A command with many options: groups of a line each for `--help`, all of them for `--help-all`."""
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        # Not left to the context: click keeps the option that the first one of a process made.
+        return list(HELP_NAMES)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        if not _has_more(params):
+            return params
+        return [*params[:-1], _everything, params[-1]]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        params = self.get_params(ctx)
+        if not _has_more(params) or ctx.meta.get(_META):
+            super().format_options(ctx, formatter)
+            return
+        options = {_name(param): param for param in params if isinstance(param, click.Option)}
+        shared = _shared()
+        own = [name for name in options if name not in shared and not any(name in group for group in GROUPS.values())]
+        _write(formatter, "Options", [_row(options[name], None) for name in own if name not in _LAST])
+        for title, group in GROUPS.items():
+            rows = [_row(options[name], said) for name, said in group.items() if name in options]
+            _write(formatter, title, rows)
+        _write(formatter, "More", [_row(options[name], None) for name in _LAST if name in options])
+
+
+_LAST = ("version", "help_all", "help")
+_META = "tilec.help-all"
+
+
+def _show_all(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not context.resilient_parsing:
+        context.meta[_META] = True
+        print(context.get_help())
+        context.exit()
+
+
+_everything = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show every option, with all that is said of it.",
+)
+
+
+def _shared() -> frozenset[str]:
+    """The options of every command that compiles a kernel."""
+    from tilec.support.options import OPTIONS
+
+    return frozenset(OPTIONS) | {"time_limit", "memory_limit", "cmake_dir", "dump_ir", "depfile_name"}
+
+
+def _has_more(params: list[click.Parameter]) -> bool:
+    return len(params) > _SHARED
+
+
+def _name(option: click.Option) -> str:
+    """What a command knows it by; click has a name of its own for its help."""
+    return "help" if "--help" in option.opts else option.name or ""
+
+
+def _row(option: click.Option, said: str | None) -> tuple[str, str]:
+    """The shortest spelling and the long one, and a line of what it is."""
+    spelled = ", ".join(sorted(option.opts, key=len))
+    if not (option.is_flag or option.count):
+        spelled += f" {option.make_metavar(click.Context(click.Command('')))}"
+    text = said or (option.help or "").split(".  ")[0].rstrip(".")
+    return spelled, text[:1].upper() + text[1:]
+
+
+def _write(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str]]) -> None:
+    if not rows:
+        return
+    formatter.write_paragraph()
+    formatter.write(f"{title}:\n")
+    for spelled, text in rows:
+        first = f"{'':{_INDENT}}{_shortened(spelled):{_COLUMN - _INDENT}}"
+        lines = textwrap.wrap(text, _WIDTH - _COLUMN) or [""]
+        formatter.write(f"{first}{lines[0]}\n")
+        for line in lines[1:]:
+            formatter.write(f"{'':{_COLUMN}}{line}\n")
+
+
+def _shortened(spelled: str) -> str:
+    """With a value's name in place of all that it may be."""
+    room = _COLUMN - _INDENT - 2
+    if len(spelled) > room and "[" in spelled:
+        spelled = f"{spelled.partition('[')[0]}WORD"
+    return spelled if len(spelled) <= room else spelled.rpartition(" ")[0]
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Every command, a line each."""
+    rows = [(f"{name} {taken}".rstrip(), said) for name, (taken, said) in SUMMARY.items()]
+    return "\n".join(f"  tilec {row:24}{said}" for row, said in rows)
+
+
+def briefly() -> int:
+    """What a person sees who says nothing but `tilec`."""
+    print(
+        "tilec compiles tile kernels to cubins whose software pipelines are solved and explained.\n\n"
+        "  tilec FILE.tl            FILE.cubin, here\n"
+        "  tilec emulate FILE.tl    run it on the CPU, and compare\n"
+        "  tilec new NAME           make a folder to begin with\n"
+        "  tilec help               commands and options; tilec help COMMAND: of one"
+    )
+    return USAGE
+
+
+@click.command("help")
+@click.argument("words", metavar="[COMMAND]", nargs=-1)
+def help_(words: tuple[str, ...]) -> None:
+    """Show what a command takes, or all commands."""
+    from tilec.cli.names import COMMANDS, command_of
+
+    if not words:
+        print(f"  tilec {'FILE.tl…':24}compile kernels: tilec --help\n{commands()}\n\ntilec help COMMAND: of one")
+        return
+    name = " ".join(words)
+    if name not in COMMANDS:
+        from tilec.support.spelling import nearest
+
+        near = nearest(name, COMMANDS)
+        usage(f"there is no command '{name}'" + (f": did you mean '{near}'?" if near else ""))
+    command, _ = command_of(words)
+    command.make_context(f"tilec {name}", ["--help"], help_option_names=[*HELP_NAMES])

@@ -1,0 +1,151 @@
+"""What the user says that a kernel computes: arrays of an `.npz` file, or what a function of a Python file returns.
+
+A function takes tensors and scalars by the names of the kernel's parameters, those that it names or all of them, as
+numpy arrays and numbers. It returns the array of the only output, a tuple of all in the order of the kernel, or a
+dictionary of arrays by name. The file is run as Python: it is the user's own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.ir import tile
+from tilec.ir.elements import stored, values_of
+from tilec.ir.types import BY_NAME
+from tilec.support import files
+from tilec.support.diagnostics import CompileError, Diagnostic, fail
+
+if TYPE_CHECKING:
+    from tilec.driver.emulate import Arguments
+    from tilec.ir.manifest import Manifest
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Reference = Callable[[tile.Kernel, "Manifest", "Arguments"], dict[str, Array]]
+"""The outputs that are expected for these arguments, as they are stored."""
+
+
+def reference(text: str) -> Reference:
+    """That of `FILE.npz` or `FILE.py:FUNCTION`; the file is read at once."""
+    path, _, name = text.rpartition(":")
+    if path.endswith(".py") and name.isidentifier():
+        function = _function(path, name)
+        return lambda kernel, manifest, given: _returned(function, text, kernel, manifest, given)
+    if not text.endswith(".npz"):
+        fail("bad-expectation", f"{text} is no reference", help="give FILE.npz, or FILE.py:FUNCTION")
+    data = files.read_bytes(text)
+    return lambda kernel, manifest, given: _of_file(data, text, kernel, manifest, given)
+
+
+def path_of(text: str) -> str:
+    """The file that is read."""
+    return text if text.endswith(".npz") else text.rpartition(":")[0]
+
+
+def outputs(kernel: tile.Kernel, manifest: Manifest) -> list[tile.Buffer]:
+    """The tensors that the kernel writes, in the order in which it has them."""
+    return [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "in"]
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def _of_file(data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, given: Arguments) -> dict[str, Array]:
+    from tilec.driver.emulate import read_npz
+
+    return _named(read_npz(data, path), path, kernel, manifest, given)
+
+
+def _named(
+    arrays: Mapping[str, object], text: str, kernel: tile.Kernel, manifest: Manifest, given: Arguments
+) -> dict[str, Array]:
+    known = {p.name: p for p in outputs(kernel, manifest)}
+    names = ", ".join(known)
+    if strays := [name for name in arrays if name not in known]:
+        fail("bad-expectation", f"{text} has '{strays[0]}', which is no output of {kernel.name}",
+             help=f"its outputs are {names}")  # fmt: skip
+    if not arrays:
+        fail("bad-expectation", f"{text} has no array", help=f"the outputs of {kernel.name} are {names}")
+    return {name: _stored(array, known[name], given.tensors[name], text) for name, array in arrays.items()}
+
+
+def _stored(array: object, param: tile.Buffer, there: Array, text: str) -> Array:
+    """As the kernel would have stored it; raw bits, where there are no such numbers in numpy, are taken as they are."""
+    found = np.asarray(array)
+    if found.dtype.kind == "V" and found.dtype.itemsize == there.dtype.itemsize:
+        found = found.view(there.dtype)
+    if found.dtype == there.dtype and found.shape == there.shape:
+        return found
+    shape = values_of(there, param.dtype).shape
+    is_number = found.dtype.kind in "iufb" or found.dtype.name in BY_NAME  # those of ml_dtypes are of kind V
+    if not is_number or found.shape != shape:
+        said = f"{found.dtype} {list(found.shape)}"
+        fail("bad-expectation", f"{text}: {param.name} is {said}, expected {param.dtype} {list(shape)}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return stored(found if found.dtype.kind in "iub" else found.astype(np.float64), param.dtype)
+
+
+# ---- functions -------------------------------------------------------------------------------------------------------
+
+
+def _function(path: str, name: str) -> Callable[..., object]:
+    files.read_source(path)  # what is wrong with the file itself is said as of any other
+    folder = str(Path(path).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        there = _run(lambda: runpy.run_path(path, run_name="reference"), path, f"{path} cannot be run")
+    finally:
+        sys.path.remove(folder)
+    function: Callable[..., object] | None = there.get(name)
+    if not callable(function):
+        own = [n for n, value in there.items() if inspect.isfunction(value) and value.__module__ == "reference"]
+        fail("bad-expectation", f"{path} has no function {name}", help=f"it has {', '.join(own)}" if own else None)
+    return function
+
+
+def _returned(
+    function: Callable[..., object], text: str, kernel: tile.Kernel, manifest: Manifest, given: Arguments
+) -> dict[str, Array]:
+    values: dict[str, object] = dict(given.scalars)
+    for param in kernel.params:
+        if isinstance(param, tile.Buffer):
+            values[param.name] = values_of(given.tensors[param.name], param.dtype).copy()
+    wanted = inspect.signature(function).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in wanted.values())
+    for name, parameter in wanted.items():
+        is_variadic = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if name not in values and parameter.default is parameter.empty and not is_variadic:
+            fail("bad-expectation", f"{text} takes '{name}', which is no parameter of {kernel.name}",
+                 help=f"its parameters are {', '.join(values)}")  # fmt: skip
+    taken = {name: value for name, value in values.items() if takes_all or name in wanted}
+    made = _run(lambda: function(**taken), path_of(text), f"{text} fails")
+    named = outputs(kernel, manifest)
+    if not isinstance(made, Mapping):
+        several = made if isinstance(made, tuple) else (made,)
+        if len(several) != len(named):
+            fail("bad-expectation", f"{text} returns {len(several)} arrays, and {kernel.name} has {len(named)} outputs",
+                 help=f"return {', '.join(p.name for p in named)}, in this order")  # fmt: skip
+        made = {p.name: array for p, array in zip(named, several, strict=True)}
+    return _named(made, text, kernel, manifest, given)
+
+
+def _run(work: Callable[[], Any], path: str, what: str) -> Any:
+    """What the user's own code returns; its exception, at the innermost line of the file, is a mistake of the file."""
+    try:
+        return work()
+    except CompileError:
+        raise
+    except Exception as error:  # whatever the code of a user raises
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(path).name]
+        line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+        where = f"{path}:{line}: " if line else ""
+        raise CompileError(
+            Diagnostic("bad-expectation", what, notes=(f"{where}{type(error).__name__}: {error}",))
+        ) from error

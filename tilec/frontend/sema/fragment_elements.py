@@ -1,0 +1,85 @@
+"""Elements of fragments outside T.Parallel: whoever holds one sets it, and what is read of one goes to all threads.
+
+A fragment is spread over the threads, so that a place known at run time only belongs to a thread that is known then. A
+store is a nest over the fragment in which one element is set; a read puts the element into shared memory first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+from tilec.frontend.sema import per_thread
+from tilec.frontend.sema.bounds import check_element
+from tilec.frontend.sema.context import Context
+from tilec.ir import tile
+from tilec.ir.types import BOOL
+from tilec.ops.signature import Argument, as_expr
+from tilec.ops.values import EXPR_TYPES, Access
+from tilec.support.diagnostics import Label, warning
+from tilec.support.source import Span
+
+
+def is_spread(context: Context, access: Access) -> bool:
+    """Whether it is an element that some threads hold and others do not, where all threads run."""
+    buffer = access.buffer
+    is_element = buffer.lanes == 1 and not access.has_extent
+    is_tile = buffer.scope == "fragment" and buffer.name not in context.mutable and buffer.name not in context.reducers
+    return is_element and is_tile and not context.is_parallel and context.role is None
+
+
+def put(context: Context, access: Access, value: Callable[[tile.Expr], Argument], span: Span) -> None:
+    """The element gets what `value` makes of it."""
+    if not context.guards:
+        check_element(context, access.buffer, access.indices, span)
+    per_thread.together(context, span, f"setting an element of {access.buffer.name}")
+    variables, chosen = _nest(context, access, span)
+    made = as_expr(value(tile.Load(access.buffer, variables)), access.buffer.dtype)
+    per_thread.alike(context, made, span, f"an element of {access.buffer.name}")
+    body: tile.Stmt = tile.Store(access.buffer, variables, made, span)
+    if chosen is not None:
+        body = tile.If(chosen, (body,), (), span)
+    context.out.append(tile.Parallel(variables, access.buffer.shape, (body,), span))
+
+
+def read(context: Context, access: Access, span: Span) -> tile.Expr:
+    """The element as all threads see it."""
+    buffer = access.buffer
+    if buffer.extents == (1,):  # of which every thread has a copy
+        return tile.Load(buffer, tuple(i for i in access.indices if isinstance(i, EXPR_TYPES)))
+    if not context.guards:
+        check_element(context, buffer, access.indices, span)
+    per_thread.together(context, span, f"reading an element of {buffer.name}")
+    variables, chosen = _nest(context, access, span)
+    given = tile.Buffer(context.unique.take(f"{buffer.name}_element"), (1,), buffer.dtype, "shared", span)
+    context.buffers.append(given)
+    body: tile.Stmt = tile.Store(given, (tile.integer(0),), tile.Load(buffer, variables), span)
+    if chosen is not None:
+        body = tile.If(chosen, (body,), (), span)
+    context.out.append(tile.Parallel(variables, buffer.shape, (body,), span))
+    context.warn(
+        warning(
+            "broadcast-element",
+            f"an element of {buffer.name} goes to all threads through shared memory",
+            span,
+            "they wait for each other",
+            secondary=(Label(buffer.span, "spread over the threads"),),
+            help="keep what all threads read in T.alloc_shared, or in a tensor",
+        )
+    )
+    return tile.Load(given, (tile.integer(0),))
+
+
+def _nest(context: Context, access: Access, span: Span) -> tuple[tuple[tile.Var, ...], tile.Expr | None]:
+    """Variables of a nest over the fragment, and the condition that they are at the element."""
+    buffer = access.buffer
+    variables = tuple(tile.Var(context.unique.take(f"{buffer.name}_place")) for _ in buffer.shape)
+    conditions: list[tile.Expr] = []
+    for var, index, extent in zip(variables, access.indices, buffer.shape, strict=True):
+        assert isinstance(index, EXPR_TYPES)
+        per_thread.alike(context, index, span, f"the place of an element of {buffer.name}")
+        if extent > 1:
+            conditions.append(tile.Binary("eq", var, index, BOOL))
+    if not conditions:
+        return variables, None
+    return variables, reduce(lambda a, b: tile.Binary("and", a, b, BOOL), conditions)

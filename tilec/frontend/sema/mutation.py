@@ -1,0 +1,144 @@
+"""`d[key] = value`, `items.append(value)` and the like at compile time: the name gets the changed value.
+
+Values are never changed in place, so another name of the same list would not see it. Where there may be one it is
+refused: a list that was given to a function, one from further out, one that stands in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilec.frontend.sema import evaluate
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.scope import Scope
+from tilec.frontend.syntax import ast
+from tilec.ops import python
+from tilec.ops.signature import Argument
+from tilec.ops.values import Dictionary, Entry, Foreign, Function, Listed, Member, Namespace, Value, describe
+from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
+
+_METHODS = ("append", "extend", "insert", "update")
+
+
+def assign(context: Context, target: ast.Expr, argument: Argument) -> None:
+    """What is neither a name nor several gets a value."""
+    match target:
+        case ast.Subscript(value=ast.Name() as owner, indices=(index,)) if not isinstance(index, ast.Slice):
+            changed = _item_set(_owner(context, owner), context.value(index), argument, target.span)
+            _rebind(context, owner, changed)
+        case ast.Subscript(value=owner) | ast.Attribute(value=owner):
+            _owner(context, owner)
+            fail("bad-target", "this cannot be assigned to", target.span, "at compile time, names and their items can")
+        case _:
+            fail("bad-target", "this cannot be assigned to", target.span, "a constant has a plain name")
+
+
+def changes(context: Context, call: ast.Call) -> bool:
+    """Whether a call that stands alone is of a method that changes a list or a dictionary; then that has been done."""
+    match call.function:
+        case ast.Attribute(value=ast.Name() as owner, name=name) if name in _METHODS:
+            value = context.value(owner)
+        case _:
+            return False
+    if not isinstance(value, Dictionary if name == "update" else tuple):
+        return False
+    positional, keywords = evaluate.operands(context, call)
+    _rebind(context, owner, _CHANGED[name](value, positional, keywords, call.span))
+    return True
+
+
+def _owner(context: Context, node: ast.Expr) -> Value:
+    """What is to be changed; nothing of a program's is."""
+    value = context.value(node)
+    if isinstance(value, Member | Foreign | Function | Namespace):
+        fail("foreign-call", f"{describe(value)} is not changed here", node.span, "what a program does with it")
+    return value
+
+
+def _item_set(owner: Value, key: Value, argument: Argument, span: Span) -> Value:
+    if isinstance(owner, Dictionary):
+        return python.dictionary((*owner.entries, Entry(key, argument.value, argument.span)))
+    if not isinstance(owner, tuple):
+        fail("bad-target", "this cannot be assigned to", span, f"this is {describe(owner)}")
+    if not isinstance(key, int) or not -len(owner) <= key < len(owner):
+        fail("out-of-range", "there is no such item", span, f"the list has {len(owner)}")
+    listed = list(owner)
+    listed[key] = argument.value
+    return Listed(listed)
+
+
+def _rebind(context: Context, node: ast.Name, changed: Value) -> None:
+    before = context.value(node)
+    binding = context.scope.names.get(node.id)
+    if binding is None or context.scope.is_given(node.id):
+        fail(
+            "bad-target",
+            f"`{node.id}` is changed where it was not made",
+            node.span,
+            help="return a new one",
+        )
+    other = next((n for n in _holders(context.scope, before) if n != node.id), None)
+    if other is not None:
+        title = f"`{node.id}` is changed, which `{other}` would not see"
+        fail("bad-target", title, node.span, secondary=(Label(binding.span, "made here"),), help="make a new one")
+    if any(value is before for value in context.scope.iterated):
+        fail("bad-target", f"`{node.id}` is changed in a loop over it", node.span, help="loop over a copy")
+    context.budget.look(changed, node.span)
+    context.scope.bind(node.id, changed, node.span)
+
+
+def _holders(scope: Scope | None, value: Value) -> list[str]:
+    """The names of which a value is the same object, or is in them."""
+    found = []
+    while scope is not None:
+        found += [name for name, binding in scope.names.items() if _is_in(binding.value, value)]
+        scope = scope.parent
+    return found
+
+
+def _is_in(whole: Value, value: Value) -> bool:
+    if whole is value:
+        return True
+    parts = whole if isinstance(whole, tuple) else ()
+    if isinstance(whole, Dictionary):
+        parts = tuple(e.value for e in whole.entries)
+    return any(_is_in(p, value) for p in parts if isinstance(p, tuple | Dictionary))
+
+
+_Change = Callable[[Value, list[Argument], dict[str, Argument], Span], Value]
+
+
+def _appended(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
+    assert isinstance(owner, tuple)
+    (given,) = _exactly(1, positional, keywords, span)
+    return Listed((*owner, given.value))
+
+
+def _extended(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
+    assert isinstance(owner, tuple)
+    (given,) = _exactly(1, positional, keywords, span)
+    return Listed((*owner, *python.items(given.value, given.span)))
+
+
+def _inserted(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
+    assert isinstance(owner, tuple)
+    at, given = _exactly(2, positional, keywords, span)
+    if not isinstance(at.value, int):
+        fail("wrong-argument", "a place in a list is an integer", at.span, f"this is {describe(at.value)}")
+    listed = list(owner)
+    listed.insert(at.value, given.value)
+    return Listed(listed)
+
+
+def _updated(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
+    return python.call("dict", [Argument(owner, span), *positional], keywords, span)
+
+
+def _exactly(count: int, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> list[Argument]:
+    if len(positional) != count or keywords:
+        fail("wrong-argument", f"this takes {count} values", span)
+    return positional
+
+
+_CHANGED: dict[str, _Change] = {"append": _appended, "extend": _extended, "insert": _inserted, "update": _updated}

@@ -1,0 +1,57 @@
+"""Reductions whose result has another type than what is reduced, as the steps that convert.
+
+It is computed in the wider of both types: what is reduced is converted first, or what comes out is converted last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tilec.frontend.sema.context import Context
+from tilec.ir.tile import Buffer
+from tilec.ir.types import DType
+from tilec.ops.reduce import REDUCE, kept_extents
+from tilec.ops.signature import Argument, Call
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operation by its name, with its arguments."""
+
+    name: str
+    positional: tuple[Argument, ...]
+    keywords: Mapping[str, Argument]
+
+
+def steps(context: Context, path: str, call: Call) -> Iterator[Step]:
+    """Those of a reduction between two types; none of any other operation."""
+    if path not in _NAMES:
+        return
+    source, result = (call.region(name).buffer for name in ("buffer", "out"))
+    is_of_numbers = "bool" not in (source.dtype.kind, result.dtype.kind)
+    if source.dtype == result.dtype or "global" in (source.scope, result.scope) or not is_of_numbers:
+        return
+    others = {key: call[key] for key in ("dim", "clear") if key in call.arguments}
+    if result.dtype.bits >= source.dtype.bits:
+        given = _tile(context, call, "buffer", result.dtype)
+        yield Step("T.copy", (call["buffer"], given), {})
+        yield Step(path, (given, call["out"]), others)
+        return
+    made = _tile(context, call, "out", source.dtype)
+    if "clear" in call.arguments and not call.boolean("clear"):
+        yield Step("T.copy", (call["out"], made), {})
+    yield Step(path, (call["buffer"], made), others)
+    yield Step("T.copy", (made, call["out"]), {})
+
+
+def _tile(context: Context, call: Call, name: str, dtype: DType) -> Argument:
+    """A fragment of another type and the shape of an argument."""
+    region = call.region(name)
+    span: Span = call[name].span
+    made = Buffer(context.unique.take(f"{region.buffer.name}_{dtype}"), kept_extents(region), dtype, "fragment", span)
+    context.buffers.append(made)
+    return Argument(made, span)

@@ -1,0 +1,27 @@
+"""unused-parameter: what a kernel takes and nowhere mentions. What a constant switches off is mentioned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.support.diagnostics import warning
+
+
+def warn_of_unused(context: Context, function: ast.Function, params: Iterable[tile.Buffer | tile.Var]) -> None:
+    """A warning for each of `params` that the function has in its signature only."""
+    made = {param.name for param in params}
+    mentioned = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    for parameter in function.params:
+        if parameter.name in made - mentioned:
+            context.warn(
+                warning(
+                    "unused-parameter",
+                    f"{function.name} does nothing with its parameter {parameter.name}",
+                    parameter.span,
+                    "no statement mentions it",
+                    help=f"remove {parameter.name}, or the launch passes what nobody needs",
+                )
+            )

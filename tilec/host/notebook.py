@@ -1,0 +1,36 @@
+"""A kernel as notebooks show it: how it is called, and the schedule of each loop as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+_STATEMENTS = ("statement", "role", "line", "stage", "start", "issue", "latency")
+_RINGS = ("ring", "in", "versions", "bytes of one", "lifetime")
+
+
+def html(signature: str, target: str, loops: Sequence[Mapping[str, Any]]) -> str:
+    """`loops` is what the schedule trace says of the kernel's pipelined loops (docs/trace.md)."""
+    parts = [f"<b>{escape(signature)}</b> for {escape(target)}", *map(_loop, loops)]
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _loop(loop: Mapping[str, Any]) -> str:
+    binding = "; ".join(bound["culprit"] for bound in loop["bounds"] if bound["binds"])
+    said = f"{loop['name']}: an interval of {loop['ii']} cycles, {loop['status']}, in {loop['stages']} stages"
+    statements = ([op["name"], *(op[each] for each in _STATEMENTS[1:])] for op in loop["ops"])
+    rings = ([ring[each] for each in ("name", "pool", "depth", "bytes", "lifetime")] for ring in loop["rings"])
+    return (
+        f"<p>{escape(said)}{escape(f': {binding}' if binding else '')}</p>"
+        f"{_table(_STATEMENTS, statements)}{_table(_RINGS, rings)}"
+    )
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    body = "".join(f"<tr>{''.join(f'<td>{escape(_shown(cell))}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>{body}</table>" if body else ""
+
+
+def _shown(cell: object) -> str:
+    return f"{cell:,}" if isinstance(cell, int) else "" if cell is None else str(cell)

@@ -1,0 +1,44 @@
+"""What PTX of the kernel's author computes, by the emulator's instructions: of many values at once, a thread each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilec.ir.elements import bits_of, of_bits
+from tilec.ir.ptx_values import REGISTERS, evaluating
+from tilec.ir.types import DType
+
+Array = NDArray[Any]
+
+_BLOCK = 128
+
+
+def evaluate(text: str, values: Sequence[Array], types: Sequence[DType], dtype: DType) -> Array:
+    """The result for each element that the values have when they are broadcast."""
+    from tilec.emu.launcher import launch
+
+    shape = np.broadcast_shapes(*(v.shape for v in values))
+    count = int(np.prod(shape))
+    blocks = -(-count // _BLOCK)
+    given = [_padded(np.broadcast_to(v, shape), t, blocks * _BLOCK) for v, t in zip(values, types, strict=True)]
+    result = np.zeros(blocks * _BLOCK, _word(dtype))
+    if count:
+        launch(evaluating(text, types, dtype), "snippet", blocks, _BLOCK, [result, *given])
+    found = result[:count].reshape(shape)
+    return found != 0 if dtype.kind == "bool" else of_bits(found, dtype)
+
+
+def _word(dtype: DType) -> np.dtype[Any]:
+    return np.dtype(f"u{REGISTERS[dtype.name].bytes}")
+
+
+def _padded(value: Array, dtype: DType, count: int) -> Array:
+    """The bits, and as many zeros as make whole blocks."""
+    made = np.zeros(count, _word(dtype))
+    bits = value if dtype.kind == "bool" else bits_of(np.ascontiguousarray(value), dtype)
+    made[: value.size] = bits.reshape(-1).view(made.dtype) if dtype.kind != "bool" else bits.reshape(-1)
+    return made

@@ -1,0 +1,83 @@
+"""The values that PTX of the kernel's author takes and gives, and a kernel that computes it of many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilec.ir import tile
+from tilec.ir.types import BOOL, DType
+from tilec.ptx import snippet
+from tilec.support.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How a register has a value, and of how many bytes it is in memory."""
+
+    register: str
+    bytes: int
+
+
+REGISTERS: dict[str, Held] = {
+    "float16": Held("b16", 2),
+    "bfloat16": Held("b16", 2),
+    "float32": Held("f32", 4),
+    "float64": Held("f64", 8),
+    "int32": Held("b32", 4),
+    "uint32": Held("b32", 4),
+    "int64": Held("b64", 8),
+    "uint64": Held("b64", 8),
+    "bool": Held("pred", 4),
+}
+"""By the names of the types that PTX has registers of."""
+
+
+def wrong_ptx(expr: tile.Ptx) -> str | None:
+    """What is wrong with the text or the types, if anything."""
+    for dtype in (expr.dtype, *(a.dtype for a in expr.args)):
+        if dtype.name not in REGISTERS:
+            return f"T.ptx of {dtype}"
+    try:
+        snippet.read(expr.text, len(expr.args))
+    except snippet.SnippetError as error:
+        return f"T.ptx: {error.message}"
+    return None
+
+
+def evaluating(text: str, types: Sequence[DType], dtype: DType, target: str = "sm_120a", version: str = "9.0") -> str:
+    """PTX of a kernel `snippet` of 128 threads a block, whose first parameter points at the results and the others at
+    what goes in, an element a thread."""
+    held = [REGISTERS[t.name] for t in (dtype, *types)]
+    kinds = [dtype, *types]
+    names = [snippet.operand(number) for number in range(len(held))]
+    lines = [f".reg .{h.register} {name};" for h, name in zip(held, names, strict=True)]
+    lines += [".reg .b32 %w<4>;", ".reg .b64 %a<4>;", ".reg .pred %q;"]
+    lines += ["mov.u32 %w0, %tid.x;", "mov.u32 %w1, %ctaid.x;", "mad.lo.u32 %w0, %w1, 128, %w0;"]
+    for number, (h, name) in enumerate(zip(held, names, strict=True)):
+        if number:
+            lines += _address(number, h)
+            lines += (
+                ["ld.global.b32 %w2, [%a2];", f"setp.ne.b32 {name}, %w2, 0;"]
+                if kinds[number] == BOOL
+                else [f"ld.global.{h.register} {name}, [%a2];"]
+            )
+    lines += ["{", snippet.with_names(text, names), "}"]
+    lines += _address(0, held[0])
+    lines += (
+        [f"selp.b32 %w2, 1, 0, {names[0]};", "st.global.b32 [%a2], %w2;"]
+        if dtype == BOOL
+        else [f"st.global.{held[0].register} [%a2], {names[0]};"]
+    )
+    params = ", ".join(f".param .u64 p{number}" for number in range(len(held)))
+    body = "\n".join(lines)
+    head = f".version {version}\n.target {target}\n.address_size 64\n"
+    return f"{head}.visible .entry snippet({params}) {{\n{body}\nret;\n}}\n"
+
+
+def _address(number: int, held: Held) -> list[str]:
+    """%a2 points at the thread's element of a parameter."""
+    return [
+        f"ld.param.u64 %a0, [p{number}];",
+        "cvta.to.global.u64 %a1, %a0;",
+        f"mad.wide.u32 %a2, %w0, {held.bytes}, %a1;",
+    ]

@@ -1,0 +1,220 @@
+"""PTX that a person has written into a kernel: `fma.rn.f32 {0}, {1}, {2}, {3};`, where {0} is the result and {1} and on
+are what goes in. It may declare registers, and it computes: no memory, no barriers, no branches, nothing of the
+machine. So it may be computed twice, or not at all, like any other expression."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import accumulate
+
+from tilec.ptx import isa
+from tilec.ptx.module import (
+    Block,
+    FloatImm,
+    Guard,
+    Imm,
+    Instruction,
+    Item,
+    NotPred,
+    Operand,
+    Pair,
+    Reg,
+    RegDecl,
+    Vector,
+)
+from tilec.ptx.parse import PtxSyntaxError, parse_module
+from tilec.support.records import dataclass
+
+_COMPUTES = """
+add addc sub subc mul mul24 mad madc mad24 fma div rem abs neg min max sad and or xor not cnot lop3 shl shr shf bfe bfi
+bfind bmsk brev popc clz fns prmt szext dp2a dp4a set setp selp slct mov cvt copysign testp rcp sqrt rsqrt sin cos lg2
+ex2 tanh
+"""
+COMPUTES = frozenset(_COMPUTES.split())
+"""The first words of instructions whose results depend on their operands alone."""
+
+SPECIAL = frozenset({"rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh"})
+"""Those for the unit of transcendental functions."""
+
+_HEAD = ".version 9.0\n.target sm_120a\n.address_size 64\n.visible .entry snippet() {\n"
+_REGISTER = re.compile(r"\{\s*(\d+)\s*\}")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_CLASSES = {"f16": "b16", "bf16": "b16", "f16x2": "b32", "bf16x2": "b32", "f32": "f32", "f64": "f64", "pred": "pred"}
+
+
+class SnippetError(Exception):
+    """What is wrong with the text, and what to do about it."""
+
+    def __init__(self, message: str, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """`registers` are those that it declares, with their classes: b16 b32 b64 f32 f64 pred; {0} and its like are
+    `operand(0)` and its like in the instructions."""
+
+    registers: tuple[tuple[str, str], ...]
+    instructions: tuple[Instruction, ...]
+
+    @property
+    def special(self) -> int:
+        """How many instructions are for the unit of transcendental functions."""
+        return sum(i.opcode.partition(".")[0] in SPECIAL for i in self.instructions)
+
+    def renamed(self, names: Mapping[str, Reg]) -> Iterator[Instruction]:
+        """The instructions with these registers in place of theirs."""
+        for i in self.instructions:
+            guard = None if i.guard is None else Guard(names[i.guard.reg.name], i.guard.negated)
+            yield replace(i, operands=tuple(_renamed(o, names) for o in i.operands), guard=guard)
+
+
+def operand(number: int) -> str:
+    """The name in a snippet of what is written {number}."""
+    return f"%operand{number}"
+
+
+def with_names(text: str, names: Sequence[str]) -> str:
+    """The text with the names of registers in place of {0}, {1} and on."""
+    return _REGISTER.sub(lambda found: names[int(found[1])], text)
+
+
+@lru_cache(maxsize=256)
+def read(text: str, inputs: int) -> Snippet:
+    """A snippet of so many inputs. `SnippetError` where the text is not understood, or does more than compute."""
+    named = {int(number) for number in _REGISTER.findall(text)}
+    if 0 not in named:
+        raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")
+    if missing := sorted(n for n in named if n > inputs):
+        raise SnippetError(f"{{{missing[0]}}} is not given", f"`ins` has {inputs}: {{1}} is the first of them")
+    names = [operand(number) for number in range(inputs + 1)]
+    _check_ends(with_names(text, names))
+    declared = "".join(f".reg .b32 {name};\n" for name in names)
+    try:
+        module = parse_module(f"{_HEAD}{declared}{{\n{with_names(text, names)}\n}}\nret;\n}}\n")
+    except PtxSyntaxError as error:
+        raise SnippetError(f"line {_line(error.line, inputs)} of the text: {error.message}") from None
+    (body,) = (item for item in module.entries[0].body if isinstance(item, Block))
+    items = list(_flat(body))
+    registers = dict.fromkeys(names, "")
+    for item in items:
+        if isinstance(item, RegDecl):
+            registers.update(_declared(item, registers))
+    snippet = Snippet(
+        tuple((name, cls) for name, cls in registers.items() if cls),
+        tuple(i for i in items if isinstance(i, Instruction)),
+    )
+    written: set[str] = set()
+    for instruction in snippet.instructions:
+        _check(instruction, registers.keys(), set(names[1:]), written)
+    if names[0] not in written:
+        raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")
+    return snippet
+
+
+def complaint(snippet: Snippet, target: str, version: str) -> str | None:
+    """What of it the target does not know, if anything."""
+    found = (isa.check(instruction, target, version) for instruction in snippet.instructions)
+    return next((said for said in found if said is not None), None)
+
+
+def _line(line: int, inputs: int) -> int:
+    """Of the text, where its first is 1."""
+    return max(line - _HEAD.count("\n") - inputs - 2, 1)
+
+
+def _check_ends(text: str) -> None:
+    """Refuse text that would end with what stands around it."""
+    bare = _COMMENT.sub(" ", text).rstrip()
+    depths = list(accumulate({"{": 1, "}": -1}.get(character, 0) for character in bare))
+    if depths and (min(depths) < 0 or depths[-1]):
+        raise SnippetError("its braces do not match")
+    if bare and bare[-1] not in ";}":
+        raise SnippetError("it does not end in `;`", "write `;` behind each instruction")
+
+
+def _flat(block: Block) -> Iterator[Item]:
+    for item in block.body:
+        if isinstance(item, Block):
+            yield from _flat(item)
+        elif isinstance(item, Instruction | RegDecl):
+            yield item
+        else:
+            raise SnippetError(
+                f"it has a {type(item).__name__.lower()}", "instructions and .reg only: T.ptx has no branches"
+            )
+
+
+def _declared(item: RegDecl, known: Mapping[str, str]) -> dict[str, str]:
+    cls = _CLASSES.get(item.type) or f"b{item.type[1:]}"
+    if cls not in ("b16", "b32", "b64", "f32", "f64", "pred") or item.lanes > 1:
+        raise SnippetError(f"a register of type .{item.type} is not understood")
+    names = [item.name] if item.count is None else [f"{item.name}{index}" for index in range(item.count)]
+    if twice := [name for name in names if name in known]:
+        raise SnippetError(f"{twice[0]} is declared twice")
+    return dict.fromkeys(names, cls)
+
+
+def _check(instruction: Instruction, known: Collection[str], inputs: Collection[str], written: set[str]) -> None:
+    """Refuse what does more than compute; what it writes joins `written`."""
+    opcode = instruction.opcode
+    if opcode.partition(".")[0] not in COMPUTES:
+        if isa.lookup(opcode) is None:
+            raise SnippetError(f"there is no instruction {opcode}")
+        raise SnippetError(
+            f"{opcode} does more than compute",
+            "T.ptx has no memory, barriers or branches: read and write elements in the kernel",
+        )
+    destination, *sources = instruction.operands or (None,)
+    read = [
+        *(name for o in sources for name in _names(o)),
+        *([instruction.guard.reg.name] if instruction.guard else []),
+    ]
+    for name in [*_names(destination), *read]:
+        if name not in known and name != "_":
+            raise SnippetError(f"{name} is no register of it", "declare it, as in .reg .f32 t; or pass it by `ins`")
+    if operand(0) in read and operand(0) not in written:
+        raise SnippetError("{0} is read before it is written", "{0} is the result, and {1} the first of `ins`")
+    for name in _names(destination):
+        if name in inputs:
+            raise SnippetError(f"{opcode} writes {{{name.removeprefix(operand(0)[:-1])}}}, which goes in",
+                               "declare a register for it, as in .reg .f32 t;")  # fmt: skip
+        written.add(name)
+
+
+def _names(value: Operand | None) -> list[str]:
+    """The registers of an operand."""
+    match value:
+        case Reg(name=name):
+            return [name]
+        case NotPred(reg=reg):
+            return [reg.name]
+        case Pair(first=first, second=second):
+            return [first.name, second.name]
+        case Vector(items=items):
+            return [item.name for item in items if isinstance(item, Reg)]
+        case Imm() | FloatImm() | None:
+            return []
+        case _:
+            raise SnippetError(
+                "it names something that is no register of it", "declare it, as in .reg .f32 t; or pass it by `ins`"
+            )
+
+
+def _renamed(value: Operand, names: Mapping[str, Reg]) -> Operand:
+    match value:
+        case Reg(name=name):
+            return names.get(name, value)
+        case NotPred(reg=reg):
+            return NotPred(names[reg.name])
+        case Pair(first=first, second=second):
+            return Pair(names.get(first.name, first), names.get(second.name, second))
+        case Vector(items=items):
+            return Vector(tuple(names[item.name] if isinstance(item, Reg) else item for item in items))
+        case _:
+            return value

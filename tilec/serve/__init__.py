@@ -1,0 +1,1 @@
+"""The playground: kernels of a folder in a browser, compiled when they are saved."""

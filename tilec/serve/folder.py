@@ -1,0 +1,90 @@
+"""The kernels of one folder: what is listed can be read and saved, and nothing else is reached."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilec.support import files
+from tilec.support.records import dataclass
+
+_NEW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\.tl")
+_CONSTANT = re.compile(r"[A-Za-z_]\w*=\S+")
+_SECONDS = 120
+"""For one compilation: a slip in a kernel is not to keep the machine busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a compilation `said`, and the report page where there is one."""
+
+    said: str
+    page: bytes | None
+
+
+class Kernels:
+    """Kernel files of a folder and of the folders in it; links that lead out of it are not followed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+
+    def names(self) -> list[str]:
+        """Paths below the folder, with slashes."""
+        found = (path for pattern in ("*.tl", "*/*.tl") for path in self.folder.glob(pattern) if self._is_ours(path))
+        return sorted(path.relative_to(self.folder).as_posix() for path in found)
+
+    def _is_ours(self, path: Path) -> bool:
+        return path.is_file() and path.resolve().is_relative_to(self.folder)
+
+    def read(self, name: str) -> str | None:
+        """The text; None if there is no such kernel. Raises `CompileError` where it cannot be read."""
+        if name not in self.names():
+            return None
+        return files.read_source(str(self.folder / name)).text
+
+    def may_save(self, name: str) -> bool:
+        """A kernel that is there; or a new one in the folder itself."""
+        return name in self.names() or (_NEW.fullmatch(name) is not None and not os.path.lexists(self.folder / name))
+
+    def save(self, name: str, text: str) -> None:
+        """Replace the file, or leave it as it was; its lines go on to end as they did. Raises `CompileError` where it
+        cannot be written."""
+        assert self.may_save(name)
+        before = self.read(name)
+        if before is not None and "\r\n" in before:
+            text = text.replace("\n", "\r\n")
+        if text != before:
+            files.write_all({str(self.folder / name): text.encode()})
+
+    def compile(self, name: str, target: str, constants: Sequence[str]) -> Outcome:
+        """`tilec report` in a process of its own, whose end is none of this one."""
+        assert name in self.names()
+        if strange := [word for word in constants if not _CONSTANT.fullmatch(word)]:
+            return Outcome(f"{strange[0]} is no constant: write NAME=VALUE\n", None)
+        with tempfile.TemporaryDirectory() as scratch:
+            page = Path(scratch, "report.html")
+            given = [word for constant in constants for word in ("-D", constant)]
+            command = ["report", f"./{name}", "--target", target, *given, "--html", str(page)]
+            try:
+                done = subprocess.run(
+                    [sys.executable, "-P", "-m", "tilec", *command],
+                    cwd=self.folder,
+                    env={**os.environ, "NO_COLOR": "1", "COLUMNS": "100"},
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=_SECONDS,
+                )
+            except subprocess.TimeoutExpired:
+                return Outcome(f"this takes more than {_SECONDS} s: tilec {name} says where, with --time\n", None)
+            # Where there is a page, the tables of the report are in it.
+            is_made = page.exists()
+            return Outcome(
+                done.stderr if is_made else done.stdout + done.stderr, page.read_bytes() if is_made else None
+            )

@@ -1,0 +1,169 @@
+"""`tilec serve`: a server for one person on one machine.
+
+It listens on 127.0.0.1 only, answers requests for that address only (a page elsewhere may call this machine by a name
+of its own: DNS rebinding), and takes kernels from its own page only, which knows a token. Reports are shown without an
+origin, so that their script can ask nothing of the server.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from string import Template
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from tilec.serve.folder import Kernels
+from tilec.support.diagnostics import CompileError
+from tilec.support.files import LARGEST_SOURCE
+from tilec.support.resources import target_names
+
+ADDRESS = "127.0.0.1"
+_PAGE = Path(__file__).parent / "page"
+_STATIC = {"/playground.css": "text/css", "/playground.js": "text/javascript"}
+_OWN = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src data:; "
+    "base-uri 'none'"
+)
+_REPORT = "sandbox allow-scripts"
+
+
+class Server(ThreadingHTTPServer):
+    """Serves the kernels of a folder; `url` says where."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path, port: int, target: str) -> None:
+        super().__init__((ADDRESS, port), _Handler)
+        self.kernels, self.target = Kernels(folder), target
+        self.token = secrets.token_urlsafe()
+        self.reports: dict[str, bytes] = {}
+        self.compiling = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://{ADDRESS}:{self.server_port}/"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    server_version = "tilec"
+    sys_version = ""
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        if self._is_foreign():
+            return
+        path = unquote(urlsplit(self.path).path)
+        if path == "/":
+            self._send(self._start(), "text/html", _OWN)
+        elif path in _STATIC:
+            self._send((_PAGE / path[1:]).read_bytes(), _STATIC[path], _OWN)
+        elif path == "/kernels":
+            self._send_json(self.server.kernels.names())
+        elif path.startswith("/kernels/"):
+            self._send_kernel(path.removeprefix("/kernels/"))
+        elif (report := self.server.reports.get(path.removeprefix("/reports/"))) is not None:
+            self._send(report, "text/html", _REPORT)
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND)
+
+    def do_POST(self) -> None:
+        if self._is_foreign():
+            return
+        if not secrets.compare_digest(self.headers.get("X-Tilec-Token", "").encode(), self.server.token.encode()):
+            self._refuse(HTTPStatus.FORBIDDEN)
+            return
+        length = self.headers.get("Content-Length", "")
+        if not length.isascii() or not length.isdigit() or int(length) > 2 * LARGEST_SOURCE:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return
+        name = unquote(urlsplit(self.path).path).removeprefix("/kernels/")
+        asked = _asked(self.rfile.read(int(length)))
+        if asked is None or asked["target"] not in target_names():
+            self._refuse(HTTPStatus.BAD_REQUEST)
+        elif not self.server.kernels.may_save(name):
+            self._refuse(HTTPStatus.NOT_FOUND)
+        else:
+            self._save(name, asked)
+
+    def _save(self, name: str, asked: Mapping[str, str]) -> None:
+        """Save, compile, and say what came of it."""
+        server = self.server
+        with server.compiling:
+            try:
+                server.kernels.save(name, asked["text"])
+            except CompileError as error:
+                self._send_json({"said": f"{error}\n", "report": None})
+                return
+            outcome = server.kernels.compile(name, asked["target"], asked["constants"].split())
+            server.reports.pop(name, None)
+            if outcome.page is not None:
+                server.reports[name] = outcome.page
+        self._send_json({"said": outcome.said, "report": None if outcome.page is None else f"/reports/{name}"})
+
+    def _is_foreign(self) -> bool:
+        if self.headers.get("Host") in self.server.hosts:
+            return False
+        self._refuse(HTTPStatus.FORBIDDEN)
+        return True
+
+    def _start(self) -> bytes:
+        targets = "".join(
+            f"<option{' selected' if name == self.server.target else ''}>{name}</option>" for name in target_names()
+        )
+        page = Template((_PAGE / "playground.html").read_text(encoding="utf-8"))
+        return page.substitute(token=self.server.token, targets=targets).encode()
+
+    def _send_kernel(self, name: str) -> None:
+        try:
+            text = self.server.kernels.read(name)
+        except CompileError as error:
+            self._send(str(error).encode(), "text/plain", _OWN, HTTPStatus.CONFLICT)
+            return
+        if text is None:
+            self._refuse(HTTPStatus.NOT_FOUND)
+        else:
+            self._send(text.encode(), "text/plain", _OWN)
+
+    def _send_json(self, value: object) -> None:
+        self._send(json.dumps(value).encode(), "application/json", _OWN)
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        self.close_connection = True  # what else was sent has not been read
+        self._send(status.phrase.encode(), "text/plain", _OWN, status)
+
+    def _send(self, body: bytes, kind: str, policy: str, status: HTTPStatus = HTTPStatus.OK) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", policy)
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nobody reads along."""
+
+
+def _asked(body: bytes) -> dict[str, str] | None:
+    """The text, the target and the constants that the page sends; None if that is something else."""
+    try:
+        value = json.loads(body)
+    except ValueError:
+        return None
+    known = ("text", "target", "constants")
+    if not isinstance(value, dict) or any(not isinstance(value.get(name), str) for name in known):
+        return None
+    return {name: value[name] for name in known}

@@ -1,0 +1,43 @@
+"""Which word somebody meant who has misspelled it. Words that only share letters are no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_MOST = 3
+"""Slips in a word that are still one person's slips."""
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that a few slips make of `name`, upper case or not, one for every three letters; or that it
+    abbreviates."""
+    lowered = {candidate.lower(): candidate for candidate in candidates}
+    word = name.lower()
+    most = min(max(len(word) // 3, 1 if len(word) > 2 else 0), _MOST)
+    slips = {candidate: distance(word, candidate) for candidate in lowered if abs(len(candidate) - len(word)) <= most}
+    found = min(slips, key=lambda candidate: slips[candidate], default=None)
+    if found is not None and slips[found] <= most:
+        return lowered[found]
+    return next((lowered[candidate] for candidate in lowered if _abbreviates(word, candidate)), None)
+
+
+def _abbreviates(word: str, candidate: str) -> bool:
+    """Whether each part of it begins that of the candidate, as trans_b does transpose_b."""
+    short, whole = word.split("_"), candidate.split("_")
+    return len(short) == len(whole) > 1 and all(a and b.startswith(a) for a, b in zip(short, whole, strict=True))
+
+
+def distance(left: str, right: str) -> int:
+    """The least number of letters to add, leave out, replace or exchange with their neighbours."""
+    before: list[int] = []
+    row = list(range(len(right) + 1))
+    for i, a in enumerate(left, 1):
+        above, last = row, before
+        row = [i]
+        for j, b in enumerate(right, 1):
+            cost = min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
+                cost = min(cost, last[j - 2] + 1)
+            row.append(cost)
+        before = above
+    return row[-1]
