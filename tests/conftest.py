@@ -54,8 +54,7 @@ settings.load_profile("normal")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the golden files with what the code makes now")
-    parser.addoption("--full", action="store_true", help="run every pair of a test's parameters: see tests/tiers.py")
-    parser.addoption("--exhaustive", action="store_true", help="run every test in all of its forms")
+    parser.addoption("--exhaustive", action="store_true", help="run every test in all of its forms: see tests/tiers.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -66,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _tier(config: pytest.Config) -> Tier:
     if any((config.getoption("--exhaustive"), config.getoption("--bless"), *("::" in told for told in config.args))):
         return "exhaustive"
-    return "full" if config.getoption("--full") else "default"
+    return "default"
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,9 +1,7 @@
-"""Which tests run: by default, with `--full` and with `--exhaustive`.
+"""Which tests run: by default, and with `--exhaustive`.
 
-Most tests are run over products of parameters, and most of a product is repetition. The full tier keeps of each test
-function so many forms that every two values of different parameters are in one of them together, which is where most
-faults show that are not in one value alone (Kuhn, Wallace and Gallo, 2004). Of each test function the default tier
-keeps as few forms as show every value of every parameter, where
+Most tests are run over products of parameters, and most of a product is repetition. Of each test function the default
+tier keeps as few forms as show every value of every parameter, where
 
 * a parameter of `FREE` need not be shown in every value: it says on what machine, in which of the compiler's ways or
   from which random numbers a case is made, and other cases and other tests are made in the others. What is kept takes
@@ -11,7 +9,8 @@ keeps as few forms as show every value of every parameter, where
 * a parameter of `FEW` is a number that something is drawn from: so many of its values are shown;
 * what builds and runs whole kernels (`ONCE`) runs in one form of each test function, since others build and run the
   same passes, but for the `WITNESSES`, in which every value is shown as elsewhere;
-* what starts other programs and takes seconds (`AROUND`) is left to the full tier: the compiler is not in question.
+* what starts other programs and takes seconds (`AROUND`) is left to the exhaustive tier: the compiler is not
+  in question.
 
 Which forms these are depends on the function's name and on its parameters, and on nothing else: the same tests in each
 run, on each machine, whatever else is run. The others are deselected. Hypothesis draws fewer examples (`conftest.py`).
@@ -25,7 +24,6 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Literal
 
 FREE = frozenset({"adversary", "arch", "level", "machine", "opt_level", "seed", "strategy", "target", "template"})
@@ -51,7 +49,7 @@ AROUND = (
 )
 
 Parameters = Mapping[str, object]
-Tier = Literal["default", "full", "exhaustive"]
+Tier = Literal["default", "exhaustive"]
 
 
 def chosen(test: str, forms: Mapping[str, Parameters]) -> set[str]:
@@ -82,23 +80,6 @@ def chosen(test: str, forms: Mapping[str, Parameters]) -> set[str]:
             key=lambda form: (len(values[form][0] & missing), -sum(turns[value] for value in values[form][1])),
         )
         keep(best)
-    return kept
-
-
-def paired(forms: Mapping[str, Parameters]) -> set[str]:
-    """Of the forms of a test function, given by their ids, so many that any two values that are in a form together are
-    together in one that is kept."""
-    rest = sorted(forms, key=lambda form: zlib.crc32(form.encode()))
-    values = {form: sorted(frozenset.union(*_values(forms[form])), key=repr) for form in rest}
-    pairs = {form: set(combinations(of, 2)) for form, of in values.items()}
-    if max(map(len, values.values())) < 3:
-        return set(forms)
-    missing = set[object]().union(*pairs.values())
-    kept: set[str] = set()
-    while missing:
-        best = max((form for form in rest if form not in kept), key=lambda form: len(pairs[form] & missing))
-        kept.add(best)
-        missing -= pairs[best]
     return kept
 
 
@@ -138,8 +119,4 @@ def selected(tests: Sequence[tuple[str, Parameters]], tier: Tier) -> set[str]:
     functions: dict[str, dict[str, Parameters]] = {}
     for test, parameters in tests:
         functions.setdefault(test.partition("[")[0], {})[test] = parameters
-    return {
-        kept
-        for function, forms in functions.items()
-        for kept in (paired(forms) if tier == "full" else chosen(function, forms))
-    }
+    return {kept for function, forms in functions.items() for kept in chosen(function, forms)}

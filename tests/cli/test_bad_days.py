@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -63,41 +65,62 @@ def test_builds_at_once_share_the_cache(tmp_path: Path) -> None:
     assert not [p.name for p in (tmp_path / "cache" / "schedules").iterdir() if p.suffix != ".json"]
 
 
-def _children(process: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+BLOCKED_WORKERS = """import os, pathlib, signal, sys, time
+from tilec.cli import main
+from tilec.driver import batch
+def wait_for_ever(job):
+    pathlib.Path(f"{os.getpid()}.begun").touch()
+    time.sleep(10 * HANG)
+batch.carry_out = wait_for_ever
+sys.exit(main(sys.argv[1:]))
+"""
+"""A build whose processes say that they have begun, and then do nothing."""
+
+HANG = 600
+"""Seconds after which a process is taken to hang."""
 
 
-def _begun_with_workers(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
-    """A build whose two processes have long to do, once they run."""
-    from test_limits import LONG
+@contextmanager
+def _blocked_build(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """Start a build with two processes that block; give it and the numbers of both, once both have begun."""
+    code = BLOCKED_WORKERS.replace("HANG", str(HANG))
+    command = [sys.executable, "-c", code, VECTOR_ADD, GEMM, "-j2", "-o", str(folder)]
+    build = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + HANG
+        while len(begun := list(folder.glob("*.begun"))) < 2 and build.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        yield build, [int(path.stem) for path in begun]
+    finally:
+        build.kill()
+        build.communicate()
 
-    for name in "ab":
-        (tmp_path / f"{name}.tl").write_text(LONG)
-    build = _begun("a.tl", "b.tl", "-j2", "-o", ".")
-    workers: list[int] = []
-    while len(workers) < 2 and build.poll() is None:
-        time.sleep(0.01)
-        workers = _children(build.pid)
-    time.sleep(0.1)  # until they have been told how to end
-    return build, workers
+
+def _is_running(process: int) -> bool:
+    """Return whether a process is there and no mere entry that its parent has yet to read."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 @pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_no_process_stays_behind(ending: signal.Signals, code: int, tmp_path: Path) -> None:
-    build, workers = _begun_with_workers(tmp_path)
-    build.send_signal(ending)
-    assert build.wait(20) == code
-    until = time.monotonic() + 20
-    while any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers)
+    with _blocked_build(tmp_path) as (build, workers):
+        assert len(workers) == 2
+        build.send_signal(ending)
+        assert build.wait(HANG) == code
+        until = time.monotonic() + HANG
+        while any(map(_is_running, workers)) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not any(map(_is_running, workers))
     assert not list(tmp_path.glob("*.cubin"))
 
 
 def test_a_process_that_is_killed_is_said(tmp_path: Path) -> None:
-    build, workers = _begun_with_workers(tmp_path)
-    os.kill(workers[0], signal.SIGKILL)
-    _, said = build.communicate()
+    with _blocked_build(tmp_path) as (build, workers):
+        os.kill(workers[0], signal.SIGKILL)
+        _, said = build.communicate(timeout=HANG)
     assert build.returncode == 1
     assert said.startswith("error[" + "process-ended" + "]: ")
     assert not list(tmp_path.glob("*.cubin"))

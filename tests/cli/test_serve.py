@@ -50,7 +50,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def ask(server: Server, path: str, body: object = None, **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     if body is None:
         connection.request("GET", path, headers=given)
@@ -143,7 +143,7 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         refused = capfd.readouterr().err
         assert refused.startswith("error") and "port-taken" in refused
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) in (0, 130) and "Traceback" not in process.stderr.read()
+        assert process.wait(600) in (0, 130) and "Traceback" not in process.stderr.read()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])

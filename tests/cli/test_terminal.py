@@ -22,7 +22,7 @@ from tilec.support import progress
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 GEMM = str(SAMPLES / "gemm.tl")
-BACKSTOP = 120
+BACKSTOP = 600
 """Seconds. How fast it is, the machine has a say in."""
 
 SLOW = """import sys, time

@@ -21,7 +21,8 @@ from tilec.cli.console import Exit
 from tilec.support import files, resources
 from tilec.target import table as target
 
-_SECONDS = 60
+_SECONDS = 600
+"""Only against hanging."""
 
 
 class Watch:

@@ -1,13 +1,17 @@
-"""Plants each fault of `faults.py` in a copy of this tree, and says which tests find it, in which tier.
+"""Plants faults in a copy of this tree, and says which tests find them, in which tier.
 
-    python tests/planted/planting.py --journal planted.jsonl               # default tier; what it leaves, full tier
-    python tests/planted/planting.py --journal planted.jsonl --only NAME   # one fault, again
+    python tests/planted/planting.py --journal planted.jsonl                # those of faults.py, default tier
+    python tests/planted/planting.py --journal planted.jsonl --drawn 100    # a hundred drawn at random
+    python tests/planted/planting.py --journal planted.jsonl --exhaustive   # what the default tier left, in all forms
+    python tests/planted/planting.py --journal planted.jsonl --only NAME    # one fault, again
     python tests/planted/planting.py --journal planted.jsonl --table planted-faults.json
 
-The tests run in slices, those near the fault first, and stop at the first that fails: once all faults have met the
-tests near them, those that are left meet all others. A test that fails without the fault, too, finds nothing. A journal
-goes on where it was: what it knows of a fault holds as long as the fault is the same. What takes longer than the limit
-of a tier hangs, or nobody has found it yet: neither counts as found.
+First each fault meets the tests near it, which stop at the first that fails. Then those that are left are planted all
+together, the whole tier runs, and each test that fails runs again with one fault at a time: it finds those with which
+it fails alone. This is repeated without them until nothing fails. A test that fails without any fault finds nothing.
+
+A journal goes on where it was: what it knows of a fault holds as long as the fault is the same. What takes longer than
+the limit hangs, or nobody has found it yet: neither counts as found.
 """
 
 from __future__ import annotations
@@ -23,23 +27,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from drawn_faults import draw_fault
 from faults import FAULTS, Fault
 
 ROOT = Path(__file__).parents[2]
-TIERS: dict[str, tuple[str, ...]] = {"default": (), "full": ("--full",)}
-SLICES = (
-    ("unit", "sched", "emu", "errors", "sass", "simulate"),
-    ("kernels",),
-    ("samples", "generate"),
-    ("api", "cli", "docs", "fuzz", "lsp"),
-)
-"""Folders of tests, the quickest first."""
+TIERS: dict[str, tuple[str, ...]] = {"default": (), "exhaustive": ("--exhaustive",)}
+QUICK = ("unit", "sched", "emu", "errors", "sass", "simulate")
+"""Folders of tests in which those near a fault are looked for."""
 
-UNDECIDED = "no test near it finds it"
+NOT_YET = "no test near it finds it"
 
 Entry = dict[str, Any]
 
@@ -58,6 +58,7 @@ class Tree:
 
     @contextmanager
     def planted(self, fault: Fault) -> Iterator[None]:
+        """Plant a fault for a while, others may be there already."""
         text = (self.folder / fault.file).read_text(encoding="utf-8")
         assert text.count(fault.old) == 1, f"{fault.name}: {fault.file} does not have it once"
         self._write(fault.file, text.replace(fault.old, fault.new))
@@ -70,18 +71,19 @@ class Tree:
         os.utime(self.folder / name, (at, at))
 
     def failing(self, tests: Sequence[str], more: Sequence[str], limit: float) -> list[str] | None:
-        """Which tests fail, up to the first one; None where they take longer than `limit` seconds."""
+        """Return the tests that fail, or None where they take longer than `limit` seconds."""
+        if not tests:
+            return []
         with tempfile.TemporaryDirectory() as scratch:
             found = Path(scratch, "failures")
             environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {
                 "PYTHONPATH": os.pathsep.join((str(self.folder), str(self.folder / "tests" / "planted"))),
                 "PYTHONPYCACHEPREFIX": str(self.folder / "compiled"),
                 "TILEC_CACHE_DIR": str(Path(scratch, "cache")),
-                "TILEC_GENERATED": "1",
                 "PLANTED_FAILURES": str(found),
             }
             spread = ("-n", str(self.jobs)) if self.jobs > 1 else ("-p", "no:xdist")
-            command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "failures", "-p", "no:cacheprovider"]
+            command = [sys.executable, "-m", "pytest", "--tb=no", "-p", "failures", "-p", "no:cacheprovider"]
             command += ["--basetemp", str(Path(scratch, "tests")), *spread, *more, *tests]
             try:
                 done = subprocess.run(
@@ -95,66 +97,88 @@ class Tree:
             return failed
 
 
-def slices(fault: Fault, root: Path) -> Iterator[list[str]]:
-    """What is run one after the other: the tests near the fault, then everything else."""
+def near_tests(fault: Fault, root: Path) -> list[str]:
+    """Return the tests that the fault names, and those of quick folders that import the module that it is in."""
     module = fault.file.removesuffix(".py").replace("/", ".")
     parent, _, name = module.rpartition(".")
     naming = (module, f"from {parent} import {name}")
     near = [f"tests/{path}" for path in fault.near]
-    for path in sorted(path for folder in SLICES[0] for path in (root / "tests" / folder).glob("test_*.py")):
+    for path in sorted(path for folder in QUICK for path in (root / "tests" / folder).glob("test_*.py")):
         if any(text in path.read_text(encoding="utf-8") for text in naming):
             near.append(path.relative_to(root).as_posix())
-    yield list(dict.fromkeys(near))
-    for folders in SLICES:
-        yield [f"tests/{folder}" for folder in folders]
+    return list(dict.fromkeys(near))
 
 
-def tried(tree: Tree, fault: Fault, tier: str, limit: float, is_near: bool) -> Entry:
-    """Plant it and run the tier's tests until one finds it: those near it, or all others."""
+def try_near_tests(tree: Tree, fault: Fault, tier: str, limit: float) -> Entry:
+    """Plant a fault and run the tests near it, up to the first that finds it."""
     begun, ignored = time.monotonic(), list[str]()
-    outcome = UNDECIDED if is_near else "survives"
-    entry: Entry = {"fault": fault.name, "digest": digest(fault), "tier": tier, "outcome": outcome, "by": None}
-    near, *others = slices(fault, tree.folder)
-    for tests in [near] if is_near else others:
-        while True:
-            more = [*TIERS[tier], *(f"--deselect={test}" for test in ignored)]
-            left = limit - (time.monotonic() - begun)
+    entry: Entry = {"fault": fault.name, "digest": digest(fault), "tier": tier, "outcome": NOT_YET, "by": None}
+    tests = near_tests(fault, tree.folder)
+    while tests:
+        more = ["-x", *TIERS[tier], *(f"--deselect={test}" for test in ignored)]
+        with tree.planted(fault):
+            failed = tree.failing(tests, more, max(limit - (time.monotonic() - begun), 1.0))
+        if failed is None:
+            return entry | {"outcome": "limit", "by": " ".join(tests)}
+        innocent = set(tree.failing([test for test in failed if "::" in test], (), limit) or ())
+        guilty = [test for test in failed if test not in innocent]
+        if guilty:
+            return entry | {"outcome": "found", "by": guilty[0], "seconds": round(time.monotonic() - begun)}
+        if not innocent:
+            break
+        ignored += sorted(innocent)
+    return entry | {"seconds": round(time.monotonic() - begun)}
+
+
+def try_whole_tier(tree: Tree, faults: Sequence[Fault], tier: str, limit: float) -> Iterator[Entry]:
+    """Plant all faults together, run the tier, and say of each fault which failing test fails with it alone."""
+    left, innocent = list(faults), set[str]()
+    while left:
+        with ExitStack() as planted:
+            for fault in left:
+                planted.enter_context(tree.planted(fault))
+            failed = tree.failing(["tests"], ("--ignore=tests/planted", *TIERS[tier]), limit)
+        failed = sorted({*(failed or ())} - innocent)
+        print(f"{tier}: {len(left)} faults together, failing: {' '.join(failed)}", flush=True)
+        innocent |= set(tree.failing(failed, TIERS[tier], limit) or ())
+        guilty = [test for test in failed if test not in innocent]
+        found: dict[str, str] = {}
+        for fault in left if guilty else ():
             with tree.planted(fault):
-                failed = tree.failing(tests, more, max(left, 1.0))
-            if failed is None:
-                return entry | {"outcome": "limit", "by": " ".join(tests), "seconds": round(time.monotonic() - begun)}
-            known = [test for test in failed if "::" in test]
-            innocent = set(known) & set(tree.failing(known, (), limit) or ()) if known else set()
-            guilty = [test for test in failed if test not in innocent]
-            if guilty:
-                seconds = round(time.monotonic() - begun)
-                return entry | {"outcome": "found", "by": guilty[0], "seconds": seconds, "ignored": ignored}
-            if not innocent:
-                break
-            ignored += sorted(innocent)
-    return entry | {"seconds": round(time.monotonic() - begun), "ignored": ignored}
+                alone = tree.failing(guilty, ("-x", *TIERS[tier]), limit)
+            if alone is None or alone:
+                found[fault.name] = alone[0] if alone else "a test that does not end"
+        for fault in left:
+            outcome = "found" if fault.name in found else "survives"
+            if found and outcome == "survives":
+                continue  # tried again, without those that are found
+            yield {
+                "fault": fault.name, "digest": digest(fault), "tier": tier, "outcome": outcome,
+                "by": found.get(fault.name),
+            }  # fmt: skip
+        left = [fault for fault in left if fault.name not in found] if found else []
 
 
 def digest(fault: Fault) -> str:
     return hashlib.sha256(repr((fault.file, fault.old, fault.new)).encode()).hexdigest()[:12]
 
 
-def read(journal: Path) -> dict[tuple[str, str], Entry]:
-    """The last entry for each fault, as it is now, and tier."""
-    known = {fault.name: digest(fault) for fault in FAULTS}
+def read(journal: Path, faults: Sequence[Fault]) -> dict[tuple[str, str], Entry]:
+    """Return the last entry for each fault, as it is now, and tier."""
+    known = {fault.name: digest(fault) for fault in faults}
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
     entries = [json.loads(line) for line in lines]
     return {(e["fault"], e["tier"]): e for e in entries if known.get(e["fault"]) == e["digest"]}
 
 
-def table(entries: dict[tuple[str, str], Entry]) -> Entry:
-    """What each tier finds. What the default tier finds, the full one does: its tests are among the full one's."""
+def make_table(entries: dict[tuple[str, str], Entry], faults: Sequence[Fault]) -> Entry:
+    """Say what each tier finds. What the default tier finds, the exhaustive one does: it has all its tests."""
     rows = []
-    for fault in FAULTS:
+    for fault in faults:
         first = entries.get((fault.name, "default"))
-        then = first if first is not None and first["outcome"] == "found" else entries.get((fault.name, "full"))
-        outcome = {"default": first and first["outcome"], "full": then and then["outcome"]}
-        outcome = {t: None if known == UNDECIDED else known for t, known in outcome.items()}
+        then = first if first is not None and first["outcome"] == "found" else entries.get((fault.name, "exhaustive"))
+        outcome = {"default": first and first["outcome"], "exhaustive": then and then["outcome"]}
+        outcome = {tier: None if known == NOT_YET else known for tier, known in outcome.items()}
         by = None if then is None else then["by"] if then["outcome"] == "found" else None
         rows.append({"fault": fault.name, "file": fault.file, **outcome, "by": by})
     found = {tier: sum(row[tier] == "found" for row in rows) for tier in TIERS}
@@ -165,30 +189,43 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--only", nargs="*", help="names of faults, tried again")
-    parser.add_argument("--tier", choices=TIERS, help="only this one")
+    parser.add_argument("--drawn", type=int, default=0, help="so many drawn at random, not those of faults.py")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first that is drawn")
+    parser.add_argument("--exhaustive", action="store_true", help="in all forms, those that the default tier left")
+    parser.add_argument("--near", action="store_true", help="only the tests near each fault")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds for one fault in one tier")
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds for one run of tests")
     parser.add_argument("--table", type=Path, help="write what the journal knows, and run nothing")
     given = parser.parse_args()
+    drawn = range(given.first, given.first + given.drawn)
+    faults = [draw_fault(number, ROOT) for number in drawn] if drawn else list(FAULTS)
     if given.table is not None:
-        given.table.write_text(json.dumps(table(read(given.journal)), indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(make_table(read(given.journal, faults), faults), indent=1)
+        given.table.write_text(f"{text}\n", encoding="utf-8")
         return 0
-    chosen = [fault for fault in FAULTS if given.only is None or fault.name in given.only]
+    tier = "exhaustive" if given.exhaustive else "default"
+    faults = [fault for fault in faults if given.only is None or fault.name in given.only]
+
+    def outcome(fault: Fault, tier: str) -> str | None:
+        entry = read(given.journal, faults).get((fault.name, tier))
+        return None if entry is None else str(entry["outcome"])
+
+    def note(entry: Entry) -> None:
+        with given.journal.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+        print(f"{entry['tier']} {entry['fault']}: {entry['outcome']} {entry['by'] or ''}", flush=True)
+
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         tree = Tree(Path(folder), given.jobs)
-        rounds = [(tier, near) for tier in (TIERS if given.tier is None else (given.tier,)) for near in (True, False)]
-        for tier, is_near in rounds:
-            for fault in chosen:
-                known = {t: read(given.journal).get((fault.name, t), {}).get("outcome") for t in TIERS}
-                is_again = given.only is not None and is_near
-                if not is_again and (known["default"] == "found" or known[tier] not in (None, UNDECIDED)):
-                    continue
-                if is_near and known[tier] == UNDECIDED and not is_again:
-                    continue
-                entry = tried(tree, fault, tier, given.limit, is_near)
-                with given.journal.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(entry) + "\n")
-                print(f"{tier} {fault.name}: {entry['outcome']} {entry['by'] or ''} ({entry['seconds']} s)", flush=True)
+        if tier == "default":
+            for fault in faults:
+                if given.only is not None or outcome(fault, tier) is None:
+                    note(try_near_tests(tree, fault, tier, given.limit))
+        if not given.near:
+            left = [fault for fault in faults if outcome(fault, "default") != "found"]
+            left = [fault for fault in left if outcome(fault, tier) in (None, NOT_YET)]
+            for entry in try_whole_tier(tree, left, tier, given.limit):
+                note(entry)
     return 0
 
 

@@ -65,7 +65,7 @@ def test_halves_with_a_state_of_their_own(capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_bytes(capfd: pytest.CaptureFixture[str]) -> None:
-    said = re.search(r"(\d+) cycles, bound by the chain", TEXT)
+    said = re.search(r"(\d+) cycles, bound by the reads of shared memory", TEXT)
     assert said
     assert interval(schedule(capfd, "-D", "dtype=float8_e4m3fn", "--subtile", "none")) == int(said[1])
 

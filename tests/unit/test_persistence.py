@@ -38,7 +38,7 @@ def test_blocks_of_one_length_walk() -> None:
 def test_blocks_of_a_causal_kernel_do_not() -> None:
     found = decided("attention/causal.tl")
     assert found.chosen == "no"
-    walked, stays = found.alternatives
+    stays, walked = found.alternatives
     assert walked.price is not None
     assert stays.price is not None
     # By hand: 512 blocks of 2, 4, … 64 iterations; by a stride of 132 the first block has those of 64, 56, 48 and 40,

@@ -62,21 +62,7 @@ def test_what_is_around_the_compiler_is_left_out(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(tiers, "AROUND", ("cli/cmake.py",))
     tests: list[tuple[str, tiers.Parameters]] = [("cli/cmake.py::test", {}), ("cli/a.py::test", {})]
     assert tiers.selected(tests, "default") == {"cli/a.py::test"}
-    assert tiers.selected(tests, "full") == tiers.selected(tests, "exhaustive") == {test for test, _ in tests}
-
-
-def test_the_full_tier_shows_every_two_values_together() -> None:
-    forms = product(target=TARGETS, strategy=STRATEGIES, size=SIZES, is_packed=(False, True))
-    kept = [forms[form] for form in tiers.paired(forms)]
-    assert len(kept) <= 2 * len(TARGETS) * len(SIZES) < len(forms)
-    for one, other in itertools.combinations(("target", "strategy", "size", "is_packed"), 2):
-        every = {(parameters[one], parameters[other]) for parameters in forms.values()}
-        assert {(parameters[one], parameters[other]) for parameters in kept} == every
-
-
-def test_two_parameters_are_shown_in_full() -> None:
-    forms = product(target=TARGETS, size=SIZES)
-    assert tiers.paired(forms) == set(forms)
+    assert tiers.selected(tests, "exhaustive") == {test for test, _ in tests}
 
 
 def test_what_is_named_is_there() -> None:
@@ -96,4 +82,3 @@ def test_the_choice_is_the_same_whatever_else_is_run() -> None:
     assert tiers.chosen("test.py::test", transposed) == chosen
     tests = [*forms.items(), ("other.py::test[1]", {"n": 1})]
     assert tiers.selected(tests, "default") == chosen | {"other.py::test[1]"}
-    assert tiers.paired(transposed) == tiers.paired(forms)
