@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from tiers import Tier, selected
+from tiers import Test, Tier, selected
 
 from tilec.driver.build import Observer, check
 from tilec.frontend.sema.elaborate import Define
@@ -71,10 +71,17 @@ def _tier(config: pytest.Config) -> Tier:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before anything else is deselected: which forms of a test are run does not depend on what else is asked for."""
-    cases = [(item.nodeid, item.callspec.params if hasattr(item, "callspec") else {}) for item in items]
-    run = selected(cases, _tier(config))
+    run = selected([_test_of(item) for item in items], _tier(config))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in run])
     items[:] = [item for item in items if item.nodeid in run]
+
+
+def _test_of(item: pytest.Item) -> Test:
+    """Return what the tiers go by."""
+    some = item.get_closest_marker("some")
+    is_weekly = any(item.get_closest_marker(name) is not None for name in ("weekly", "peers"))
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return Test(item.nodeid, parameters, is_weekly, None if some is None else int(some.args[0]))
 
 
 @pytest.hookimpl(optionalhook=True)

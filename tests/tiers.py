@@ -9,8 +9,9 @@ tier keeps as few forms as show every value of every parameter, where
 * a parameter of `FEW` is a number that something is drawn from: so many of its values are shown;
 * what builds and runs whole kernels (`ONCE`) runs in one form of each test function, since others build and run the
   same passes, but for the `WITNESSES`, in which every value is shown as elsewhere;
-* what starts other programs and takes seconds (`AROUND`) is left to the exhaustive tier: the compiler is not
-  in question.
+* a test that is marked `some(n)` runs in n forms: it does the same with each of many samples, pages or probes;
+* a test that is marked `weekly` or `peers` is left to the exhaustive tier: it starts other programs or takes long, and
+  others find what it finds.
 
 Which forms these are depends on the function's name and on its parameters, and on nothing else: the same tests in each
 run, on each machine, whatever else is run. The others are deselected. Hypothesis draws fewer examples (`conftest.py`).
@@ -24,7 +25,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 FREE = frozenset({"adversary", "arch", "level", "machine", "opt_level", "seed", "strategy", "target", "template"})
 
@@ -38,25 +39,26 @@ WITNESSES = (
     "tests/kernels/test_synchronisation.py",
     "tests/kernels/test_synchronisation_property.py",
 )
-AROUND = (
-    "tests/cli/test_bad_days.py::test_what_ends_a_build_leaves_nothing_half_written",
-    "tests/cli/test_cli_tune_dask.py",
-    "tests/cli/test_cli_tune_ray.py",
-    "tests/cli/test_cmake.py",
-    "tests/docs/test_site.py",
-    "tests/docs/test_walked_",
-    "tests/lsp/test_language_server.py::test_killed_helpers_are_replaced_and_end_with_the_editor",
-)
 
 Parameters = Mapping[str, object]
 Tier = Literal["default", "exhaustive"]
 
 
-def chosen(test: str, forms: Mapping[str, Parameters]) -> set[str]:
-    """Of the forms of the test function `test`, given by their ids, those that the default tier runs."""
-    if test.startswith(AROUND):
-        return set()
+class Test(NamedTuple):
+    """One form of a test function: its node id, its parameters, and the marks that say which tier runs it."""
+
+    id: str
+    parameters: Parameters
+    is_weekly: bool = False
+    forms: int | None = None
+    """So many forms of the function run in the default tier; None: what the rules say."""
+
+
+def chosen(test: str, forms: Mapping[str, Parameters], count: int | None = None) -> set[str]:
+    """Return those forms of the test function `test` that the default tier runs: `count` of them, or by the rules."""
     rest = sorted(forms, key=lambda form: zlib.crc32(form.encode()))
+    if count is not None:
+        return set(rest[:count])
     if len(forms) == 1 or (test.startswith(ONCE) and not test.startswith(WITNESSES)):
         return {rest[0]}
     values = {form: _values(parameters) for form, parameters in forms.items()}
@@ -112,11 +114,16 @@ def _comparable(value: object) -> object:
     return type(value), value
 
 
-def selected(tests: Sequence[tuple[str, Parameters]], tier: Tier) -> set[str]:
-    """Of tests, given by node id and parameters, those that the tier runs."""
+def selected(tests: Sequence[Test], tier: Tier) -> set[str]:
+    """Return the ids of the tests that the tier runs."""
     if tier == "exhaustive":
-        return {test for test, _ in tests}
-    functions: dict[str, dict[str, Parameters]] = {}
-    for test, parameters in tests:
-        functions.setdefault(test.partition("[")[0], {})[test] = parameters
-    return {kept for function, forms in functions.items() for kept in chosen(function, forms)}
+        return {test.id for test in tests}
+    functions: dict[str, list[Test]] = {}
+    for test in tests:
+        if not test.is_weekly:
+            functions.setdefault(test.id.partition("[")[0], []).append(test)
+    return {
+        kept
+        for function, forms in functions.items()
+        for kept in chosen(function, {form.id: form.parameters for form in forms}, forms[0].forms)
+    }

@@ -26,6 +26,7 @@ def _begun(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env={**ENVIRONMENT, **environment}, **pipes)
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("how", ["interrupt", "kill", "fill"])
 def test_what_ends_a_build_leaves_nothing_half_written(how: str) -> None:
     """More of it: `python tests/fuzz/interruptions.py kill --count 200`."""

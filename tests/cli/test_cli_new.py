@@ -39,6 +39,7 @@ def test_the_commands_of_its_readme(
     assert not any("@" in Path(file).read_text(encoding="utf-8").replace("@T.", "").replace(" @ ", "") for file in MADE)
 
 
+@pytest.mark.weekly
 @needs_cmake
 def test_its_project_builds_and_its_test_runs(tilec_program: Path, driver_library: Path, tmp_path: Path) -> None:
     assert tilec("new", "mine", "--template", "elementwise") == 0

@@ -52,6 +52,7 @@ def test_output_does_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
         assert (tmp_path / f"1{suffix}").read_bytes() == (tmp_path / f"2{suffix}").read_bytes(), suffix
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -125,6 +126,7 @@ def test_what_start_up_loads() -> None:
 PRINTING = [["absent.tl"], ["schedule", GEMM], ["targets", "sm_90a"], ["explain"], ["--no-such-option"]]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("arguments", PRINTING, ids=" ".join)
 def test_colour_only_on_a_terminal_that_wants_it(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):

@@ -103,6 +103,7 @@ def exchanged(count: int) -> dict[str, object]:
     return {"name": f"chain of {count}", "ops": ops, "edges": edges, "limits": {f"unit{i}": 1 for i in range(3)}}
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("count", [0, 1, 2, 300])
 def test_problems_of_any_size_are_drawn(count: int, capfd: pytest.CaptureFixture[str]) -> None:
     shown, page = drawn(exchanged(count), capfd, "--time-limit", "20")

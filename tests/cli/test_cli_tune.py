@@ -158,6 +158,7 @@ def done() -> int:
         return 0
 
 
+@pytest.mark.weekly
 def test_ctrl_c_keeps_what_is_done(capfd: pytest.CaptureFixture[str]) -> None:
     """The search has minutes of work when it is interrupted, after its first trial."""
     many = "block_M = [32, 64, 96, 128]\nblock_N = [32, 64, 96, 128]\nnum_stages = [1, 2, 3, 4, 5, 6]\n"

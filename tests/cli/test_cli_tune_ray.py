@@ -16,6 +16,8 @@ import tilec as package
 from tilec.cli import tune_view
 from tilec.tune import engines
 
+pytestmark = pytest.mark.weekly
+
 MATMUL = SAMPLES / "alcop" / "matmul.tl"
 SPACE = "[constants]\nblock_M = [64, 128]\nblock_N = [64, 128]\nnum_stages = [2, 3, 4]\n"
 SEARCH = ("tune", "k.tl", "--space", "s.toml", "--target", "sm_80", "--trials", "10")

@@ -11,6 +11,8 @@ import pytest
 from command import GEMM, SAMPLES, VECTOR_ADD, tilec
 from native import CUDA, STRICT, TOOLS, needs_cmake, ran
 
+pytestmark = pytest.mark.weekly
+
 ROOT = Path(__file__).parents[2]
 MAIN = """\
 #include "doubled.h"

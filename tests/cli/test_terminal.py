@@ -122,6 +122,7 @@ SLOW_CALLS = {
 }
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", SLOW_CALLS)
 def test_no_command_is_silent_for_long(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, words, said = SLOW_CALLS[name]
@@ -167,6 +168,7 @@ def test_a_warning_stands_alone(tmp_path: Path) -> None:
     assert "tilec: pass" not in left
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"CI": "true"}])
 def test_nothing_comes_and_goes_where_nobody_looks(environment: dict[str, str], tmp_path: Path) -> None:
     words = (GEMM, "--target", "sm_80", "-o", str(tmp_path / "x.cubin"))

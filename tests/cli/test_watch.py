@@ -96,6 +96,7 @@ def test_it_builds_again_when_a_file_is_saved() -> None:
         assert watch.end() == (130, "")
 
 
+@pytest.mark.weekly
 def test_what_is_imported_is_watched_even_before_it_is_there() -> None:
     parts = "import tilelang.language as T\n\n\n@T.macro\ndef add(A, B, C, i):\n    C[i] = A[i] {} B[i]\n"
     text = Path(VECTOR_ADD).read_text(encoding="utf-8")
@@ -114,6 +115,7 @@ def test_what_is_imported_is_watched_even_before_it_is_there() -> None:
         assert watch.end() == (130, "")
 
 
+@pytest.mark.weekly
 def test_several_files_in_several_processes() -> None:
     for name in ("a.tl", "b.tl"):
         Path(name).write_text("from .parts import size\n" + Path(VECTOR_ADD).read_text(encoding="utf-8"))
@@ -125,6 +127,7 @@ def test_several_files_in_several_processes() -> None:
         assert watch.end()[0] == 130
 
 
+@pytest.mark.weekly
 def test_words_of_the_command_line_are_read_again() -> None:
     Path("k.tl").write_text(Path(VECTOR_ADD).read_text(encoding="utf-8"))
     Path("how.txt").write_text("--target sm_80 @sizes.txt")

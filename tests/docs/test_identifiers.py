@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from fenced import ROOT
 
@@ -56,8 +57,13 @@ ELSEWHERE = {
 """Names with such a word that means something else, and what."""
 
 
-def names() -> Iterator[tuple[str, str]]:
-    """Every name that the compiler's code has, with its file; of modules too."""
+@cache
+def names() -> frozenset[tuple[str, str]]:
+    """Return every name that the compiler's code has, with its file; of modules too."""
+    return frozenset(walk_names())
+
+
+def walk_names() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "tilec").rglob("*.py")):
         here = str(path.relative_to(ROOT))
         yield path.stem, here
@@ -78,6 +84,7 @@ def words(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
+@cache
 def dropped(name: str) -> list[str]:
     return [now for old, now in INSTEAD.items() if re.search(rf"(?:^|_)(?:{old})(?=_|$)", words(name))]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import cache
 
-import pytest
 from fenced import BLOCK, ROOT, pages
 
 from tilec.cli.names import COMMANDS, command_of
@@ -45,28 +44,36 @@ def spans(page: str) -> list[str]:
     return INLINE.findall(prose(page))
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_commands_that_are_named_exist(page: str) -> None:
+def named_commands(page: str) -> list[str]:
     named = [words[1] for span in spans(page) if (words := span.split())[:1] == ["tilec"] and len(words) > 1]
-    plain = [word for word in named if re.fullmatch(r"[a-z]+", word)]
-    assert [word for word in plain if word not in {name.split()[0] for name in COMMANDS}] == []
+    return [word for word in named if re.fullmatch(r"[a-z]+", word)]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_options_that_are_named_exist(page: str) -> None:
+def named_options(page: str) -> list[str]:
     # Alone they are tilec's, but where a page is about other programs.
     begins = ("tilec",) if page == "benchmarks/README.md" else ("tilec", "-")
     ours = [span for span in spans(page) if span.startswith(begins) and not OTHERS.search(span)]
     named = [option for span in ours for option in OPTION.findall(span) if len(option) > 2 and option[:2] != "-l"]
-    named = [option for option in named if option not in ELSEWHERE.get(page, ())]
-    assert [option for option in named if option not in options() and option[:2] not in options()] == []
+    return [option for option in named if option not in ELSEWHERE.get(page, ())]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_stages_that_are_named_exist(page: str) -> None:
+def unknown_stages(page: str) -> list[str]:
     text = prose(page)
     passes = {row.name for row in PIPELINE} | set(re.findall(r'Pass\("([a-z-]+)"', text))  # those that it adds, too
     allowed = {"emit": {*STAGES, *EMITTED}, "stop-after": {*STAGES, *passes}}
-    for option, words in re.findall(r"--(stop-after|emit)[ =]([a-z,-]+)", text):
-        for word in words.split(","):
-            assert word in allowed[option], f"--{option} {word}"
+    named = re.findall(r"--(stop-after|emit)[ =]([a-z,-]+)", text)
+    return [f"--{option} {word}" for option, words in named for word in words.split(",") if word not in allowed[option]]
+
+
+def test_commands_that_are_named_exist() -> None:
+    commands = {name.split()[0] for name in COMMANDS}
+    assert [(page, name) for page in PAGES for name in named_commands(page) if name not in commands] == []
+
+
+def test_options_that_are_named_exist() -> None:
+    named = [(page, option) for page in PAGES for option in named_options(page)]
+    assert [(page, o) for page, o in named if o not in options() and o[:2] not in options()] == []
+
+
+def test_stages_that_are_named_exist() -> None:
+    assert [(page, stage) for page in PAGES for stage in unknown_stages(page)] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from fenced import BLOCK, ROOT, pages
 
 WALK_THROUGH = "docs/extending.md"
@@ -17,10 +16,9 @@ def prose(page: str) -> str:
     return BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", pages())
-def test_files_that_are_named_exist(page: str) -> None:
-    missing = [path for path in PATH.findall(prose(page)) if not (ROOT / path).exists()]
-    assert missing == []
+def test_files_that_are_named_exist() -> None:
+    named = [(page, path) for page in pages() for path in PATH.findall(prose(page))]
+    assert [(page, path) for page, path in named if not (ROOT / path).exists()] == []
 
 
 def test_what_is_named_stands_in_its_file() -> None:

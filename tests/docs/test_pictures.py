@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PICTURES = {"gemm": "gemm.tl", "causal": "attention/causal.tl", "rmsnorm": "rows/rmsnorm.tl"}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_as_it_is_drawn_now(name: str, request: pytest.FixtureRequest) -> None:
     source = files.read_source(str(ROOT / "samples" / PICTURES[name]))

@@ -11,6 +11,8 @@ import pytest
 from fenced import ROOT, blocks
 from test_walked_pass import KERNEL, PAGE, compiler_in, tilec
 
+pytestmark = pytest.mark.weekly
+
 NAME = "copies_to_itself"
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from fenced import ROOT, blocks
 
+pytestmark = pytest.mark.weekly
+
 PAGE = "docs/extending.md"
 KERNEL = """import tilelang.language as T
 

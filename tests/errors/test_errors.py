@@ -94,21 +94,18 @@ def test_reports(path: Path) -> None:
     assert sorted(reported) == sorted((e.line, e.severity, e.code) for e in wanted), shown
     for diagnostic in diagnostics:
         assert any(e.code == diagnostic.code and e.text in said(diagnostic) for e in wanted), shown
+        check_style(diagnostic)
 
 
-@pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
-def test_messages_keep_to_the_style(path: Path) -> None:
+def check_style(diagnostic: Diagnostic) -> None:
     """Lower case, no full stop, one line, a help that is not the title again."""
-    for diagnostic in compile_diagnostics(read_source(str(path)), run_options(path.read_text(encoding="utf-8"))):
-        title = diagnostic.title
-        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", diagnostic.code)
-        assert "\n" not in title and not title.endswith("."), title
-        first_word = re.split(r"[\s:(]", title)[0]
-        is_a_name = not first_word.isalpha() or "_" in first_word
-        assert title[0].islower() or is_a_name or len(first_word) == 1 or first_word[1:] != first_word[1:].lower(), (
-            title
-        )
-        assert diagnostic.help != title
+    title = diagnostic.title
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", diagnostic.code)
+    assert "\n" not in title and not title.endswith("."), title
+    first_word = re.split(r"[\s:(]", title)[0]
+    is_a_name = not first_word.isalpha() or "_" in first_word
+    assert title[0].islower() or is_a_name or len(first_word) == 1 or first_word[1:] != first_word[1:].lower(), title
+    assert diagnostic.help != title
 
 
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:

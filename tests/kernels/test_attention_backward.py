@@ -58,11 +58,13 @@ def products_in_flight(made: Build) -> int:
     return most
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", WIDE)
 def test_heads_of_128_agree(name: str) -> None:
     agrees(FOLDER / f"{name}.tl", "sm_90a", batch=1, heads=1, S=200, dtype="bfloat16", **WIDE[name])
 
 
+@pytest.mark.weekly
 def test_what_has_completed_is_waited_for_at_the_end_of_an_iteration() -> None:
     """Some product is in flight wherever an iteration may end; there the schedule has it completed."""
     _, made = built(FOLDER / "backward_dq.tl", "sm_90a", D=128)

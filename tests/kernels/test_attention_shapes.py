@@ -46,6 +46,7 @@ def steady(made: Build, folder: Path) -> tuple[Instruction, ...]:
     return disassembled(cubin).around("HGMMA")
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(("name", "causal", "dtype"), CASES)
 def test_the_main_loop(name: str, causal: bool, dtype: str, tmp_path: Path) -> None:
     """An exponential an element and one a row, two shuffles for each of a thread's rows in a sum and in a maximum, and
@@ -79,6 +80,7 @@ def test_nothing_but_the_machine_bounds_it(name: str) -> None:
     assert (schedule.status, schedule.ii) == ("optimal", INTERVAL[name])
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("depth", [64, 128])
 def test_bytes_stay_in_registers(depth: int, causal: bool, tmp_path: Path) -> None:
@@ -102,6 +104,7 @@ def test_bytes_stay_in_registers(depth: int, causal: bool, tmp_path: Path) -> No
     assert '"a copy for each of 2 warpgroups"' in made.trace
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(("D", "S", "keys", "causal"), [(64, 130, 40, False), (128, 70, 200, True)])
 def test_bytes_equal_numpy(D: int, S: int, keys: int, causal: bool) -> None:
     _, made = built(FLASH, "sm_90a", dtype="float8_e4m3fn", heads=1, D=D, S=S, keys=keys, causal=causal)
@@ -146,6 +149,7 @@ def softmax_weighted(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], causal: 
 LENGTHS = [(64, 1), (1, 200), (130, 70), (200, 256), (129, 385), (300, 300), (90, 700)]
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(("S", "keys"), [(200, 30), (130, 129)])
 def test_queries_that_see_no_key(S: int, keys: int) -> None:
     """They get zeros, in a block of their own, which has no iteration, and beside others."""

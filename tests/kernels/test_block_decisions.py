@@ -202,6 +202,7 @@ FAMILY = [
 ]  # fmt: skip
 
 
+@pytest.mark.weekly
 @pytest.mark.usefixtures("small_machine")
 @pytest.mark.parametrize(("dtype", "accumulator", "stored"), FAMILY)
 @pytest.mark.parametrize("wide", [False, True], ids=["tall", "wide"])
@@ -221,6 +222,7 @@ def test_pairs_of_every_type(dtype: str, accumulator: str, stored: str, wide: bo
         assert is_right(made, seed)
 
 
+@pytest.mark.weekly
 @pytest.mark.usefixtures("small_machine")
 @pytest.mark.parametrize("raster", [None, 0, 1, 2, 5])
 def test_orders(raster: int | None) -> None:
@@ -245,6 +247,7 @@ def test_orders_of_plain_grids(target: str, persistent: bool) -> None:
     assert is_right(made, None)
 
 
+@pytest.mark.weekly
 @pytest.mark.usefixtures("small_machine")
 def test_depths_and_pairs() -> None:
     """Fewer iterations than the ring is deep, as many, and more."""

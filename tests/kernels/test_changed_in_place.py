@@ -107,6 +107,7 @@ def test_iterations_at_run_time(body: str) -> None:
         is_right(made, 1, sizes={"k": 32 * trips})
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("dtype", "total", "depth"),
     [("bfloat16", "float32", 64), ("float32", "float32", 32), ("int8", "int32", 64), ("float16", "float16", 128)],
@@ -189,6 +190,7 @@ def test_two_loops_with_the_same_tiles() -> None:
     is_right(compiled(both.replace("C: T.Tensor((M, N)", "C: T.Tensor((2 * M, N)"), K=160), None, 1)
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("condition", ["ko > 1", "bx + ko < 2"])
 def test_under_a_condition(condition: str) -> None:
     source = text(f"if {condition}:\n                {SHIFT_A}", PRODUCT)

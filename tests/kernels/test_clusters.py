@@ -49,6 +49,7 @@ def is_right(built: Build, ptx: str, adversary: int | None = None, steps: int | 
     return all(result.matches for result in emulate.compare(built.kernel, manifest, found, expected))
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("cluster", [(2, 1), (1, 2), (2, 2)])
 def test_any_trip_count(cluster: tuple[int, int]) -> None:
     """None, one, two, and around the depth of the ring."""
@@ -153,6 +154,7 @@ def test_pairs_where_the_cache_is_asked_for_much(sample: str, defines: dict[str,
     assert found.why.startswith(why)
 
 
+@pytest.mark.weekly
 def test_keys_and_values_are_shared_by_blocks_of_queries() -> None:
     path = SAMPLES / "flash_attention.tl"
     source = SourceFile(str(path), path.read_text(encoding="utf-8"))

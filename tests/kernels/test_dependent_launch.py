@@ -179,6 +179,7 @@ def test_every_tensor_map_is_fetched_once_at_the_start(name: str, strategy: str)
     )
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", ["models/warp_specialised_gemm", "attention/warp_specialised"])
 def test_roles_by_hand_wait_too(name: str) -> None:
     found = made(name)

@@ -167,6 +167,7 @@ def of_walk(built: Build) -> Callable[[str], list[int]]:
     return lambda pattern: [n for n, line in enumerate(lines) if re.search(pattern, line) and re.search(offsets, line)]
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("build_of", [alone, in_pairs])
 @pytest.mark.parametrize("pattern", [r"mbarrier\.try_wait", r"mbarrier\.arrive\.shared", r"expect_tx", r"try_cancel"])
 def test_each_piece_is_needed(pattern: str, build_of: Callable[[], Build]) -> None:

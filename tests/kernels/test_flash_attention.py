@@ -105,6 +105,7 @@ def test_without_ping_pong() -> None:
     assert consumer(light).ping_pong_barrier is None
 
 
+@pytest.mark.weekly
 def test_guards_leave_no_wgmma_in_flight() -> None:
     """Else the assembler serialises them all: it takes a wait in a guard for one that may not come."""
     source = SourceFile(FLASH.name, FLASH.read_text(encoding="utf-8"))
@@ -119,6 +120,7 @@ def test_scores_from_the_iteration_before() -> None:
     assert [w.title for w in made.warnings] == []
 
 
+@pytest.mark.weekly
 def test_without_overlap() -> None:
     """A warp issues all of an iteration, then all of the next; the loads still run ahead."""
     source = SourceFile(FLASH.name, FLASH.read_text(encoding="utf-8"))

@@ -22,7 +22,6 @@ NARROWER = {("float32", "TN", 3): 192}
 """Columns where 256 of them, with both operands to turn, leave the consumers two registers too few."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 2, 3])
 @pytest.mark.parametrize("stored", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize(("dtype", "accumulator"), TYPES)

@@ -42,6 +42,7 @@ def test_equals_numpy(entry: str, rows: int, columns: int) -> None:
     assert all(computed(made, made.ptx, adversary) for adversary in ADVERSARIES)
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(128, 64, 64), (256, 192, 128), (256, 128, 192)])
 def test_a_product_in_tensor_memory(rows: int, columns: int, depth: int) -> None:
     """Whose three roles all hear the answer; steps of a tile that are no multiple of the versions."""

@@ -71,6 +71,7 @@ def test_causal_attention(target: str) -> None:
     assert ("cp.async.bulk.tensor" in built.ptx and "wgmma" in built.ptx) == (target == "sm_90a")
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("scheduler", ["auto", "static"])
 def test_causal_attention_keeps_its_roles(scheduler: TileScheduler) -> None:
     """A block that walks over tiles of the grid loads the next Q while it works on this one."""

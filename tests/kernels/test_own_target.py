@@ -118,6 +118,7 @@ def test_each_feature_is_asked_for(name: str, feature: str, tmp_path: Path) -> N
     agrees(SAMPLES / "gemm.tl", str(path), strict=False, M=128, N=128, K=192)
 
 
+@pytest.mark.weekly
 def test_what_is_removed_is_not_used(tmp_path: Path) -> None:
     for name, feature, words in (
         ("sm_80", "cp.async", "cp.async."),

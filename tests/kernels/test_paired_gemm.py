@@ -125,6 +125,7 @@ def test_tiles_may_hang_over(sizes: tuple[int, int, int]) -> None:
     check(made)
 
 
+@pytest.mark.weekly
 def test_blocks_of_a_persistent_grid() -> None:
     """More tiles than multiprocessors: two versions of the sum, which threads of both blocks give back."""
     made = paired(M=128 * 16, N=320, bN=32, K=96, bK=32)

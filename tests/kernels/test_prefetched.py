@@ -64,6 +64,7 @@ def test_samples_finish_without_meeting(name: str, tile: str) -> None:
     assert any(isinstance(op, warp.WarpgroupSync) for op in consumer)
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("adversary", [None, 2])
 @pytest.mark.parametrize("causal", [False, True])
 def test_queries_of_attention(causal: bool, adversary: int | None) -> None:

@@ -41,7 +41,6 @@ def counted(instructions: tuple[Instruction, ...]) -> Counter[str]:
 CASES = [(name, target) for target in PRODUCTS for name in GEMMS if target != "sm_80" or name not in NOT_SM_80]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "target"), CASES, ids=lambda value: str(value))
 def test_registers_suffice(name: str, target: str, tmp_path: Path) -> None:
     """No spill and nothing serialised in the log, no local memory in the code, and products of the tensor cores."""

@@ -57,6 +57,7 @@ def test_a_chain_is_cut(shape: Shape, chosen: str, least_gain: float, causal: bo
     assert is_clean(whole) and is_clean(cut)
 
 
+@pytest.mark.weekly
 def test_what_is_chosen_is_settled_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Candidates are compared by their intervals: the other levels of the objective are looked at for one of them, and
     its schedule is the one that is found where nothing is to be chosen."""
@@ -75,6 +76,7 @@ def test_what_is_chosen_is_settled_and_nothing_else(monkeypatch: pytest.MonkeyPa
     assert made(ROWS, schedule=chosen.trace).ptx == chosen.ptx
 
 
+@pytest.mark.weekly
 def test_a_busy_unit_is_left_alone() -> None:
     """Two warpgroups in ping-pong keep the tensor cores busy in every cycle, three of a small head the exponentials."""
     for shape, unit in (({}, "tc_and_mma"), ({"D": 64, "block_M": 192, "threads": 384}, "xu")):
@@ -115,6 +117,7 @@ def annotated(parts: str) -> str:
     return text.replace(place, f"        T.annotate_subtile({{scores: {parts}}})\n{place}")
 
 
+@pytest.mark.weekly
 def test_the_kernel_has_its_way() -> None:
     """Against the compiler, and against the command line."""
     small: Shape = {"heads": 1, "S": 128, "keys": 300}

@@ -36,6 +36,7 @@ def test_right_on_every_machine(adversary: int) -> None:
     check(attention(), adversary)
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     "pattern",
     [r"tcgen05\.commit", r"tcgen05\.wait::st", r"tcgen05\.st\.", r"tcgen05\.dealloc", r"mbarrier\.arrive\.shared"],
@@ -52,6 +53,7 @@ def test_each_piece_is_needed(pattern: str) -> None:
         assert faulty(made, "\n".join([*lines[:place], "", *lines[place + 1 :]])), lines[place]
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("fence", ["before", "after"])
 def test_fences_stand_between_roles(fence: str) -> None:
     """All of one kind: which of them serves depends on how far the roles have come."""

@@ -456,6 +456,7 @@ def test_typing_does_not_wait_for_the_scheduler(editor: Editor, opened: Any) -> 
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.weekly
 def test_killed_helpers_are_replaced_and_end_with_the_editor(tmp_path: Path) -> None:
     """The last test, with a server of its own: this one ends as its editor does, without a word."""
     editor = Editor(folder=tmp_path)

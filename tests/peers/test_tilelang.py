@@ -54,7 +54,6 @@ def tilelang_python() -> str | None:
 
 pytestmark = [
     pytest.mark.peers,
-    pytest.mark.slow,
     pytest.mark.skipif(tilelang_python() is None, reason="no interpreter here imports tilelang"),
 ]
 

@@ -21,7 +21,7 @@ def test_there_are_22_and_every_sample_has_some() -> None:
     assert {row["sample"] for row in KERNELS.values()} == {path.stem for path in FOLDER.glob("*.tl")}
 
 
-@pytest.mark.slow
+@pytest.mark.some(8)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_builds_at_full_size(name: str, target: str) -> None:

@@ -160,6 +160,7 @@ def equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> Build
     return made_of
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", NAMES)
 def test_builds_as_written(name: str, target: str) -> None:

@@ -70,6 +70,7 @@ ANSWER = {"sm_80": 1555e9 / 108 / 1.41e9 * 466, "sm_90a": 4.8e12 / 132 / 1.755e9
 A100 and an H200 (vendor), latencies of the target files' rows of ld.global."""
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("target", ANSWER)
 @pytest.mark.parametrize("staple", STAPLES, ids=lambda staple: staple.name)
 def test_accesses_are_wide_and_many(staple: Staple, target: str, tmp_path: Path) -> None:
@@ -120,6 +121,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
     return counts
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("staple", STAPLES, ids=lambda staple: staple.name)
 def test_memory_is_read_once(staple: Staple, read: Counter[tuple[str, int]]) -> None:
     """Large tensors; each row needs all of the small ones."""

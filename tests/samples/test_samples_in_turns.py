@@ -22,6 +22,7 @@ def test_the_names_are_of_samples() -> None:
     assert sorted(set(TURNS) - {known.path for known in SAMPLES}) == []
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("known", [k for k in SAMPLES if k.path in TURNS], ids=lambda known: known.path)
 def test_turns(known: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     def at_once(_: object, cluster: int) -> int:

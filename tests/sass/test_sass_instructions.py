@@ -51,6 +51,7 @@ def read(data: bytes) -> dict[tuple[str, int], Instruction]:
     return {(each.name, one.address): one for each in functions(data) for one in each.instructions}
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_the_disassembler_says_the_same(sample: str, target: str) -> None:

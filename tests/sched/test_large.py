@@ -35,6 +35,7 @@ def test_a_time_limit_is_kept(seed: int, count: int) -> None:
     assert solution.schedule.status == ("optimal" if not solution.warning else "feasible")
 
 
+@pytest.mark.weekly
 def test_a_time_limit_cuts_heuristics_short_too() -> None:
     """Long uses on few slots: no heuristic reaches hundreds of intervals from the bound on, and each takes its time to
     find that out."""

@@ -25,12 +25,14 @@ def analysed(path: Path) -> list[Aliased]:
     return [analyse(kernel) for kernel in driver.check_all(source, CompileOptions(), driver.Observer())]
 
 
+@pytest.mark.some(40)
 @every_kernel
 def test_the_text_is_the_kernel(path: Path) -> None:
     for aliased in analysed(path):
         assert read_kernel(print_aliased(aliased)) == aliased.kernel
 
 
+@pytest.mark.some(40)
 @every_kernel
 def test_what_conflicts_is_ordered(path: Path) -> None:
     """By a chain of tokens, and nothing else is."""

@@ -34,6 +34,7 @@ def test_the_reading_is_of_what_the_sample_gives(capfd: pytest.CaptureFixture[st
     assert [line for line in quoted if line not in shown] == []
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("row", [row for row in ROWS if re.search(r"\| \d \| \d+ \| .* \| [\d.]+$", row)])
 def test_intervals_of_tiles(row: str, capfd: pytest.CaptureFixture[str]) -> None:
     tile, _, ii, _, each = row.split(" | ")
@@ -50,6 +51,7 @@ def test_what_each_overlap_is_worth(row: str, capfd: pytest.CaptureFixture[str])
     assert float(relative) == round(2048 / int(ii), 2)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("row", [row for row in ROWS if re.fullmatch(r".*\| \d+ \| \w+ \(\d, \d\) \| \d+", row)])
 def test_what_parts_are_worth(row: str, capfd: pytest.CaptureFixture[str]) -> None:
     tile, whole, chosen, parts = (cell.strip("` ") for cell in row.split("|"))
@@ -59,11 +61,13 @@ def test_what_parts_are_worth(row: str, capfd: pytest.CaptureFixture[str]) -> No
     assert any(line.split()[:1] == ["subtile"] and f" {chosen} " in line for line in shown)
 
 
+@pytest.mark.weekly
 def test_halves_with_a_state_of_their_own(capfd: pytest.CaptureFixture[str]) -> None:
     for depth, ii in re.findall(r"(\d+) cycles with head dimension (\d+)", TEXT):
         assert interval(schedule(capfd, "-D", f"D={ii}", kernel=HALVES)) == int(depth)
 
 
+@pytest.mark.weekly
 def test_bytes(capfd: pytest.CaptureFixture[str]) -> None:
     said = re.search(r"(\d+) cycles, bound by the reads of shared memory", TEXT)
     assert said

@@ -220,6 +220,7 @@ def test_a_file_of_another_form_is_refused() -> None:
     assert "no line of its own for latency" in raised.value.diagnostics[0].title
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("value", [0.0, -1e308, 1e308, 1e-308])
 def test_figures_of_which_nothing_follows(value: float) -> None:
     """Each by turns, as a broken clock or an edited file has it: rows, or a word about the figures."""
@@ -309,6 +310,7 @@ def test_results_rewrite_a_file(without_gpu: Path, capfd: pytest.CaptureFixture[
 BLOCKED = ("lark", "ortools", "torch", "triton", "ml_dtypes")
 
 
+@pytest.mark.weekly
 def test_emit_and_carry(without_gpu: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """What --emit writes is what --cubins takes, in a Python that has neither Lark nor OR-Tools."""
     assert main(["calibrate", "--emit", "probes", "--target", "sm_80"]) == 0

@@ -59,6 +59,7 @@ def test_chain_gives_its_result(probe: Probe, adversary: int | None) -> None:
     assert (tensors["times"] > 0).all()
 
 
+@pytest.mark.some(20)
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 def test_assembles_without_a_remark(probe: Probe) -> None:
     target = load("sm_90a")
@@ -100,6 +101,7 @@ HELD = {
 }
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("probe", [p for p in PROBES if p.name.startswith(tuple(HELD))], ids=lambda probe: probe.name)
 def test_machine_code_holds_the_whole_chain(probe: Probe, tmp_path: Path) -> None:
     target = load("sm_90a")

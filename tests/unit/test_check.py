@@ -36,6 +36,7 @@ def test_pipelines_that_cannot_be_are_found(capfd: pytest.CaptureFixture[str], t
     assert "error[" in capfd.readouterr().err
 
 
+@pytest.mark.weekly
 def test_the_benchmark_runs() -> None:
     benchmark = ROOT / "benchmarks" / "check.py"
     ran = subprocess.run([sys.executable, benchmark, "--repeat", "1"], capture_output=True, text=True)

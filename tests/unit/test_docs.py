@@ -121,6 +121,7 @@ def in_the_kernel(block: str) -> str:
     return before + "".join(f"{indent}{line}\n" for line in block.splitlines()) + after
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("number", range(len(LOOPS)))
 def test_the_loops_of_the_document_do_what_it_says(number: int, target: str) -> None:

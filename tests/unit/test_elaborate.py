@@ -383,6 +383,7 @@ REPLACEMENTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_changed_kernel_compiles_or_is_refused(path: Path) -> None:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))

@@ -163,6 +163,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.weekly
 def test_builds_do_not_depend_on_the_hash_seed() -> None:
     """PTX, trace and cubin, byte for byte, in processes that order their sets differently."""
     files = [str(SAMPLES / "gemm.tl"), str(KERNELS / "manual.tl")]

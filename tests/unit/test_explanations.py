@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -14,7 +15,12 @@ from tilec.ptx.assemble import RemarkKind
 MAKERS = {"fail", "_unknown", "warning", "Diagnostic"}
 
 
-def _codes() -> Iterator[tuple[str, str]]:
+@cache
+def _codes() -> tuple[tuple[str, str], ...]:
+    return tuple(_walk_codes())
+
+
+def _walk_codes() -> Iterator[tuple[str, str]]:
     """Every literal first argument of a call that makes a diagnostic, with its place."""
     for path in sorted(Path(tilec.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import tilec
@@ -94,8 +95,13 @@ def place_of(module: str) -> tuple[int, int]:
     return FLOORS.index(folders[0]), inside.index(folders[1]) if inside and len(folders) > 1 else 0
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of everything the module imports, wherever in it, type-checking blocks included."""
+@cache
+def imports(path: Path) -> tuple[tuple[int, str], ...]:
+    """Return line and dotted name of everything the module imports, wherever in it, type-checking blocks included."""
+    return tuple(walk_imports(path))
+
+
+def walk_imports(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)

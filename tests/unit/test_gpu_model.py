@@ -94,6 +94,7 @@ def test_our_own_cases_with_what_was_measured_of_them() -> None:
     assert one.gpu.startswith("H200") and alone.gpu == "sm_90a"
 
 
+@pytest.mark.weekly
 def test_without_results_it_says_so(tmp_path: Path) -> None:
     command = [sys.executable, str(Path(model.__file__)), "--cases", "--only", "bfloat16 512*"]
     done = subprocess.run([*command, "--json", str(tmp_path / "m.json")], capture_output=True, text=True, check=True)

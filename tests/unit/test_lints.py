@@ -339,6 +339,7 @@ def test_columns_of_an_accumulator(shape: tuple[int, int], dtype: DType, wanted:
     assert columns(Buffer("c", shape, dtype, "tmem")) == wanted
 
 
+@pytest.mark.weekly
 def test_accumulators_that_do_not_fit(capfd: pytest.CaptureFixture[str]) -> None:
     """They stay in registers then, of which there are too few as well."""
     wide = [str(GEMM), "--target", "sm_100a", "-D", "block_M=256", "-D", "block_N=512", "-o", "a.cubin"]

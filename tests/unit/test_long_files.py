@@ -28,6 +28,7 @@ def _read(text: str) -> ast.Module | CompileError:
         assert time.process_time() - began < SECONDS
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize(
     "text",
     [

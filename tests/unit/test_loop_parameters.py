@@ -90,6 +90,7 @@ def unrolled(loop: str) -> tuple[int, int]:
     return sum(isinstance(op, warp.Loop) for op in body), sum(isinstance(op, warp.Elementwise) for op in body)
 
 
+@pytest.mark.weekly
 def test_unrolling() -> None:
     assert unrolled("T.serial(5)") == (1, 1)
     assert unrolled("T.unroll(5)") == (0, 5)

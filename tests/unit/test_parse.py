@@ -383,6 +383,7 @@ def as_data(node: object) -> object:
     return (node.type, str(node), node.line, node.column, node.end_line, node.end_column)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_the_tables_read_what_lark_reads(path: Path) -> None:
     """The tree and every place in it; and of texts with a mistake, which these are."""

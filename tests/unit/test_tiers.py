@@ -58,20 +58,22 @@ def test_whole_kernels_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(kept(forms, "kernels/a.py::test")) == 1
 
 
-def test_what_is_around_the_compiler_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "AROUND", ("cli/cmake.py",))
-    tests: list[tuple[str, tiers.Parameters]] = [("cli/cmake.py::test", {}), ("cli/a.py::test", {})]
+def test_of_what_does_the_same_with_many_some_is_run() -> None:
+    forms = product(page=tuple(range(20)))
+    tests = [tiers.Test(form, parameters, forms=3) for form, parameters in forms.items()]
+    assert len(tiers.selected(tests, "default")) == 3
+    assert len(tiers.selected(tests, "exhaustive")) == 20
+
+
+def test_what_is_marked_weekly_is_left_out() -> None:
+    tests = [tiers.Test("cli/cmake.py::test", {}, is_weekly=True), tiers.Test("cli/a.py::test", {})]
     assert tiers.selected(tests, "default") == {"cli/a.py::test"}
-    assert tiers.selected(tests, "exhaustive") == {test for test, _ in tests}
+    assert tiers.selected(tests, "exhaustive") == {test.id for test in tests}
 
 
 def test_what_is_named_is_there() -> None:
-    tests = Path(tiers.__file__).parent
-    for named in (*tiers.ONCE, *tiers.WITNESSES, *tiers.AROUND):
-        path, _, function = named.partition("::")
-        found = list(tests.parent.glob(f"{path}*"))
-        assert found, named
-        assert all(f"def {function}(" in path.read_text(encoding="utf-8") for path in found if function), named
+    tests = Path(tiers.__file__).parents[1]
+    assert [path for path in (*tiers.ONCE, *tiers.WITNESSES) if not (tests / path).exists()] == []
 
 
 def test_the_choice_is_the_same_whatever_else_is_run() -> None:
@@ -80,5 +82,5 @@ def test_the_choice_is_the_same_whatever_else_is_run() -> None:
     chosen = tiers.chosen("test.py::test", forms)
     transposed = {form: dict(reversed(forms[form].items())) for form in reversed(forms)}
     assert tiers.chosen("test.py::test", transposed) == chosen
-    tests = [*forms.items(), ("other.py::test[1]", {"n": 1})]
+    tests = [*itertools.starmap(tiers.Test, forms.items()), tiers.Test("other.py::test[1]", {"n": 1})]
     assert tiers.selected(tests, "default") == chosen | {"other.py::test[1]"}
