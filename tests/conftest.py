@@ -7,6 +7,7 @@ import hashlib
 import os
 import pickle
 import signal
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,8 +30,13 @@ from tilec.support.source import SourceFile
 TESTS = Path(__file__).parent
 Golden = Callable[[str, str, str], None]
 
-# The command itself collects no garbage while it builds; thousands of builds in a process need it, but seldom.
-gc.set_threshold(1_000_000, 20, 100)
+# The command itself collects no garbage while it builds; thousands of builds in a process need it, but seldom: a
+# worker that never collects grows to 4 GiB.
+gc.set_threshold(200_000, 10, 3)
+
+# Commands that tests start would compile the compiler anew, each of them.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Products of small matrices: threads that wait for one another would take the time of those that run other tests. numpy
 # reads this when it is imported, which nothing above does.
@@ -72,6 +78,8 @@ def _tier(config: pytest.Config) -> Tier:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before anything else is deselected: which forms of a test are run does not depend on what else is asked for."""
     run = selected([_test_of(item) for item in items], _tier(config))
+    gc.collect()
+    gc.freeze()  # what is there now stays: nobody need look at it again
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in run])
     items[:] = [item for item in items if item.nodeid in run]
 

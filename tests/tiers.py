@@ -34,7 +34,6 @@ FEW = {"part": 4}
 # Beginnings of node ids.
 ONCE = ("tests/kernels/",)
 WITNESSES = (
-    "tests/kernels/test_kernels.py",
     "tests/kernels/test_pipeline_property.py",
     "tests/kernels/test_synchronisation.py",
     "tests/kernels/test_synchronisation_property.py",

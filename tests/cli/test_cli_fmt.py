@@ -158,6 +158,7 @@ def test_ruff_that_is_not_there_or_fails(untidy: Path, monkeypatch: pytest.Monke
     assert code_of(read_source("untidy.tl")) == "no-formatter"
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize("path", sorted(SAMPLES.rglob("*.tl")), ids=lambda p: p.stem)
 def test_samples_stay_what_they_are(path: Path) -> None:
     source = read_source(str(path))

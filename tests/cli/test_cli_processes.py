@@ -126,7 +126,7 @@ def test_what_start_up_loads() -> None:
 PRINTING = [["absent.tl"], ["schedule", GEMM], ["targets", "sm_90a"], ["explain"], ["--no-such-option"]]
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("arguments", PRINTING, ids=" ".join)
 def test_colour_only_on_a_terminal_that_wants_it(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):

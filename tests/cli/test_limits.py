@@ -38,6 +38,7 @@ def _tilec(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.weekly
 def test_what_fits_is_the_same_as_without_a_limit(tmp_path: Path) -> None:
     limits = ("--time-limit", "300", "--memory-limit", "8G")
     assert _tilec(VECTOR_ADD, "-o", "a.cubin").returncode == 0

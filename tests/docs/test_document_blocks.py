@@ -169,7 +169,7 @@ def compiles(block: Block) -> None:
         assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, reference)), block.where
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("page", [page for page in pages() if blocks(page)])
 def test_the_blocks_of_a_page(
     page: str, folder: Path, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest

@@ -46,6 +46,7 @@ def shared(made: Build) -> dict[str, str]:
     return {op.destination.name: op.shared for op in made.program.operations() if isinstance(op, TmaLoad)}
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("cluster", "grid", "axes"),
     [

@@ -47,6 +47,7 @@ def check(made: Build, seed: int, sizes: dict[str, int] | None = None) -> None:
     assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(("m", "n"), [(704, 768), (450, 440)])
 def test_in_any_order(m: int, n: int, seed: int) -> None:
@@ -55,6 +56,7 @@ def test_in_any_order(m: int, n: int, seed: int) -> None:
     check(made, seed)
 
 
+@pytest.mark.weekly
 def test_in_panels() -> None:
     assert agrees(KERNEL, "sm_90a", panel=3).manifest.grid == (SMS, 1, 1)
 

@@ -61,6 +61,7 @@ def test_stages_of_each_fragment(defines: dict[str, Value]) -> None:
     runs(made("sm_80", trips=5, **defines), [5])
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(
     "defines",

@@ -43,6 +43,7 @@ def is_clean(built: Build) -> bool:
     return not faults and not (entry.stack_bytes or entry.spill_store_bytes or entry.spill_load_bytes)
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("shape", "chosen", "least_gain"),
     [(ROWS, "scores (2, 1)", 0.19), (KEYS, "scores (1, 2)", 0.09), (BOTH_GROUPS, "scores (1, 2)", 0.08)],
@@ -128,6 +129,7 @@ def test_the_kernel_has_its_way() -> None:
     assert decision(made({**small, **KEYS}, 2, text=annotated("(1, 1)"))) == ("none", "the kernel")
 
 
+@pytest.mark.weekly
 def test_a_trace_says_how_tiles_were_cut() -> None:
     first = made(KEYS)
     again = made(KEYS, schedule=first.trace)

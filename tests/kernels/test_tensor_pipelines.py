@@ -97,6 +97,7 @@ def test_nothing_can_be_left_out(needed: Build, pattern: str) -> None:
     assert mutants and all(caught(needed, mutant) for mutant in mutants)
 
 
+@pytest.mark.weekly
 def test_each_acquire_is_needed(needed: Build) -> None:
     loads, _, _, products, epilogue = without(needed, r"bra \$L\d+_wait")  # the second one is that of the drain
     assert all(caught(needed, mutant) for mutant in (loads, products, epilogue))

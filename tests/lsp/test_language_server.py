@@ -449,6 +449,7 @@ def test_every_documented_name_is_one_of_the_language() -> None:
     assert all(entry.meaning for entry in documented().values())
 
 
+@pytest.mark.weekly
 def test_typing_does_not_wait_for_the_scheduler(editor: Editor, opened: Any) -> None:
     opened("busy.tl", GEMM.replace("1024, 1024, 1024", "1000, 1000, 1000"))
     began = time.monotonic()

@@ -63,6 +63,7 @@ def test_a_tile_that_is_changed_over_and_over_keeps_its_chain() -> None:
 SCHEDULERS: tuple[Scheduler, ...] = ("exact", "heuristic")
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_a_loop_of_hundreds_of_statements_is_soon_scheduled(scheduler: Scheduler) -> None:
     problem = _in_place(200)

@@ -238,6 +238,7 @@ def test_equal_bytes_whatever_the_hash_seed_and_no_heavy_imports() -> None:
     assert run_alone(PRINT_ALL, "1") == run_alone(PRINT_ALL, "2")
 
 
+@pytest.mark.weekly
 def test_equal_bytes_beside_busy_processes() -> None:
     alone = run_alone(PRINT_ALL, "1")
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]

@@ -96,6 +96,7 @@ def test_the_barrier_before_a_tile_over_a_ring_is_needed() -> None:
     assert "data-race" in outcome(made, mutant, "sm_90a")
 
 
+@pytest.mark.weekly
 def test_the_mutants_are_many() -> None:
     """The test above means something: every kind of operation is taken away somewhere."""
     found = [what for path, *form in CASES for what, _ in mutants(built(path, form[0], form[1], 3, form[2]).program)]
