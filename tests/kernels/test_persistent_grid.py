@@ -61,6 +61,7 @@ def test_in_panels() -> None:
     assert agrees(KERNEL, "sm_90a", panel=3).manifest.grid == (SMS, 1, 1)
 
 
+@pytest.mark.weekly
 def test_iterations_that_depend_on_the_block() -> None:
     """None at all for every third block, in the middle of those that one multiprocessor runs; a second loop too."""
     text = KERNEL.read_text(encoding="utf-8").replace("T.ceildiv(K, tile)", "(bx + by + bz) % 3")

@@ -50,6 +50,7 @@ def test_tiles_that_are_asked_for_are_all_done(size: int) -> None:
     assert found.cycles < tiles * one.cycles
 
 
+@pytest.mark.weekly
 def test_blocks_that_walk_over_tiles_of_different_length() -> None:
     sizes = {"S": 2048}
     by_stride = simulated("attention/causal.tl", sizes, tile_scheduler="static")
