@@ -179,7 +179,8 @@ def _finish(measurement: Measurement, base: str, output: str | None, json_file: 
     written = {} if json_file is None else {json_file: to_json(measurement).encode()}
     file = output or f"{measurement.target}.toml"
     try:
-        text, changes = rewritten(base, plan.rows(measurement), file)
+        fits = plan.fits(measurement)
+        text, changes = rewritten(base, fits.rows, file)
         target.parse(text, file)
         if output is not None:
             written[output] = text.encode()
@@ -189,6 +190,8 @@ def _finish(measurement: Measurement, base: str, output: str | None, json_file: 
     show_tables([_figures(measurement), _cells(changes)])
     for name, fault in measurement.faults.items():
         print(f"not measured: {name}: {fault}")
+    for cell, reason in fits.refused.items():
+        print(f"refused: {cell}: {reason}")
 
 
 def _figures(measurement: Measurement) -> Table:
