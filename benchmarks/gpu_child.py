@@ -54,25 +54,33 @@ def sample_fault(folder: Path, case: Case) -> str:
         dtype = BY_NAME[case.dtypes[name]]
         found = values_of(tensors[name], dtype).reshape(wanted.shape)
         slack = _slack(case, dtype, wanted) if name not in allowed else allowed[name] * 1.001
-        wrong = ~((found == wanted) | ((found != found) & (wanted != wanted)) | (_apart(found, wanted) <= slack))
-        if wrong.any():
-            told.append(f"{name}: {int(wrong.sum())} of {wanted.size} differ")
+        wrong = different(found, wanted, slack)
+        if wrong:
+            told.append(f"{name}: {wrong} of {wanted.size} differ")
     return "; ".join(told)
+
+
+def different(found: Any, wanted: Any, slack: Any) -> int:
+    """Count the elements that are farther from what is wanted than `slack`; one NaN is as good as another."""
+    with np.errstate(all="ignore"):
+        right = (found == wanted) | ((found != found) & (wanted != wanted)) | (_apart(found, wanted) <= slack)
+    return int((~right).sum())
 
 
 def _slack(case: Case, dtype: DType, wanted: Any) -> Any:
     """How far from a sample's reference each element may lie."""
     if not dtype.is_float:
         return 0
-    return case.noise * np.abs(wanted[np.isfinite(wanted)]).max() + STEP[dtype.name] * case.steps * np.abs(wanted)
+    return case.noise * np.abs(wanted[np.isfinite(wanted)]).max(initial=0) + STEP[dtype.name] * case.steps * np.abs(
+        wanted
+    )
 
 
 def _apart(found: Any, wanted: Any) -> Any:
     """The distance, as float64; never less than it is for integers, whose difference may not fit in their type."""
-    with np.errstate(all="ignore"):
-        if found.dtype.kind in "iu" and wanted.dtype.kind in "iu":
-            return np.where(found > wanted, found - wanted, wanted - found).astype(np.uint64).astype(np.float64)
-        return np.abs(found.astype(np.float64) - wanted.astype(np.float64))
+    if found.dtype.kind in "iu" and wanted.dtype.kind in "iu":
+        return np.where(found > wanted, found - wanted, wanted - found).astype(np.uint64).astype(np.float64)
+    return np.abs(found.astype(np.float64) - wanted.astype(np.float64))
 
 
 # ---- workloads -------------------------------------------------------------------------------------------------------

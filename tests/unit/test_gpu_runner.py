@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import gpu
@@ -67,6 +68,53 @@ def test_tells_right_from_wrong(folder: Path, change: float, says: str, monkeypa
     monkeypatch.setattr(gpu_child.runtime, "Kernel", Stand)
     fault = gpu_child.sample_fault(folder, case)
     assert fault.startswith(says) and bool(fault) == bool(says)
+
+
+@pytest.mark.filterwarnings("error")
+def test_nan_and_infinity_are_compared_without_a_word() -> None:
+    nan, inf = float("nan"), float("inf")
+    wanted = np.array([nan, inf, -inf, 1.0, nan, 1.0, inf])
+    assert gpu_child.different(np.array([nan, inf, -inf, 1.0, 2.0, nan, -inf]), wanted, 0.5) == 3
+    assert gpu_child.different(np.array([1, 2, 200], np.uint8), np.array([1, 3, 3], np.uint8), 0) == 2
+    case = Case("s", "samples", "sample", noise=0.1, steps=1)
+    assert np.isnan(gpu_child._slack(case, gpu_child.BY_NAME["float16"], np.full(3, nan))).all()
+
+
+class Bytes:
+    """A tensor of PyTorch's, which refuses to turn NaN and infinity into types of one byte."""
+
+    def __init__(self, size: int) -> None:
+        self.held, self.size, self.dtype = np.zeros(4 * size, np.uint8), size, SimpleNamespace(is_floating_point=True)
+
+    def element_size(self) -> int:
+        return self.size
+
+    def view(self, dtype: str) -> Any:
+        assert dtype == "uint8"
+        return SimpleNamespace(fill_=lambda value: self.held.fill(value))
+
+    def fill_(self, value: float) -> None:
+        assert self.size > 1, "value cannot be converted without overflow"
+        self.held.view(f"f{self.size}").fill(value)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_poison_fits_every_type(size: int) -> None:
+    workload = object.__new__(WORKLOADS["copy"])
+    workload.torch = SimpleNamespace(uint8="uint8")
+    fillings = []
+    for filling in (float("nan"), float("-inf")):
+        tensor = Bytes(size)
+        workload.poison({"Y": tensor}, filling)
+        fillings.append(tensor.held.copy())
+    assert (fillings[0] != fillings[1]).any() and all(filling.any() for filling in fillings)
+
+
+def test_peaks_are_of_the_type_that_they_are_named_for() -> None:
+    peaks = {plan.case.name: plan.case.parameters for plan in gpu_cases.plans() if plan.case.group == "peaks"}
+    assert {peaks[f"peak {name}"]["out_dtype"] for name in ("float16", "bfloat16")} == {"float16", "bfloat16"}
+    assert peaks["peak float16"]["dtype"] == peaks["peak float16"]["out_dtype"] == "float16"
+    assert peaks["peak int8"]["out_dtype"] == "int32"
 
 
 def test_an_output_that_nobody_wrote_is_wrong(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
