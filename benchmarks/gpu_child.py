@@ -1,7 +1,8 @@
 """Runs cases of `gpu.py` in a process of its own: a kernel that breaks the context costs no other its result.
 
-Takes a JSON object on standard input: folder, names of cases, repeats, seed, and whether peers are left out. Answers
-with a line of JSON behind MARK when it begins a case and when it is done with one.
+Takes a JSON object on standard input: folder, names of cases, repeats, seed, whether peers are left out, and variants
+that are. Answers with a line of JSON behind MARK when it begins a case and when it is done with one. With `--once
+FOLDER NAME` it launches the kernels of that case once, for a profiler.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import gpu_variants
 import numpy as np
 from gpu_case import MARK, Case, Timing, cubins, read_cases, summary
 from gpu_workloads import WORKLOADS, Tensors, Workload
@@ -203,10 +205,15 @@ def workload_result(folder: Path, case: Case, repeat: int, is_alone: bool) -> di
 # ---- the process -----------------------------------------------------------------------------------------------------
 
 
-def result(folder: Path, case: Case, repeat: int, is_alone: bool) -> dict[str, Any]:
+def result(
+    folder: Path, case: Case, asked: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]
+) -> dict[str, Any]:
     if case.kind in ("sample", "drawn"):
         return {"fault": sample_fault(folder, case)}
-    return workload_result(folder, case, repeat, is_alone)
+    if case.kind == "variants":
+        skipped = asked.get("skipped", {}).get(case.name, {})
+        return gpu_variants.result(folder, case, asked["repeat"], skipped, say)
+    return workload_result(folder, case, asked["repeat"], asked["alone"])
 
 
 def is_lost() -> bool:
@@ -230,7 +237,10 @@ def run(asked: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> i
     for name in asked["names"]:
         say({"begins": name})
         try:
-            found = result(folder, cases[name], asked["repeat"], asked["alone"])
+            found = result(folder, cases[name], asked, say)
+        except gpu_variants.ContextLost as lost:
+            say({"lost": str(lost)})
+            return 1
         except Exception as error:  # whatever a kernel or a library does: the next case is another one's
             say({"name": name, "fault": f"{type(error).__name__}: {error}"})
             if is_lost():
@@ -240,7 +250,26 @@ def run(asked: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> i
     return 0
 
 
+def once(folder: Path, name: str) -> None:
+    """Launch the kernels of a case once."""
+    (case,) = (case for case in read_cases(folder) if case.name == name)
+    if case.kind == "variants":
+        gpu_variants.once(folder, case)
+        return
+    import torch
+
+    with ExitStack() as opened:
+        kernels = [opened.enter_context(closing(runtime.Kernel(cubin))) for cubin in cubins(folder, case)]
+        Contest(WORKLOADS[case.kind](torch, case.parameters), kernels, torch, is_alone=True).run_ours(0)
+        torch.cuda.synchronize()
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["--once"]:
+        with runtime.context():
+            once(Path(sys.argv[2]), sys.argv[3])
+        return
+
     def say(what: Mapping[str, Any]) -> None:
         # On a line of its own, whatever a kernel has printed.
         sys.stdout.write(f"\n{MARK}{json.dumps(what)}\n")

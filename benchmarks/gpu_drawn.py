@@ -4,7 +4,7 @@ numpy and how far from it each element may lie."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,9 @@ class Drawn:
     arrays: Mapping[str, Any]
 
 
-def kernels(first: int, count: int, targets: Collection[str]) -> Iterator[Drawn]:
-    """Those of `count` numbers that are for one of these targets, are one kernel, mean something and compile."""
-    for number in range(first, first + count):
+def kernels(numbers: Iterable[int], targets: Collection[str]) -> Iterator[Drawn]:
+    """Those of these numbers that are for one of these targets, are one kernel, mean something and compile."""
+    for number in numbers:
         case = Case(drawn(number))
         if case.settings["entry"] or case.options.target not in targets:
             continue

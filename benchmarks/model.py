@@ -145,8 +145,8 @@ def best(ours: published_rows.Ours, row: published_rows.Row) -> Prediction | str
 
 
 def cases(pattern: str, results: Mapping[str, Any]) -> Iterator[Judged]:
-    """The timed cases of `gpu_cases.py`, with what `gpu.py` measured of those that were right. The clock that a GPU shows
-    beside a case is the one between launches: under load it is lower."""
+    """The timed cases of `gpu_cases.py`, with what `gpu.py` measured of those that were right. The clock that a GPU
+    shows beside a case is the one between launches: under load it is lower."""
     measured = {
         case["name"]: case["milliseconds"]["tilec"]["median"] * 1000
         for case in results.get("cases", ())

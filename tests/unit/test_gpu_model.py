@@ -90,7 +90,7 @@ def test_our_own_cases_with_what_was_measured_of_them() -> None:
     (alone,) = model.cases("bfloat16 512*", {})
     assert one.measured == 1000 and alone.measured is None and alone.ratio is None
     assert one.predicted is not None and alone.predicted is not None
-    assert one.predicted.microseconds > alone.predicted.microseconds, "the clock that was read is slower"
+    assert one.predicted == alone.predicted, "the clock between launches is not the one under load"
 
 
 def test_without_results_it_says_so(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ABSENT = ("lark", "ortools", "click", "rich", "torch", "triton", "ml_dtypes")
 
 
-@pytest.mark.parametrize("module", ["gpu", "gpu_child"])
+@pytest.mark.parametrize("module", ["gpu", "gpu_child", "gpu_variants", "gpu_suite"])
 def test_needs_no_compiler(module: str) -> None:
     lines = [f"sys.modules[{name!r}] = None" for name in ABSENT]
     program = "\n".join(["import sys", *lines, f"sys.path.insert(0, {str(BENCHMARKS)!r})", f"import {module}"])
@@ -136,7 +136,7 @@ def test_another_seed_gives_other_inputs(folder: Path, tmp_path: Path) -> None:
 
 def test_drawn_kernels_are_judged_by_what_each_element_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_child.runtime, "Kernel", Stand)
-    cases = gpu_cases.write(tmp_path, "nothing", seed=5, drawn=12)
+    cases = gpu_cases.write(tmp_path, "nothing", seed=5, drawn=4)
     assert cases and {case.kind for case in cases} == {"drawn"}
     for case in cases:
         with np.load(tmp_path / f"{case.files[0]}.npz") as held:

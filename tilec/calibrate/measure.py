@@ -187,11 +187,18 @@ def measure(
     date: str,
     repeats: int = REPEATS,
     note: Callable[[Probe], None] = lambda probe: None,
+    keep: Callable[[Measurement], None] = lambda measurement: None,
 ) -> Measurement:
-    """Run every probe of the target. One that faults, or leaves wrong words, has no figures."""
+    """Run every probe of the target. One that faults, or leaves wrong words, has no figures. `keep` is given what is
+    known before each probe, should there be no end."""
     figures: dict[str, tuple[float, ...]] = {}
     faults: dict[str, str] = {}
+
+    def known() -> Measurement:
+        return Measurement(target.name, device.gpu, device.driver, date, device.sms, dict(figures), dict(faults))
+
     for probe in probes_for(target):
+        keep(known())
         note(probe)
         try:
             found = device.run(probe, cubin_of(probe), repeats)
@@ -199,7 +206,7 @@ def measure(
             faults[probe.name] = str(fault)
             continue
         figures |= {name: tuple(run[i] for run in found) for i, name in enumerate(probe.figures)}
-    return Measurement(target.name, device.gpu, device.driver, date, device.sms, figures, faults)
+    return known()
 
 
 def slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[list[float]]:
