@@ -32,7 +32,7 @@ from typing import Any
 import click
 import gpu_inputs
 import numpy as np
-from gpu_case import GROUPS, Case
+from gpu_case import GROUPS, Case, read_cases
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "samples"))
@@ -395,10 +395,13 @@ def options_of(words: str, defines: Mapping[str, Any]) -> CompileOptions:
     return options
 
 
-def write_workloads(folder: Path, pattern: str, note: Callable[[str], None]) -> Iterator[Case]:
-    """Each workload as the compiler decides, and with each alternative that gives another cubin."""
+def write_workloads(folder: Path, pattern: str, note: Callable[[str], None]) -> None:
+    """Write each workload as the compiler decides, and with each alternative that gives another cubin. Those that the
+    folder has already are kept."""
+    cases = read_cases(folder) if (folder / "cases.json").exists() else []
+    known = {case.name for case in cases}
     for one in json.loads(REAL_SIZES.read_text(encoding="utf-8"))["cases"]:
-        if fnmatch.fnmatch(one["name"], pattern):
+        if fnmatch.fnmatch(one["name"], pattern) and one["name"] not in known:
             note(one["name"])
             made = alternatives(one, note)
             scalars = dict(gpu_inputs.SCALARS.get(one["kernel"], {}))
@@ -408,7 +411,9 @@ def write_workloads(folder: Path, pattern: str, note: Callable[[str], None]) -> 
                 "scalars": scalars,
             }  # fmt: skip
             case = Case(one["name"], "workloads", "variants", parameters=parameters)
-            yield written(folder, case, [(Path(one["kernel"]).stem, cubin) for cubin in made.values()])
+            cases.append(written(folder, case, [(Path(one["kernel"]).stem, cubin) for cubin in made.values()]))
+            index(folder, cases)
+    index(folder, cases)
 
 
 def alternatives(one: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, bytes]:
@@ -437,19 +442,22 @@ def write_suite(folder: Path, pattern: str, seed: int, drawn: int, note: Callabl
     stages: dict[str, Callable[[Path], Any]] = {
         "samples": lambda stage: index(stage, list(write_samples(stage, pattern, seed, note))),
         "drawn": lambda stage: index(stage, list(write_drawn(stage, drawn, note, first))),
-        "workloads": lambda stage: index(stage, list(write_workloads(stage, pattern, note))),
+        "workloads": lambda stage: write_workloads(stage, pattern, note),
         "libraries": lambda stage: index(stage, list(write_plans(stage, pattern, note))),
         "calibration": write_probes,
     }
     made_of = fingerprint(pattern, drawn)
     for name, write_stage in stages.items():
         stage, mark = folder / name, folder / name / MADE_OF
-        if mark.exists() and mark.read_text() == made_of:
+        found = mark.read_text() if mark.exists() else ""
+        if found == made_of:
             continue
         note(f"{name}:")
         stage.mkdir(parents=True, exist_ok=True)
-        for stale in stage.iterdir():
-            stale.unlink()
+        if found != f"{made_of} so far":
+            for stale in stage.iterdir():
+                stale.unlink()
+            mark.write_text(f"{made_of} so far")
         write_stage(stage)
         mark.write_text(made_of)
     return {name: sum(file.stat().st_size for file in (folder / name).iterdir()) for name in stages}

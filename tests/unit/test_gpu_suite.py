@@ -31,6 +31,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         said: list[str] = []
         sizes = gpu_cases.write_suite(made, "softmax [12]*", 5, 2, said.append)
         assert list(sizes) == [*gpu_suite.OF_CASES, "calibration"] and "drawn:" in said
+        # Interrupted: what is there of the workloads is kept.
+        mark = made / "workloads" / gpu_cases.MADE_OF
+        mark.write_text(f"{mark.read_text()} so far")
+        said.clear()
+        assert gpu_cases.write_suite(made, "softmax [12]*", 6, 2, said.append) == sizes and said == ["workloads:"]
         # Once more: all of it is there already. With other sources, or another pattern, it is not.
         said.clear()
         assert gpu_cases.write_suite(made, "softmax [12]*", 6, 2, said.append) == sizes and said == []
