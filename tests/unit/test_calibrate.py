@@ -44,8 +44,8 @@ MADE_UP: dict[str, float] = {
     "fma latency": 4.0,
     "clock of one SM ns": 0.5,  # for each cycle of 1: 2000 MHz
     "clock of one SM": 1.0,
-    "clock under load ns": 2.0,  # for 3 cycles: 1500 MHz
-    "clock under load": 3.0,
+    "clock under load ns": 800.0,  # for 1200 cycles: 1500 MHz
+    "clock under load": 1200.0,
     "ex2 latency": 32.0,
     "ex2 throughput": 8.0,
     "shuffle": 27.0,
@@ -214,7 +214,7 @@ def test_every_probe_stands_behind_a_row_or_is_shown_beside_one() -> None:
     """Beside: other types and functions than the row's, and L2 where the row is DRAM."""
     used: set[str] = set()
     for _, _, formulas in plan.TABLES:
-        figures = plan.Figures(measured())
+        figures = plan.Figures(measured(), None)
         formulas(figures)
         used |= set(figures.used)
     unused = {figure for probe in PROBES for figure in probe.figures} - used
@@ -277,6 +277,18 @@ def test_a_fit_that_its_figures_contradict_is_refused() -> None:
     (store,) = (row for row in fits.rows if row.table == 'timing."tma.store".silicon')
     assert set(store.cells) == {"uses.tma", "latency"} and store.where.endswith("; uses.tp_gnic_wr as before")
     assert 'timing."ld.global".silicon' not in {row.table for row in fits.rows}
+
+
+def test_a_clock_without_load_is_refused_and_the_files_stays() -> None:
+    """As when the assembler had left out three of four iterations."""
+    lazy = replace(measured(), figures={**measured().figures, "clock under load": (282.0,) * 3})
+    fits = plan.fits(lazy, 1600)
+    (reason,) = fits.refused.values()
+    assert next(iter(fits.refused)).startswith("[limits], every tensor core at work")
+    assert reason.endswith("an iteration took 282 cycles, and its products take 1024")
+    (load,) = (row for row in fits.rows if row.table == 'timing."tma.load".silicon')
+    # 800 cycles of 2000 MHz are 640 of the file's 1600.
+    assert load.cells["latency"] == "640 + 6.4 * bytes / 1024" and ", 1600 MHz, " in load.where
 
 
 def test_a_fit_far_from_a_figure_is_refused() -> None:

@@ -57,8 +57,9 @@ class Check:
 class Figures:
     """The medians, by name; it remembers which were asked for, and what the formulas made of them must agree with."""
 
-    def __init__(self, measurement: Measurement) -> None:
+    def __init__(self, measurement: Measurement, file_mhz: int | None) -> None:
         self._of = measurement
+        self._file_mhz = file_mhz
         self.used: dict[str, float] = {}
         self.checks: list[Check] = []
         self.sms = measurement.sms
@@ -79,10 +80,20 @@ class Figures:
 
     @property
     def mhz(self) -> int:
-        """Of the file: what the chip holds with every tensor core at work; else that of one multiprocessor."""
-        if "clock under load" not in self._of.figures:
-            return round(self.sm_mhz)
-        return round(1000 * self["clock under load"] / self["clock under load ns"])
+        """Of the file, once it has these rows: what the chip holds with every tensor core at work, where that was
+        measured; else what the file says, or that of one multiprocessor."""
+        if "clock under load" in self._of.figures and not self.idle():
+            return round(1000 * self["clock under load"] / self["clock under load ns"])
+        return self._file_mhz or round(self.sm_mhz)
+
+    def idle(self) -> str:
+        """Say why the tensor cores were not at work when the clock was read; nothing where they were."""
+        if "wgmma.ss bf16 n256" not in self._of.figures:
+            return ""
+        took, products = self["clock under load"], tensor.IN_FLIGHT * self["wgmma.ss bf16 n256"]
+        if 1 / MOST_OFF <= took / products <= MOST_OFF:
+            return ""
+        return f"an iteration took {took:.4g} cycles, and its products take {products:.4g}"
 
     def far(self, name: str) -> float:
         """A time to memory, in cycles of the file's clock."""
@@ -106,12 +117,13 @@ def rows(measurement: Measurement) -> tuple[Row, ...]:
     return fits(measurement).rows
 
 
-def fits(measurement: Measurement) -> Fits:
-    """Return a row for each table whose figures were all measured, without the cells that the figures contradict."""
+def fits(measurement: Measurement, file_mhz: int | None = None) -> Fits:
+    """Return a row for each table whose figures were all measured, without the cells that the figures contradict.
+    `file_mhz` is the file's clock, which stays where none is measured under load."""
     found: list[Row] = []
     refused: dict[str, str] = {}
     for table, says, formulas in TABLES:
-        figures = Figures(measurement)
+        figures = Figures(measurement, file_mhz)
         try:
             cells = formulas(figures)
             mhz = figures.mhz
@@ -119,7 +131,7 @@ def fits(measurement: Measurement) -> Fits:
             continue
         except (ArithmeticError, ValueError) as error:
             used = ", ".join(f"{name} {measurement.spread(name).median:.4g}" for name in figures.used)
-            refused[f"[{table}]"] = f"nothing follows from {used}: {error}"
+            refused[f"[{table}], {says}"] = f"nothing follows from {used}: {error}"
             continue
         faults = {key: fault for key, value in cells.items() if (fault := _fault(key, value, figures.checks))}
         refused |= {f"[{table}] {key}": fault for key, fault in faults.items()}
@@ -174,6 +186,8 @@ def _port(figures: Figures, name: str) -> float:
 
 
 def _clock(figures: Figures) -> dict[str, Value]:
+    if reason := figures.idle():
+        raise ValueError(reason)
     return {CLOCK: round(1000 * figures["clock under load"] / figures["clock under load ns"])}
 
 

@@ -188,7 +188,7 @@ def _finish(measurement: Measurement, base: str, output: str | None, json_file: 
     written = {} if json_file is None else {json_file: to_json(measurement).encode()}
     file = output or f"{measurement.target}.toml"
     try:
-        fits = plan.fits(measurement)
+        fits = plan.fits(measurement, target.load(measurement.target).limit("clock_mhz"))
         text, changes = rewritten(base, fits.rows, file)
         target.parse(text, file)
         if output is not None:
