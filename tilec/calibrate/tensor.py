@@ -208,7 +208,8 @@ def _loaded() -> Probe:
     wgmma.commit_group.sync.aligned;
     wgmma.wait_group.sync.aligned 1;""")
     timing = timed_twice(chain + "    wgmma.wait_group.sync.aligned 0;\n")
-    body = f"{fill(size, WARPGROUP, word, is_async=True)}{_operands(BF16, _WIDE)}{never}{timing}    mov.b32 %word, %sum0;\n"
+    before = f"{fill(size, WARPGROUP, word, is_async=True)}{_operands(BF16, _WIDE)}{never}"
+    body = f"{before}{timing}    mov.b32 %word, %sum0;\n"
     registers = (*_sums(BF16, _WIDE // 2), ".b64 %da<4>, %db<4>")
     return Probe(
         "clock under load", body, _first_products, 1, (2000, 62000), WARPGROUP, size, ("wgmma",), ("cycles", "ns"),
