@@ -66,6 +66,7 @@ MADE_UP: dict[str, float] = {
     "ld.global latency from dram": 800.0,
     "named barrier": 21.5,
     "mbarrier one way": 47.25,
+    "mbarrier arrive and wait": 4.0,
 }
 
 
@@ -267,12 +268,14 @@ def test_a_fit_that_its_figures_contradict_is_refused() -> None:
         "tma.store throughput, boxes of 16384 bytes": (2 * measured().spread(alone).median,) * 3,
         "wgmma issue 5": (10.0,) * 3,  # less than one alone
         "ex2 latency": (11.0,) * 3,  # less than addition and occupancy
+        "mbarrier arrive and wait": (20.0,) * 3,  # with 12 for the issue more than a box of 1 KiB
     }
     fits = plan.fits(replace(measured(), figures={**measured().figures, **strange}))
     silicon = {key.removeprefix('[timing."').replace('".silicon]', ""): why for key, why in fits.refused.items()}
     assert silicon["ld.global latency"] == "the fit says 0 + bytes / 64"
     assert silicon["tma.store uses.tp_gnic_wr"].endswith(f"where bytes = 1.638e+04, and {alone} took 376")
     assert silicon["wgmma.ss issue"].startswith("the fit says 22.5 + -2.5")
+    assert silicon["tma.load uses.tma"] == "a small box takes 25, and the thread that issues it and waits for it 32"
     assert silicon["mufu latency"].startswith("the fit says occupancy + -1")
     (store,) = (row for row in fits.rows if row.table == 'timing."tma.store".silicon')
     assert set(store.cells) == {"uses.tma", "latency"} and store.where.endswith("; uses.tp_gnic_wr as before")

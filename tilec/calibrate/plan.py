@@ -62,11 +62,16 @@ class Figures:
         self._file_mhz = file_mhz
         self.used: dict[str, float] = {}
         self.checks: list[Check] = []
+        self.doubts: dict[str, str] = {}
         self.sms = measurement.sms
 
     def check(self, key: str, figure: str, took: float, *, is_limit: bool = False, **at: float) -> None:
         """Ask that the formula at `key`, for the parameters `at`, is not far from what was measured."""
         self.checks.append(Check(key, figure, took, at, is_limit))
+
+    def doubt(self, key: str, reason: str) -> None:
+        """Refuse the formula at `key`."""
+        self.doubts[key] = reason
 
     def __getitem__(self, name: str) -> float:
         spread = self._of.spread(name)
@@ -133,7 +138,7 @@ def fits(measurement: Measurement, file_mhz: int | None = None) -> Fits:
             used = ", ".join(f"{name} {measurement.spread(name).median:.4g}" for name in figures.used)
             refused[f"[{table}], {says}"] = f"nothing follows from {used}: {error}"
             continue
-        faults = {key: fault for key, value in cells.items() if (fault := _fault(key, value, figures.checks))}
+        faults = {key: fault for key, value in cells.items() if (fault := _fault(key, value, figures))}
         refused |= {f"[{table}] {key}": fault for key, fault in faults.items()}
         kept = {key: value for key, value in cells.items() if key not in faults}
         if not kept:
@@ -146,12 +151,14 @@ def fits(measurement: Measurement, file_mhz: int | None = None) -> Fits:
     return Fits(tuple(found), refused)
 
 
-def _fault(key: str, value: Value, checks: list[Check]) -> str:
+def _fault(key: str, value: Value, figures: Figures) -> str:
     """Return why the cell is refused; nothing where its figures bear it out."""
+    if key in figures.doubts:
+        return figures.doubts[key]
     numbers = [float(text) for text in re.findall(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[+-]?\d+)?|inf|nan)", str(value))]
     if not all(1 / LARGEST < number < LARGEST for number in numbers):
         return f"the fit says {value}"
-    for check in checks:
+    for check in figures.checks:
         if check.key != key:
             continue
         if not 0 < check.took < math.inf:
@@ -230,7 +237,15 @@ def _tma(figures: Figures, name: str, latency: Callable[[int], float], alone: st
 def _tma_load(figures: Figures) -> dict[str, Value]:
     alone = f"tma.load {copies.LARGE * ROW_BYTES} bytes from l2"
     cells = _tma(figures, "tma.load", lambda size: figures.far(f"tma.load {size} bytes from dram"), alone, "tp_gnic_rd")
-    return {**cells, "issue": math.ceil(figures[f"tma.load {copies.LARGE * ROW_BYTES} bytes issue"])}
+    issue = figures[f"tma.load {copies.LARGE * ROW_BYTES} bytes issue"]
+    small, wait = figures[SMALL_LOADS], figures["mbarrier arrive and wait"]
+    if small < MOST_OFF * (issue + wait):
+        figures.doubt("uses.tma", f"a small box takes {small:.4g}, and the thread that issues it and waits for it "
+                                  f"{issue + wait:.4g}")  # fmt: skip
+    return {**cells, "issue": math.ceil(issue)}
+
+
+SMALL_LOADS = f"tma.load throughput, boxes of {copies.SMALL * ROW_BYTES} bytes"
 
 
 def _tma_store(figures: Figures) -> dict[str, Value]:
