@@ -39,6 +39,8 @@ class Case:
     steps: float = 0.0
     noise: float = 0.0
     seed: int = 0
+    arrays: str = ""
+    """The file of a sample's or drawn kernel's arguments and of what is expected of them."""
 
 
 @dataclass(frozen=True)

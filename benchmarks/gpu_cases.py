@@ -324,8 +324,26 @@ def with_arrays(folder: Path, case: Case, file: str, built: driver.Build, arrays
     """The case, with its cubin and its arrays in the folder."""
     is_ours = built.work.options.target == TARGET
     case = written(folder, case, [(file, built.cubin if is_ours else assemble(built.ptx, TARGET).cubin)])
-    np.savez_compressed(folder / f"{case.files[0]}.npz", **arrays)
+    held = {name: narrowed(name, np.asarray(array)) for name, array in arrays.items()}
+    digest = hashlib.sha256()
+    for name, array in sorted(held.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    # Samples for several targets have the same arguments.
+    case = replace(case, arrays=f"{file}-{digest.hexdigest()[:12]}.npz")
+    if not (folder / case.arrays).exists():
+        np.savez_compressed(folder / case.arrays, **held)
     return case
+
+
+def narrowed(name: str, array: Any) -> Any:
+    """Return the array in 32 bits where they say the same: what is allowed may grow by a rounding."""
+    if array.dtype != np.float64:
+        return array
+    with np.errstate(over="ignore"):
+        single = array.astype(np.float32)
+    if name.startswith("allowed_"):
+        return np.where(single < array, np.nextafter(single, np.float32(np.inf)), single)
+    return single if np.array_equal(single.astype(np.float64), array, equal_nan=True) else array
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------

@@ -42,8 +42,8 @@ AHEAD_CYCLES = 2_000_000
 
 def sample_fault(folder: Path, case: Case) -> str:
     """What is wrong with the results of a sample or of a drawn kernel; nothing if they are right."""
-    (file,), (cubin,) = case.files, cubins(folder, case)
-    with np.load(folder / f"{file}.npz") as held:
+    (cubin,) = cubins(folder, case)
+    with np.load(folder / case.arrays) as held:
         arrays = {name: held[name] for name in held.files}
     tensors, expected, allowed = (
         {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}

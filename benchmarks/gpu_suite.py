@@ -263,7 +263,7 @@ def dry(folder: Path, stages: Sequence[str], pattern: str, note: Callable[[str],
             cases = [case for case in cases_of(folder, stage) if fnmatch.fnmatch(case.name, pattern)]
             kernels = [entry for case in cases for cubin in cubins(folder / stage, case) for entry in extract(cubin)]
             for case in cases:
-                if case.kind in ("sample", "drawn") and not (folder / stage / f"{case.files[0]}.npz").exists():
+                if case.arrays and not (folder / stage / case.arrays).exists():
                     raise FileNotFoundError(f"{case.name} has no arrays in {folder / stage}")
             note(f"{stage}: {len(cases)} cases, {len(kernels)} kernels, {SECONDS[stage]} s")
         elif stage == "calibration":

@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("change", "says"), [(0.0, ""), (0.5, "Y: 1 of"), (float("nan"), "Y: 1 of")])
 def test_tells_right_from_wrong(folder: Path, change: float, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (case,) = read_cases(folder)
-    with np.load(folder / f"{case.files[0]}.npz") as held:
+    with np.load(folder / case.arrays) as held:
         wanted = held["out_Y"].copy()
     wanted[1, 2] += change
     Stand.results = {"Y": wanted}
@@ -129,7 +129,7 @@ def test_another_seed_gives_other_inputs(folder: Path, tmp_path: Path) -> None:
     assert said == ["sample softmax"]
     inputs = []
     for place in (folder, tmp_path):
-        with np.load(place / f"{read_cases(place)[0].files[0]}.npz") as held:
+        with np.load(place / read_cases(place)[0].arrays) as held:
             inputs.append(held["in_X"].copy())
     assert (inputs[0] != inputs[1]).mean() > 0.9
 
@@ -139,7 +139,7 @@ def test_drawn_kernels_are_judged_by_what_each_element_may_be(tmp_path: Path, mo
     cases = gpu_cases.write(tmp_path, "nothing", seed=5, drawn=4)
     assert cases and {case.kind for case in cases} == {"drawn"}
     for case in cases:
-        with np.load(tmp_path / f"{case.files[0]}.npz") as held:
+        with np.load(tmp_path / case.arrays) as held:
             means = {n.removeprefix("out_"): held[n] for n in held.files if n.startswith("out_")}
             allowed = {n: held[f"allowed_{n}"] for n in means}
         Stand.results = {n: stored(a, gpu_child.BY_NAME[case.dtypes[n]]) for n, a in means.items()}
