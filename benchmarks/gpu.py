@@ -38,6 +38,8 @@ PATIENCE = 120.0
 """Seconds without a word after which a case counts as hanging: PyTorch is imported and Triton compiles in that time."""
 PATIENCE_WITH_SMALL = 20.0
 """The same for samples and drawn kernels, which take milliseconds."""
+PATIENCE_WITH_VARIANTS = 40.0
+"""The same for variants of a workload: PyTorch is imported, and nothing is compiled."""
 OUT_OF_TIME = "is out of time"
 
 
@@ -226,14 +228,21 @@ def ordered(cases: Sequence[Case]) -> list[Case]:
     return sorted(cases, key=lambda case: GROUPS.index(case.group))
 
 
+def patience_with(cases: Sequence[Case], group: str) -> float:
+    """Return after how many seconds of silence a case of the group counts as hanging."""
+    kinds = {case.kind for case in cases if case.group == group}
+    if kinds <= {"sample", "drawn"}:
+        return PATIENCE_WITH_SMALL
+    return PATIENCE_WITH_VARIANTS if kinds == {"variants"} else PATIENCE
+
+
 def run_all(folder: Path, record: Record, deadline: float, note: Callable[[str], None] = print) -> None:
     for group in GROUPS:
         names = [case.name for case in record.cases if case.group == group]
         if not names or time.monotonic() >= deadline:
             continue
         began = time.monotonic()
-        small = all(case.kind in ("sample", "drawn") for case in record.cases if case.group == group)
-        run_group(folder, names, record, deadline, PATIENCE_WITH_SMALL if small else PATIENCE)
+        run_group(folder, names, record, deadline, patience_with(record.cases, group))
         record.clocks.append({"after": group, **_query("clocks.sm,clocks.mem,temperature.gpu,power.draw")})
         record.save()
         note(f"{group}: {time.monotonic() - began:.0f} s")

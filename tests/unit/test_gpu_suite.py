@@ -182,14 +182,15 @@ def test_parts_hold_no_more_than_is_carried_at_a_time() -> None:
 def test_the_worst_are_those_that_something_else_beats() -> None:
     def case(name: str, **others: float) -> dict[str, Any]:
         times = {"tilec": {"median": 1.0}, **{one: {"median": ms} for one, ms in others.items()}}
-        return {"name": name, "fault": "", "milliseconds": times}
+        return {"name": name, "group": "products", "fault": "", "milliseconds": times}
 
     slow = {
         **case("slow"),
         "variants": {"--no-pdl": {"us": 400.0, "fault": ""}, "-O2": {"us": 100.0, "fault": "C differs"}},
     }
+    serial = {**case("ladder 1: a serial loop", cuBLAS=0.1), "group": "ladder"}
     results = {
-        "libraries": {"cases": [case("even", cuBLAS=1.0), case("lost", cuBLAS=0.8)]},
+        "libraries": {"cases": [case("even", cuBLAS=1.0), case("lost", cuBLAS=0.8), serial]},
         "workloads": {"cases": [slow]},
     }
     assert gpu_suite.worst(results) == ["slow", "lost", "even"]
