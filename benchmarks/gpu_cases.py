@@ -67,6 +67,8 @@ EIGHT_BITS: dict[str, dict[str, Any]] = {
 DRAWN_FROM = 300_000
 """The first number whose kernel is drawn."""
 DRAWN_IN_SUITE = 1000
+DRAWN_BYTES = 400_000
+"""Of the arrays of a drawn kernel, at most: fewer than one in ten has more, and these would be half of all."""
 MOST_MIB = 55
 """Of what is carried to a GPU at a time."""
 MADE_OF = "made_of"
@@ -310,14 +312,20 @@ def write_sample(
 
 
 def write_drawn(folder: Path, most: int, note: Callable[[str], None], first: int = DRAWN_FROM) -> Iterator[Case]:
-    """So many drawn kernels, the numbers of which begin at `first`."""
-    for one in islice(gpu_drawn.kernels(count(first), DRAWN_TARGETS), most):
+    """So many drawn kernels, the numbers of which begin at `first`; none with arrays that are too large to carry."""
+    small = (one for one in gpu_drawn.kernels(count(first), DRAWN_TARGETS) if size_of(one.arrays) <= DRAWN_BYTES)
+    for one in islice(small, most):
         case = Case(
             f"drawn {one.number}", "drawn", "drawn", parameters=dict(one.scalars), dtypes=dict(one.dtypes),
             seed=one.number,
         )  # fmt: skip
         note(case.name)
         yield with_arrays(folder, case, f"drawn-{one.number}", one.built, one.arrays)
+
+
+def size_of(arrays: Mapping[str, Any]) -> int:
+    """Return the bytes of arguments and results; what is allowed is mostly zeros."""
+    return sum(np.asarray(array).nbytes for name, array in arrays.items() if not name.startswith("allowed_"))
 
 
 def with_arrays(folder: Path, case: Case, file: str, built: driver.Build, arrays: Mapping[str, Any]) -> Case:

@@ -49,9 +49,13 @@ def sample_fault(folder: Path, case: Case) -> str:
         {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
         for kind in ("in_", "out_", "allowed_")
     )
+    kept = {name: array.copy() for name, array in tensors.items() if case.kind == "drawn" and name not in expected}
     with closing(runtime.Kernel(cubin)) as kernel:
         kernel.run(tensors, case.parameters)
     told = []
+    for name, before in kept.items():
+        if changed := different(tensors[name], before, 0):
+            told.append(f"{name}: {changed} of {before.size} were written")
     for name, wanted in expected.items():
         dtype = BY_NAME[case.dtypes[name]]
         found = values_of(tensors[name], dtype).reshape(wanted.shape)

@@ -154,6 +154,15 @@ def test_drawn_kernels_are_judged_by_what_each_element_may_be(tmp_path: Path, mo
             assert f"{name}: 1 of" in gpu_child.sample_fault(tmp_path, case), case.name
 
 
+def test_what_a_drawn_kernel_only_reads_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_child.runtime, "Kernel", Stand)
+    (case,) = read_cases(folder)
+    with np.load(folder / case.arrays) as held:
+        Stand.results = {"Y": held["out_Y"], "X": held["in_X"] + 1}
+    assert gpu_child.sample_fault(folder, case) == ""
+    assert gpu_child.sample_fault(folder, gpu_cases.replace(case, kind="drawn")).startswith("X: ")
+
+
 def test_a_cubin_of_another_build_is_refused(folder: Path) -> None:
     (case,) = read_cases(folder)
     with pytest.raises(ValueError, match="is not the one"):
