@@ -38,6 +38,8 @@ PATIENCE = 120.0
 """Seconds without a word after which a case counts as hanging: PyTorch is imported and Triton compiles in that time."""
 PATIENCE_WITH_SMALL = 20.0
 """The same for samples and drawn kernels, which take milliseconds."""
+PATIENCE_WITH_VARIANTS = 40.0
+"""The same for variants of a workload: PyTorch is imported, and nothing is compiled."""
 OUT_OF_TIME = "is out of time"
 
 
@@ -51,6 +53,8 @@ class Record:
     file: Path | None = None
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     clocks: list[dict[str, str]] = field(default_factory=list)
+    skipped: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By case, the variants that ended a process, and how: the next process leaves them out."""
 
     def add(self, name: str, found: Mapping[str, Any]) -> None:
         self.results[name] = dict(found)
@@ -93,15 +97,17 @@ def run_group(folder: Path, names: list[str], record: Record, deadline: float, p
     fault itself; those after it run in the next one."""
     left = list(names)
     while left and time.monotonic() < deadline:
-        begun, finished, ending, spoke = None, 0, "", False
-        for said in _talk(folder, left, record.asked, deadline, patience):
+        begun, variant, finished, ending, lost, spoke = None, None, 0, "", "", False
+        for said in _talk(folder, left, {**record.asked, "skipped": record.skipped}, deadline, patience):
             spoke = spoke or "ended" not in said
             if "begins" in said:
-                begun = said["begins"]
+                begun, variant = said["begins"], said.get("variant")
             elif "name" in said:
                 begun, finished = None, finished + 1
                 left.remove(said["name"])
                 record.add(said["name"], {key: value for key, value in said.items() if key != "name"})
+            elif "lost" in said:
+                lost = said["lost"]
             elif "ended" in said:
                 ending = said["ended"]
             else:
@@ -112,9 +118,14 @@ def run_group(folder: Path, names: list[str], record: Record, deadline: float, p
             raise NoGpu(f"no process can use the GPU: the first one {ending} before it said anything")
         # A process that got nowhere would get nowhere again.
         at_fault = begun or (left[0] if left and not finished else None)
-        if at_fault is not None:
-            left.remove(at_fault)
-            record.add(at_fault, {"fault": f"its process {ending or 'ended'}"})
+        if at_fault is None:
+            continue
+        why = lost or f"its process {ending or 'ended'}"
+        if variant is not None and variant not in record.skipped.setdefault(at_fault, {}):
+            record.skipped[at_fault][variant] = why
+            continue
+        left.remove(at_fault)
+        record.add(at_fault, {"fault": why})
 
 
 def _talk(
@@ -217,14 +228,21 @@ def ordered(cases: Sequence[Case]) -> list[Case]:
     return sorted(cases, key=lambda case: GROUPS.index(case.group))
 
 
+def patience_with(cases: Sequence[Case], group: str) -> float:
+    """Return after how many seconds of silence a case of the group counts as hanging."""
+    kinds = {case.kind for case in cases if case.group == group}
+    if kinds <= {"sample", "drawn"}:
+        return PATIENCE_WITH_SMALL
+    return PATIENCE_WITH_VARIANTS if kinds == {"variants"} else PATIENCE
+
+
 def run_all(folder: Path, record: Record, deadline: float, note: Callable[[str], None] = print) -> None:
     for group in GROUPS:
         names = [case.name for case in record.cases if case.group == group]
         if not names or time.monotonic() >= deadline:
             continue
         began = time.monotonic()
-        small = all(case.kind in ("sample", "drawn") for case in record.cases if case.group == group)
-        run_group(folder, names, record, deadline, PATIENCE_WITH_SMALL if small else PATIENCE)
+        run_group(folder, names, record, deadline, patience_with(record.cases, group))
         record.clocks.append({"after": group, **_query("clocks.sm,clocks.mem,temperature.gpu,power.draw")})
         record.save()
         note(f"{group}: {time.monotonic() - began:.0f} s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import statistics
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 GROUPS = (
-    "samples", "other targets", "peaks", "headlines", "drawn", "attention", "memory", "products", "ladder", "ablation",
+    "samples", "other targets", "peaks", "headlines", "drawn", "workloads", "attention", "memory", "products", "ladder",
+    "ablation",
 )  # fmt: skip
 """In the order in which they run: what is right first, then what is asked about first."""
 
@@ -24,7 +26,8 @@ MARK = "@gpu "
 class Case:
     """`kind`: "sample" or "drawn", or a workload of `gpu_workloads` with `parameters`. `files` are cubins, which run
     one after the other; without any, only the peers are timed. A sample and a drawn kernel have `dtypes` by tensor and
-    were given inputs of `seed`; a sample may differ from its reference as tests/samples says."""
+    were given inputs of `seed`; a sample may differ from its reference as tests/samples says. Of kind "variants", each
+    of the files is one kernel compiled in another way, under the name in `parameters["labels"]`."""
 
     name: str
     group: str
@@ -36,6 +39,8 @@ class Case:
     steps: float = 0.0
     noise: float = 0.0
     seed: int = 0
+    arrays: str = ""
+    """The file of a sample's or drawn kernel's arguments and of what is expected of them."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,8 @@ def read_cases(folder: Path) -> list[Case]:
 
 def cubins(folder: Path, case: Case) -> list[bytes]:
     """Those that the case speaks of, and no others."""
-    found = [(folder / f"{file}.cubin").read_bytes() for file in case.files]
+    found = [gzip.decompress((folder / f"{file}.cubin.gz").read_bytes()) for file in case.files]
     for file, cubin, digest in zip(case.files, found, case.sha256, strict=True):
         if hashlib.sha256(cubin).hexdigest() != digest:
-            raise ValueError(f"{file}.cubin is not the one that cases.json speaks of")
+            raise ValueError(f"{file}.cubin.gz is not the one that cases.json speaks of")
     return found

@@ -1,28 +1,38 @@
-"""Compile what `gpu.py` runs, on a machine without a GPU: every sample on a small shape, and the timed kernels.
+"""Compile what `gpu.py` and `gpu_suite.py` run, on a machine without a GPU.
 
     python benchmarks/gpu_cases.py FOLDER [--only PATTERN] [--seed N] [--drawn N]
+    python benchmarks/gpu_cases.py FOLDER --suite [--only PATTERN] [--seed N] [--drawn 1000]
 
-The folder then holds one cubin a kernel and `cases.json`; beside a sample's cubin are its arguments and what numpy
-makes of them. Samples for other generations are there too, their PTX assembled for this one; with `--drawn`, so many
-kernels of tests/generate. Carry it, with `benchmarks/` and `tilec/`, to where there is a GPU.
+The folder then holds one cubin a kernel and `cases.json`: every sample on a small shape, and the timed kernels. Beside
+a sample's cubin are its arguments and what numpy makes of them. Samples for other generations are there too, their PTX
+assembled for this one; with `--drawn`, so many kernels of tests/generate. Carry it, with `benchmarks/` and `tilec/`, to
+where there is a GPU.
+
+With `--suite` there is a folder for each stage of `gpu_suite.py`. A stage that is complete, and was made of the same
+sources, is kept: a run that was interrupted goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
+import gzip
 import hashlib
 import inspect
 import json
 import random
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
+import click
+import gpu_inputs
 import numpy as np
-from gpu_case import GROUPS, Case
+from gpu_case import GROUPS, Case, read_cases
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "samples"))
@@ -31,9 +41,11 @@ import gpu_drawn
 from references import SAMPLES, Sample
 from test_every_sample import OTHER_SIZES, arguments_of, numbers
 
+from tilec.cli.kernel_options import compile_options, kernel_options
 from tilec.driver import build as driver
 from tilec.ir.tile import Buffer
 from tilec.ptx.assemble import assemble
+from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions, Switches
 from tilec.support.source import SourceFile
 from tilec.target.table import load
@@ -54,6 +66,15 @@ EIGHT_BITS: dict[str, dict[str, Any]] = {
 }
 DRAWN_FROM = 300_000
 """The first number whose kernel is drawn."""
+DRAWN_IN_SUITE = 1000
+DRAWN_BYTES = 400_000
+"""Of the arrays of a drawn kernel, at most: fewer than one in ten has more, and these would be half of all."""
+MOST_MIB = 55
+"""Of what is carried to a GPU at a time."""
+MADE_OF = "made_of"
+"""The file in a complete stage that says of which sources it was made."""
+REAL_SIZES = ROOT / "benchmarks" / "results" / "h200-2026-11-26" / "workloads.json"
+"""The workloads at real sizes, and the decisions that each was timed with another way."""
 TOKENS, HIDDEN = 16384, 2048
 """Of attention forward: so many in all, and as many heads as make this width."""
 
@@ -290,8 +311,10 @@ def write_sample(
     return with_arrays(folder, case, known.path.replace("/", "-"), built, arrays)
 
 
-def write_drawn(folder: Path, count: int, note: Callable[[str], None]) -> Iterator[Case]:
-    for one in gpu_drawn.kernels(DRAWN_FROM, count, DRAWN_TARGETS):
+def write_drawn(folder: Path, most: int, note: Callable[[str], None], first: int = DRAWN_FROM) -> Iterator[Case]:
+    """So many drawn kernels, the numbers of which begin at `first`; none with arrays that are too large to carry."""
+    small = (one for one in gpu_drawn.kernels(count(first), DRAWN_TARGETS) if size_of(one.arrays) <= DRAWN_BYTES)
+    for one in islice(small, most):
         case = Case(
             f"drawn {one.number}", "drawn", "drawn", parameters=dict(one.scalars), dtypes=dict(one.dtypes),
             seed=one.number,
@@ -300,12 +323,35 @@ def write_drawn(folder: Path, count: int, note: Callable[[str], None]) -> Iterat
         yield with_arrays(folder, case, f"drawn-{one.number}", one.built, one.arrays)
 
 
+def size_of(arrays: Mapping[str, Any]) -> int:
+    """Return the bytes of arguments and results; what is allowed is mostly zeros."""
+    return sum(np.asarray(array).nbytes for name, array in arrays.items() if not name.startswith("allowed_"))
+
+
 def with_arrays(folder: Path, case: Case, file: str, built: driver.Build, arrays: Mapping[str, Any]) -> Case:
     """The case, with its cubin and its arrays in the folder."""
     is_ours = built.work.options.target == TARGET
     case = written(folder, case, [(file, built.cubin if is_ours else assemble(built.ptx, TARGET).cubin)])
-    np.savez_compressed(folder / f"{case.files[0]}.npz", **arrays)
+    held = {name: narrowed(name, np.asarray(array)) for name, array in arrays.items()}
+    digest = hashlib.sha256()
+    for name, array in sorted(held.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    # Samples for several targets have the same arguments.
+    case = replace(case, arrays=f"{file}-{digest.hexdigest()[:12]}.npz")
+    if not (folder / case.arrays).exists():
+        np.savez_compressed(folder / case.arrays, **held)
     return case
+
+
+def narrowed(name: str, array: Any) -> Any:
+    """Return the array in 32 bits where they say the same: what is allowed may grow by a rounding."""
+    if array.dtype != np.float64:
+        return array
+    with np.errstate(over="ignore"):
+        single = array.astype(np.float32)
+    if name.startswith("allowed_"):
+        return np.where(single < array, np.nextafter(single, np.float32(np.inf)), single)
+    return single if np.array_equal(single.astype(np.float64), array, equal_nan=True) else array
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -321,30 +367,151 @@ def written(folder: Path, case: Case, cubins: list[tuple[str, bytes]]) -> Case:
     digests = [hashlib.sha256(cubin).hexdigest() for _, cubin in cubins]
     files = [f"{name}-{digest[:12]}" for (name, _), digest in zip(cubins, digests, strict=True)]
     for file, (_, cubin) in zip(files, cubins, strict=True):
-        (folder / f"{file}.cubin").write_bytes(cubin)
+        (folder / f"{file}.cubin.gz").write_bytes(gzip.compress(cubin, mtime=0))
     return replace(case, files=tuple(files), sha256=tuple(digests))
 
 
 def write(
     folder: Path, pattern: str, seed: int, drawn: int = 0, note: Callable[[str], None] = lambda line: None
 ) -> list[Case]:
-    """All cases whose name matches, and as many drawn kernels as there are among so many numbers."""
+    """All cases whose name matches, and so many drawn kernels."""
     folder.mkdir(parents=True, exist_ok=True)
-    cases = []
+    cases = [*write_samples(folder, pattern, seed, note), *write_drawn(folder, drawn, note)]
+    return index(folder, [*cases, *write_plans(folder, pattern, note)])
+
+
+def write_samples(folder: Path, pattern: str, seed: int, note: Callable[[str], None]) -> Iterator[Case]:
     for target in (TARGET, *OTHER_TARGETS):
         for name, known, constants in samples(target):
             if fnmatch.fnmatch(name, pattern):
                 note(name)
-                cases.append(write_sample(folder, name, known, constants, seed, target))
-    cases.extend(write_drawn(folder, drawn, note))
+                yield write_sample(folder, name, known, constants, seed, target)
+
+
+def write_plans(folder: Path, pattern: str, note: Callable[[str], None]) -> Iterator[Case]:
     for plan in plans():
         if fnmatch.fnmatch(plan.case.name, pattern):
             note(plan.case.name)
             cubins = [(kernel.file.stem, compiled(kernel).cubin) for kernel in plan.kernels]
-            cases.append(written(folder, plan.case, cubins))
+            yield written(folder, plan.case, cubins)
+
+
+def index(folder: Path, cases: list[Case]) -> list[Case]:
+    """Write the list of a folder's cases, which makes it complete."""
     assert all(case.group in GROUPS for case in cases)
     (folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases], indent=1) + "\n")
     return cases
+
+
+# ---- workloads at real sizes -----------------------------------------------------------------------------------------
+
+
+@click.command()
+@kernel_options
+def _options_of_words(verbose: bool, **given: Any) -> CompileOptions:
+    return compile_options(given)
+
+
+def options_of(words: str, defines: Mapping[str, Any]) -> CompileOptions:
+    """Return the options that these words of a command line are, such as "--cluster 2x1 num_stages=3"."""
+    told = [f"-D{name}={value}" for name, value in defines.items()]
+    for word in words.split():
+        told.append(f"-D{word}" if "=" in word and not word.startswith("-") else word)
+    options: CompileOptions = _options_of_words.main(["--target", TARGET, *told], standalone_mode=False)
+    return options
+
+
+def write_workloads(folder: Path, pattern: str, note: Callable[[str], None]) -> None:
+    """Write each workload as the compiler decides, and with each alternative that gives another cubin. Those that the
+    folder has already are kept."""
+    cases = read_cases(folder) if (folder / "cases.json").exists() else []
+    known = {case.name for case in cases}
+    for one in json.loads(REAL_SIZES.read_text(encoding="utf-8"))["cases"]:
+        if fnmatch.fnmatch(one["name"], pattern) and one["name"] not in known:
+            note(one["name"])
+            made = alternatives(one, note)
+            scalars = dict(gpu_inputs.SCALARS.get(one["kernel"], {}))
+            parameters = {
+                "kernel": one["kernel"], "constants": one["constants"], "labels": list(made), "work": one["work"],
+                "unit": one["unit"], "recipes": gpu_inputs.recipes(one["kernel"], one["constants"]),
+                "scalars": scalars,
+            }  # fmt: skip
+            case = Case(one["name"], "workloads", "variants", parameters=parameters)
+            cases.append(written(folder, case, [(Path(one["kernel"]).stem, cubin) for cubin in made.values()]))
+            index(folder, cases)
+    index(folder, cases)
+
+
+def alternatives(one: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, bytes]:
+    """Return the cubins of a workload by what was asked of the compiler, each once, as decided first."""
+    source = SourceFile(Path(one["kernel"]).name, (ROOT / one["kernel"]).read_text(encoding="utf-8"))
+    made: dict[str, bytes] = {}
+    for label in one["variants"]:
+        words = "" if label.startswith("as decided") else label.removesuffix(" (as decided)")
+        try:
+            cubin = driver.build(source, options_of(words, one["constants"]), driver.Observer()).cubin
+        except (CompileError, click.ClickException) as refusal:
+            assert made, f"{one['name']} does not compile: {refusal}"
+            note(f"  {label}: refused")
+            continue
+        if cubin not in made.values():
+            made[label] = cubin
+    return made
+
+
+# ---- the suite -------------------------------------------------------------------------------------------------------
+
+
+def write_suite(folder: Path, pattern: str, seed: int, drawn: int, note: Callable[[str], None]) -> dict[str, int]:
+    """Write a folder for each stage of `gpu_suite.py`, and return their sizes in bytes."""
+    first = DRAWN_FROM + 100_000 * (seed % 10_000)
+    stages: dict[str, Callable[[Path], Any]] = {
+        "samples": lambda stage: index(stage, list(write_samples(stage, pattern, seed, note))),
+        "drawn": lambda stage: index(stage, list(write_drawn(stage, drawn, note, first))),
+        "workloads": lambda stage: write_workloads(stage, pattern, note),
+        "libraries": lambda stage: index(stage, list(write_plans(stage, pattern, note))),
+        "calibration": write_probes,
+    }
+    made_of = fingerprint(pattern, drawn)
+    for name, write_stage in stages.items():
+        stage, mark = folder / name, folder / name / MADE_OF
+        found = mark.read_text() if mark.exists() else ""
+        if found == made_of:
+            continue
+        note(f"{name}:")
+        stage.mkdir(parents=True, exist_ok=True)
+        if found != f"{made_of} so far":
+            for stale in stage.iterdir():
+                stale.unlink()
+            mark.write_text(f"{made_of} so far")
+        write_stage(stage)
+        mark.write_text(made_of)
+    return {name: sum(file.stat().st_size for file in (folder / name).iterdir()) for name in stages}
+
+
+def fingerprint(*asked: object) -> str:
+    """Return a digest of the sources that a stage is made of, and of what was asked for."""
+    digest = hashlib.sha256(repr(asked).encode())
+    for folder in ("tilec", "targets", "samples", "benchmarks", "tests/generate", "tests/samples"):
+        for file in sorted((ROOT / folder).rglob("*")):
+            if file.suffix in (".py", ".toml", ".tl", ".lark") or file == REAL_SIZES:
+                digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def write_probes(folder: Path) -> None:
+    command = [sys.executable, "-m", "tilec", "calibrate", "--target", TARGET, "--emit", str(folder.resolve())]
+    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
+def parts(sizes: Mapping[str, int], most: int = MOST_MIB << 20) -> list[list[str]]:
+    """Divide the stages among as few trips as hold them, in order."""
+    found: list[list[str]] = []
+    for name, size in sizes.items():
+        if not found or sum(sizes[held] for held in found[-1]) + size > most:
+            found.append([])
+        found[-1].append(name)
+    return found
 
 
 def main() -> None:
@@ -352,9 +519,18 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="*", metavar="PATTERN", help="cases whose name matches, such as 'bfloat16 *'")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31), help="of samples' inputs")
-    parser.add_argument("--drawn", type=int, default=0, metavar="N", help="of so many numbers, the kernels drawn")
+    parser.add_argument("--drawn", type=int, metavar="N", help=f"so many drawn kernels (suite: {DRAWN_IN_SUITE})")
+    parser.add_argument("--suite", action="store_true", help="a folder for each stage of gpu_suite.py")
     asked = parser.parse_args()
-    cases = write(asked.folder, asked.only, asked.seed, asked.drawn, lambda name: print(name, flush=True))
+    if asked.suite:
+        drawn = DRAWN_IN_SUITE if asked.drawn is None else asked.drawn
+        sizes = write_suite(asked.folder, asked.only, asked.seed, drawn, lambda name: print(name, flush=True))
+        for number, part in enumerate(parts(sizes), 1):
+            mib = sum(sizes[name] for name in part) / (1 << 20)
+            print(f"part {number}, {mib:.1f} MiB: {', '.join(f'{asked.folder}/{name}' for name in part)}")
+        print(f"python benchmarks/gpu_suite.py {asked.folder}")
+        return
+    cases = write(asked.folder, asked.only, asked.seed, asked.drawn or 0, lambda name: print(name, flush=True))
     print(f"{len(cases)} cases in {asked.folder}: python benchmarks/gpu.py {asked.folder}")
 
 

@@ -1,7 +1,8 @@
 """Runs cases of `gpu.py` in a process of its own: a kernel that breaks the context costs no other its result.
 
-Takes a JSON object on standard input: folder, names of cases, repeats, seed, and whether peers are left out. Answers
-with a line of JSON behind MARK when it begins a case and when it is done with one.
+Takes a JSON object on standard input: folder, names of cases, repeats, seed, whether peers are left out, and variants
+that are. Answers with a line of JSON behind MARK when it begins a case and when it is done with one. With `--once
+FOLDER NAME` it launches the kernels of that case once, for a profiler.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import gpu_variants
 import numpy as np
 from gpu_case import MARK, Case, Timing, cubins, read_cases, summary
 from gpu_workloads import WORKLOADS, Tensors, Workload
@@ -40,39 +42,51 @@ AHEAD_CYCLES = 2_000_000
 
 def sample_fault(folder: Path, case: Case) -> str:
     """What is wrong with the results of a sample or of a drawn kernel; nothing if they are right."""
-    (file,), (cubin,) = case.files, cubins(folder, case)
-    with np.load(folder / f"{file}.npz") as held:
+    (cubin,) = cubins(folder, case)
+    with np.load(folder / case.arrays) as held:
         arrays = {name: held[name] for name in held.files}
     tensors, expected, allowed = (
         {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
         for kind in ("in_", "out_", "allowed_")
     )
+    kept = {name: array.copy() for name, array in tensors.items() if case.kind == "drawn" and name not in expected}
     with closing(runtime.Kernel(cubin)) as kernel:
         kernel.run(tensors, case.parameters)
     told = []
+    for name, before in kept.items():
+        if changed := different(tensors[name], before, 0):
+            told.append(f"{name}: {changed} of {before.size} were written")
     for name, wanted in expected.items():
         dtype = BY_NAME[case.dtypes[name]]
         found = values_of(tensors[name], dtype).reshape(wanted.shape)
         slack = _slack(case, dtype, wanted) if name not in allowed else allowed[name] * 1.001
-        wrong = ~((found == wanted) | ((found != found) & (wanted != wanted)) | (_apart(found, wanted) <= slack))
-        if wrong.any():
-            told.append(f"{name}: {int(wrong.sum())} of {wanted.size} differ")
+        wrong = different(found, wanted, slack)
+        if wrong:
+            told.append(f"{name}: {wrong} of {wanted.size} differ")
     return "; ".join(told)
+
+
+def different(found: Any, wanted: Any, slack: Any) -> int:
+    """Count the elements that are farther from what is wanted than `slack`; one NaN is as good as another."""
+    with np.errstate(all="ignore"):
+        right = (found == wanted) | ((found != found) & (wanted != wanted)) | (_apart(found, wanted) <= slack)
+    return int((~right).sum())
 
 
 def _slack(case: Case, dtype: DType, wanted: Any) -> Any:
     """How far from a sample's reference each element may lie."""
     if not dtype.is_float:
         return 0
-    return case.noise * np.abs(wanted[np.isfinite(wanted)]).max() + STEP[dtype.name] * case.steps * np.abs(wanted)
+    return case.noise * np.abs(wanted[np.isfinite(wanted)]).max(initial=0) + STEP[dtype.name] * case.steps * np.abs(
+        wanted
+    )
 
 
 def _apart(found: Any, wanted: Any) -> Any:
     """The distance, as float64; never less than it is for integers, whose difference may not fit in their type."""
-    with np.errstate(all="ignore"):
-        if found.dtype.kind in "iu" and wanted.dtype.kind in "iu":
-            return np.where(found > wanted, found - wanted, wanted - found).astype(np.uint64).astype(np.float64)
-        return np.abs(found.astype(np.float64) - wanted.astype(np.float64))
+    if found.dtype.kind in "iu" and wanted.dtype.kind in "iu":
+        return np.where(found > wanted, found - wanted, wanted - found).astype(np.uint64).astype(np.float64)
+    return np.abs(found.astype(np.float64) - wanted.astype(np.float64))
 
 
 # ---- workloads -------------------------------------------------------------------------------------------------------
@@ -195,10 +209,15 @@ def workload_result(folder: Path, case: Case, repeat: int, is_alone: bool) -> di
 # ---- the process -----------------------------------------------------------------------------------------------------
 
 
-def result(folder: Path, case: Case, repeat: int, is_alone: bool) -> dict[str, Any]:
+def result(
+    folder: Path, case: Case, asked: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]
+) -> dict[str, Any]:
     if case.kind in ("sample", "drawn"):
         return {"fault": sample_fault(folder, case)}
-    return workload_result(folder, case, repeat, is_alone)
+    if case.kind == "variants":
+        skipped = asked.get("skipped", {}).get(case.name, {})
+        return gpu_variants.result(folder, case, asked["repeat"], skipped, say)
+    return workload_result(folder, case, asked["repeat"], asked["alone"])
 
 
 def is_lost() -> bool:
@@ -222,7 +241,10 @@ def run(asked: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> i
     for name in asked["names"]:
         say({"begins": name})
         try:
-            found = result(folder, cases[name], asked["repeat"], asked["alone"])
+            found = result(folder, cases[name], asked, say)
+        except gpu_variants.ContextLost as lost:
+            say({"lost": str(lost)})
+            return 1
         except Exception as error:  # whatever a kernel or a library does: the next case is another one's
             say({"name": name, "fault": f"{type(error).__name__}: {error}"})
             if is_lost():
@@ -232,7 +254,26 @@ def run(asked: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> i
     return 0
 
 
+def once(folder: Path, name: str) -> None:
+    """Launch the kernels of a case once."""
+    (case,) = (case for case in read_cases(folder) if case.name == name)
+    if case.kind == "variants":
+        gpu_variants.once(folder, case)
+        return
+    import torch
+
+    with ExitStack() as opened:
+        kernels = [opened.enter_context(closing(runtime.Kernel(cubin))) for cubin in cubins(folder, case)]
+        Contest(WORKLOADS[case.kind](torch, case.parameters), kernels, torch, is_alone=True).run_ours(0)
+        torch.cuda.synchronize()
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["--once"]:
+        with runtime.context():
+            once(Path(sys.argv[2]), sys.argv[3])
+        return
+
     def say(what: Mapping[str, Any]) -> None:
         # On a line of its own, whatever a kernel has printed.
         sys.stdout.write(f"\n{MARK}{json.dumps(what)}\n")

@@ -50,5 +50,38 @@ def test_every_source_is_used_and_every_use_has_a_source() -> None:
     assert used == {int(number) for number in re.findall(r"^(\d)\. ", sources, re.MULTILINE)}
 
 
-def test_no_speed_is_claimed() -> None:
-    assert re.findall(r"TFLOP|GB/s|times (?:as fast|faster)|[\d.]+x", PAGE) == []
+ROWS = {
+    "GEMM bf16 4096³": ("bfloat16 4096×4096×4096", "gemm_bf16_4096"),
+    "GEMM bf16 8192³": ("bfloat16 8192×8192×8192", "gemm_bf16_8192"),
+    "GEMM fp8 8192³": ("float8_e4m3fn 8192×8192×8192", "gemm_fp8_8192"),
+    "GEMM bf16 512×3072×768": ("bfloat16 512×3072×768", ""),
+    "GEMM bf16 16×8192×8192": ("bfloat16 16×8192×8192", ""),
+    "attention fp16, head 128, 16k, full": ("attention 128 full 16384", "attention_b1h16s16384_full"),
+    "attention fp16, head 128, 16k, causal": ("attention 128 causal 16384", "attention_b1h16s16384_causal"),
+    "attention fp16, head 64, 8k, causal": ("attention 64 causal 8192", ""),
+    "attention backward, head 128, 8k, causal": ("attention backward 128 causal 8192", ""),
+}
+"""Of the table of speeds: the case of `gpu.py`, and TileLang's workload."""
+
+
+def test_speeds() -> None:
+    folder = ROOT / "benchmarks" / "results" / "h200-2026-11-26"
+    cases = {case["name"]: case for case in json.loads((folder / "libraries.json").read_text())["cases"]}
+    tilelang = json.loads((folder / "tilelang.json").read_text())
+    timed = {one["name"]: one for one in tilelang["results"]}
+
+    def rate(case: Any, name: str) -> str:
+        time = case["milliseconds"].get(name)
+        if time is None:
+            return "–"
+        value = case["work"] / time["median"] / 1e9
+        return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+    expected = set()
+    for label, (name, theirs) in ROWS.items():
+        case = cases[name]
+        library = "cuBLAS" if "cuBLAS" in case["milliseconds"] else "cuDNN"
+        best = timed[tilelang["best"][theirs]["name"]] if theirs else None
+        beside = "–" if best is None else f"{best['tflops']:.0f} ({best['library_tflops']:.0f})"
+        expected.add((label, *(rate(case, one) for one in ("tilec", "Triton", library)), beside))
+    assert rows("On a GPU") == expected

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,19 @@ import numpy as np
 import pytest
 
 from tilec.calibrate import plan
-from tilec.calibrate.measure import PROBES, Measurement, from_json, gpu_for, measure, probes_for, to_json
+from tilec.calibrate.measure import (
+    PROBES,
+    Gpu,
+    Measurement,
+    ProbeFault,
+    Slopes,
+    from_json,
+    gpu_for,
+    measure,
+    probes_for,
+    slopes,
+    to_json,
+)
 from tilec.calibrate.probe import Probe, Run
 from tilec.calibrate.rewrite import rewritten
 from tilec.cli import main
@@ -33,8 +44,8 @@ MADE_UP: dict[str, float] = {
     "fma latency": 4.0,
     "clock of one SM ns": 0.5,  # for each cycle of 1: 2000 MHz
     "clock of one SM": 1.0,
-    "clock under load ns": 2.0,  # for 3 cycles: 1500 MHz
-    "clock under load": 3.0,
+    "clock under load ns": 800.0,  # for 1200 cycles: 1500 MHz
+    "clock under load": 1200.0,
     "ex2 latency": 32.0,
     "ex2 throughput": 8.0,
     "shuffle": 27.0,
@@ -48,12 +59,14 @@ MADE_UP: dict[str, float] = {
     "ldmatrix latency": 36.0,
     "tma.load throughput, boxes of 1024": 25.0,
     "tma.load throughput, boxes of 16384": 320.0,
+    "tma.store throughput, boxes of 16384": 256.0,
     "l2 throughput, all SMs ns": 512.0,
     "copy, all SMs ns": 4096.0,
     "cp.async of 2048 bytes from dram": 832.0,
     "ld.global latency from dram": 800.0,
     "named barrier": 21.5,
     "mbarrier one way": 47.25,
+    "mbarrier arrive and wait": 4.0,
 }
 
 
@@ -81,12 +94,20 @@ class StandIn:
     def scrambles(self, probe: Probe) -> bool:
         return False
 
-    @contextmanager
-    def opened(self, cubin: bytes) -> Iterator[StandIn]:
-        self.probe = next(probe for probe in PROBES if probe.entry == cubin.decode())
-        if self.fails(self.probe):
-            raise runtime.GpuError("CUDA_ERROR_LAUNCH_FAILED")
-        yield self
+    def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
+        assert probe.entry == self.entry(cubin)
+        if self.fails(probe):
+            raise ProbeFault("CUDA_ERROR_LAUNCH_FAILED")
+        return list(slopes(probe, StandInKernel(probe, self.scrambles(probe)), self.sms, repeats))
+
+    def entry(self, cubin: bytes) -> str:
+        return cubin.decode()
+
+
+@dataclass
+class StandInKernel:
+    probe: Probe
+    is_scrambled: bool
 
     def run(self, tensors: Mapping[str, Any], scalars: Mapping[str, int | float]) -> None:
         probe, trips = self.probe, int(scalars["trips"])
@@ -94,7 +115,7 @@ class StandIn:
             tensors["times"][:, i] = round(5000 + made_up(figure) * probe.operations * trips)
         wanted = probe.expected(Run(trips, int(scalars["blocks"]), np.zeros(1, np.uint32)))
         tensors["result"][...] = wanted.view(np.uint32)
-        if self.scrambles(probe):
+        if self.is_scrambled:
             tensors["result"][0, 3] += 1
 
 
@@ -194,7 +215,7 @@ def test_every_probe_stands_behind_a_row_or_is_shown_beside_one() -> None:
     """Beside: other types and functions than the row's, and L2 where the row is DRAM."""
     used: set[str] = set()
     for _, _, formulas in plan.TABLES:
-        figures = plan.Figures(measured())
+        figures = plan.Figures(measured(), None)
         formulas(figures)
         used |= set(figures.used)
     unused = {figure for probe in PROBES for figure in probe.figures} - used
@@ -223,17 +244,112 @@ def test_a_file_of_another_form_is_refused() -> None:
 @pytest.mark.some(2)
 @pytest.mark.parametrize("value", [0.0, -1e308, 1e308, 1e-308])
 def test_figures_of_which_nothing_follows(value: float) -> None:
-    """Each by turns, as a broken clock or an edited file has it: rows, or a word about the figures."""
-    refused = 0
+    """Each by turns, as a broken clock or an edited file has it: what is made of it is refused, and the file stands."""
+    refused: set[str] = set()
     for name in measured().figures:
         strange = replace(measured(), figures={**measured().figures, name: (value,) * 3})
-        try:
-            text, _ = rewritten(resources.target_text("sm_90a"), plan.rows(strange), "own.toml")
-            targets.parse(text, "own.toml")
-        except CompileError as error:
-            assert error.diagnostics[0].code in ("bad-measurements", "bad-target-file")
-            refused += 1
-    assert refused
+        fits = plan.fits(strange)
+        text, _ = rewritten(resources.target_text("sm_90a"), fits.rows, "own.toml")
+        targets.parse(text, "own.toml")
+        refused |= {cell.split("]")[0].removeprefix("[") for cell in fits.refused}
+    # What is no more than one figure, as it stands or in whole cycles, has nothing to contradict it but 0.
+    assert refused >= {table for table, _, _ in plan.TABLES} - {BARRIER, MBARRIER, REDUCE} or value > 1
+
+
+BARRIER, MBARRIER, REDUCE = (f'timing."{kind}".silicon' for kind in ("barrier", "mbarrier", "reduce"))
+
+
+def test_a_fit_that_its_figures_contradict_is_refused() -> None:
+    """As an H200's first figures had it: loads that take no time, and stores that hold their path for twice as long as
+    they take."""
+    assert plan.fits(measured()).refused == {}
+    alone = "tma.store 16384 bytes until read"
+    strange = {
+        "ld.global latency from dram": (0.0,) * 3,
+        "tma.store throughput, boxes of 16384 bytes": (2 * measured().spread(alone).median,) * 3,
+        "wgmma issue 5": (10.0,) * 3,  # less than one alone
+        "ex2 latency": (11.0,) * 3,  # less than addition and occupancy
+        "mbarrier arrive and wait": (20.0,) * 3,  # with 12 for the issue more than a box of 1 KiB
+    }
+    fits = plan.fits(replace(measured(), figures={**measured().figures, **strange}))
+    silicon = {key.removeprefix('[timing."').replace('".silicon]', ""): why for key, why in fits.refused.items()}
+    assert silicon["ld.global latency"] == "the fit says 0 + bytes / 64"
+    assert silicon["tma.store uses.tp_gnic_wr"].endswith(f"where bytes = 1.638e+04, and {alone} took 376")
+    assert silicon["wgmma.ss issue"].startswith("the fit says 22.5 + -2.5")
+    assert silicon["tma.load uses.tma"] == "a small box takes 25, and the thread that issues it and waits for it 32"
+    assert silicon["mufu latency"].startswith("the fit says occupancy + -1")
+    (store,) = (row for row in fits.rows if row.table == 'timing."tma.store".silicon')
+    assert set(store.cells) == {"uses.tma", "latency"} and store.where.endswith("; uses.tp_gnic_wr as before")
+    assert 'timing."ld.global".silicon' not in {row.table for row in fits.rows}
+
+
+def test_a_clock_without_load_is_refused_and_the_files_stays() -> None:
+    """As when the assembler had left out three of four iterations."""
+    lazy = replace(measured(), figures={**measured().figures, "clock under load": (282.0,) * 3})
+    fits = plan.fits(lazy, 1600)
+    (reason,) = fits.refused.values()
+    assert next(iter(fits.refused)).startswith("[limits], every tensor core at work")
+    assert reason.endswith("an iteration took 282 cycles, and its products take 1024")
+    (load,) = (row for row in fits.rows if row.table == 'timing."tma.load".silicon')
+    # 800 cycles of 2000 MHz are 640 of the file's 1600.
+    assert load.cells["latency"] == "640 + 6.4 * bytes / 1024" and ", 1600 MHz, " in load.where
+
+
+def test_a_fit_far_from_a_figure_is_refused() -> None:
+    """A line through points that lie on none, and narrow products that neither rate describes."""
+    figures = {**measured().figures, "wgmma.ss bf16 n16": (400.0,) * 3, "tma.load 32768 bytes from dram": (3400.0,) * 3}
+    refused = plan.fits(replace(measured(), figures=figures)).refused
+    assert "wgmma.ss bf16 n16 took 400" in refused['[timing."wgmma.ss".silicon] uses.tc_and_mma']
+    assert "and tma.load of 1024 bytes took 606" in refused['[timing."tma.load".silicon] latency']
+
+
+# ---- a process for each probe ---------------------------------------------------------------------------------------
+
+
+def gpu_with(child: str, monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """A GPU whose probes run in processes of this text, in place of `tilec.calibrate.measure`."""
+    monkeypatch.setattr(runtime, "description", lambda: runtime.Description("Stand-in", "1.2.3", 4))
+    run = subprocess.run
+
+    def stand_in(command: list[str], **rest: Any) -> Any:
+        assert command[1:3] == ["-m", "tilec.calibrate.measure"] and Path(command[4]).read_bytes() == b"cubin"
+        return run([command[0], "-c", child, *command[3:]], **rest)
+
+    monkeypatch.setattr("tilec.calibrate.measure.subprocess.run", stand_in)
+    monkeypatch.setattr("tilec.calibrate.measure.PATIENCE_SECONDS", 2)
+    return Gpu()
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        ("print('CUDA_ERROR_MISALIGNED_ADDRESS', file=sys.stderr); sys.exit(1)", "CUDA_ERROR_MISALIGNED_ADDRESS"),
+        ("os._exit(139)", "its process ended with code 139"),
+        ("time.sleep(60)", "it took more than 2 s"),
+    ],
+)
+def test_a_fault_ends_its_own_process_only(ending: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = f"""import os, sys, time
+if sys.argv[1] == "ex2 latency":
+    {ending}
+print("noise")
+print([[4.0, 5.0]] * int(sys.argv[3]))
+"""
+    device = gpu_with(child, monkeypatch)
+    monkeypatch.setattr("tilec.calibrate.measure.probes_for", lambda target: chosen)
+    chosen = [probe for probe in PROBES if probe.name in ("fma latency", "ex2 latency", "clock of one SM")]
+    measurement = measure(device, MACHINE, lambda probe: b"cubin", DATE, repeats=2)
+    assert measurement.faults == {"ex2 latency": why}
+    clock = {"clock of one SM": (4.0, 4.0), "clock of one SM ns": (5.0, 5.0)}
+    assert measurement.figures == {"fma latency": (4.0, 4.0), **clock}
+
+
+def test_a_process_without_a_gpu_says_so() -> None:
+    device = object.__new__(Gpu)
+    device.sms = 4
+    with pytest.raises(ProbeFault) as raised:
+        device.run(PROBES[0], b"cubin", 1)
+    assert "cuda" in str(raised.value).lower() or "driver" in str(raised.value).lower()
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -242,6 +358,20 @@ def test_figures_of_which_nothing_follows(value: float) -> None:
 def test_measurements_read_back() -> None:
     measurement = measured()
     assert from_json(to_json(measurement), "m.json") == measurement
+
+
+def test_the_name_of_a_device_ends_at_its_first_nul(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the driver returns it, and as a file of an earlier version has it."""
+    from cuda.bindings import driver
+
+    padded = b"NVIDIA H200".ljust(128, b"\0")
+    monkeypatch.setattr(runtime, "_call", lambda result: result)
+    monkeypatch.setattr(runtime, "_driver_version", lambda: "1.2.3")
+    for name, answer in {"cuInit": 0, "cuDeviceGet": 0, "cuDeviceGetName": padded, "cuDeviceGetAttribute": 4}.items():
+        monkeypatch.setattr(driver, name, lambda *_, answer=answer: answer)
+    assert runtime.description() == runtime.Description("NVIDIA H200", "1.2.3", 4)
+    old = replace(measured(), gpu=padded.decode())
+    assert from_json(to_json(old), "m.json").gpu == "NVIDIA H200"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 7}', '{"schema": 1, "figures": {"a": []}}'])
@@ -325,9 +455,9 @@ from tilec import cli
 from tilec.host import runtime
 from tilec.calibrate import measure
 class Device(test_calibrate.StandIn):
-    def opened(self, cubin):
+    def entry(self, cubin):
         from tilec.ir.manifest import extract
-        return super().opened(extract(cubin)[0].entry.encode())
+        return extract(cubin)[0].entry
 measure.gpu_for = lambda target: Device()
 sys.exit(cli.main(["calibrate", "--target", "sm_80", "--cubins", "probes", "--repeats", "3", "--json", "m.json"]))
 """

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import gpu
@@ -24,7 +25,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ABSENT = ("lark", "ortools", "click", "rich", "torch", "triton", "ml_dtypes")
 
 
-@pytest.mark.parametrize("module", ["gpu", "gpu_child"])
+@pytest.mark.parametrize("module", ["gpu", "gpu_child", "gpu_variants", "gpu_suite"])
 def test_needs_no_compiler(module: str) -> None:
     lines = [f"sys.modules[{name!r}] = None" for name in ABSENT]
     program = "\n".join(["import sys", *lines, f"sys.path.insert(0, {str(BENCHMARKS)!r})", f"import {module}"])
@@ -60,13 +61,60 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("change", "says"), [(0.0, ""), (0.5, "Y: 1 of"), (float("nan"), "Y: 1 of")])
 def test_tells_right_from_wrong(folder: Path, change: float, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (case,) = read_cases(folder)
-    with np.load(folder / f"{case.files[0]}.npz") as held:
+    with np.load(folder / case.arrays) as held:
         wanted = held["out_Y"].copy()
     wanted[1, 2] += change
     Stand.results = {"Y": wanted}
     monkeypatch.setattr(gpu_child.runtime, "Kernel", Stand)
     fault = gpu_child.sample_fault(folder, case)
     assert fault.startswith(says) and bool(fault) == bool(says)
+
+
+@pytest.mark.filterwarnings("error")
+def test_nan_and_infinity_are_compared_without_a_word() -> None:
+    nan, inf = float("nan"), float("inf")
+    wanted = np.array([nan, inf, -inf, 1.0, nan, 1.0, inf])
+    assert gpu_child.different(np.array([nan, inf, -inf, 1.0, 2.0, nan, -inf]), wanted, 0.5) == 3
+    assert gpu_child.different(np.array([1, 2, 200], np.uint8), np.array([1, 3, 3], np.uint8), 0) == 2
+    case = Case("s", "samples", "sample", noise=0.1, steps=1)
+    assert np.isnan(gpu_child._slack(case, gpu_child.BY_NAME["float16"], np.full(3, nan))).all()
+
+
+class Bytes:
+    """A tensor of PyTorch's, which refuses to turn NaN and infinity into types of one byte."""
+
+    def __init__(self, size: int) -> None:
+        self.held, self.size, self.dtype = np.zeros(4 * size, np.uint8), size, SimpleNamespace(is_floating_point=True)
+
+    def element_size(self) -> int:
+        return self.size
+
+    def view(self, dtype: str) -> Any:
+        assert dtype == "uint8"
+        return SimpleNamespace(fill_=lambda value: self.held.fill(value))
+
+    def fill_(self, value: float) -> None:
+        assert self.size > 1, "value cannot be converted without overflow"
+        self.held.view(f"f{self.size}").fill(value)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_poison_fits_every_type(size: int) -> None:
+    workload = object.__new__(WORKLOADS["copy"])
+    workload.torch = SimpleNamespace(uint8="uint8")
+    fillings = []
+    for filling in (float("nan"), float("-inf")):
+        tensor = Bytes(size)
+        workload.poison({"Y": tensor}, filling)
+        fillings.append(tensor.held.copy())
+    assert (fillings[0] != fillings[1]).any() and all(filling.any() for filling in fillings)
+
+
+def test_peaks_are_of_the_type_that_they_are_named_for() -> None:
+    peaks = {plan.case.name: plan.case.parameters for plan in gpu_cases.plans() if plan.case.group == "peaks"}
+    assert {peaks[f"peak {name}"]["out_dtype"] for name in ("float16", "bfloat16")} == {"float16", "bfloat16"}
+    assert peaks["peak float16"]["dtype"] == peaks["peak float16"]["out_dtype"] == "float16"
+    assert peaks["peak int8"]["out_dtype"] == "int32"
 
 
 def test_an_output_that_nobody_wrote_is_wrong(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,17 +129,17 @@ def test_another_seed_gives_other_inputs(folder: Path, tmp_path: Path) -> None:
     assert said == ["sample softmax"]
     inputs = []
     for place in (folder, tmp_path):
-        with np.load(place / f"{read_cases(place)[0].files[0]}.npz") as held:
+        with np.load(place / read_cases(place)[0].arrays) as held:
             inputs.append(held["in_X"].copy())
     assert (inputs[0] != inputs[1]).mean() > 0.9
 
 
 def test_drawn_kernels_are_judged_by_what_each_element_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_child.runtime, "Kernel", Stand)
-    cases = gpu_cases.write(tmp_path, "nothing", seed=5, drawn=12)
+    cases = gpu_cases.write(tmp_path, "nothing", seed=5, drawn=4)
     assert cases and {case.kind for case in cases} == {"drawn"}
     for case in cases:
-        with np.load(tmp_path / f"{case.files[0]}.npz") as held:
+        with np.load(tmp_path / case.arrays) as held:
             means = {n.removeprefix("out_"): held[n] for n in held.files if n.startswith("out_")}
             allowed = {n: held[f"allowed_{n}"] for n in means}
         Stand.results = {n: stored(a, gpu_child.BY_NAME[case.dtypes[n]]) for n, a in means.items()}
@@ -104,6 +152,15 @@ def test_drawn_kernels_are_judged_by_what_each_element_may_be(tmp_path: Path, mo
             array.flat[at[0]] += 1 + 2 * allowed[name].flat[at[0]]
             Stand.results[name] = stored(array, gpu_child.BY_NAME[case.dtypes[name]])
             assert f"{name}: 1 of" in gpu_child.sample_fault(tmp_path, case), case.name
+
+
+def test_what_a_drawn_kernel_only_reads_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_child.runtime, "Kernel", Stand)
+    (case,) = read_cases(folder)
+    with np.load(folder / case.arrays) as held:
+        Stand.results = {"Y": held["out_Y"], "X": held["in_X"] + 1}
+    assert gpu_child.sample_fault(folder, case) == ""
+    assert gpu_child.sample_fault(folder, gpu_cases.replace(case, kind="drawn")).startswith("X: ")
 
 
 def test_a_cubin_of_another_build_is_refused(folder: Path) -> None:

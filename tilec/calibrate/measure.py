@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import numpy as np
@@ -23,6 +29,8 @@ PROBES: tuple[Probe, ...] = tuple(
 )
 SCHEMA = 1
 REPEATS = 15
+PATIENCE_SECONDS = 60
+"""After so long a probe's process is ended: it takes about two seconds."""
 
 
 def probes_for(target: Target) -> tuple[Probe, ...]:
@@ -73,13 +81,15 @@ def to_json(measurement: Measurement) -> str:
 def from_json(text: str, path: str) -> Measurement:
     """The measurement that `to_json` wrote into the file at `path`, or `bad-measurements`."""
     try:
-        return schema.record(Measurement, schema.versioned(readers.json_value(text), SCHEMA), "")
+        read = schema.record(Measurement, schema.versioned(readers.json_value(text), SCHEMA), "")
     except ValueError as error:
         fail(
             "bad-measurements",
             f"{path} does not hold measurements: {error}",
             help="'tilec calibrate --json FILE' writes them, where there is a GPU",
         )
+    # A driver's answer is padded with NULs, and files of earlier versions have them.
+    return replace(read, gpu=read.gpu.partition("\0")[0])
 
 
 # ---- devices ---------------------------------------------------------------------------------------------------------
@@ -91,25 +101,57 @@ class Kernel(Protocol):
     def run(self, tensors: Mapping[str, Array], scalars: Mapping[str, int | float]) -> None: ...
 
 
+Slopes = list[list[float]]
+"""For each pair of a short and a long run, what one operation took in each reading of the probe."""
+
+
+class ProbeFault(Exception):
+    """A probe has no figures: why."""
+
+
 class Device(Protocol):
-    """What runs cubins: the GPU of this machine, or a test's stand-in."""
+    """What runs probes: the GPU of this machine, or a test's stand-in."""
 
     gpu: str
     driver: str
     sms: int
 
-    def opened(self, cubin: bytes) -> AbstractContextManager[Kernel]: ...
+    def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
+        """Measure one probe. Raises `ProbeFault` where it has no figures."""
 
 
 class Gpu:
-    """The first GPU of this machine."""
+    """The first GPU of this machine. Each probe runs in a process of its own: one that faults loses the context of its
+    process, and no other probe's."""
 
     def __init__(self) -> None:
         known = runtime.description()
         self.gpu, self.driver, self.sms = known.name, known.driver, known.sms
 
-    def opened(self, cubin: bytes) -> AbstractContextManager[Kernel]:
-        return closing(runtime.Kernel(cubin))
+    def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "probe.cubin"
+            path.write_bytes(cubin)
+            told = (probe.name, str(path), str(repeats), str(self.sms))
+            command = [sys.executable, "-m", "tilec.calibrate.measure", *told]
+            try:
+                child = subprocess.run(
+                    command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=_environment()
+                )
+            except subprocess.TimeoutExpired:
+                raise ProbeFault(f"it took more than {PATIENCE_SECONDS} s") from None
+        if child.returncode:
+            said = child.stderr.strip().splitlines()
+            raise ProbeFault(said[-1] if said else f"its process ended with code {child.returncode}")
+        slopes: Slopes = json.loads(child.stdout.splitlines()[-1])
+        return slopes
+
+
+def _environment() -> dict[str, str]:
+    """This one's, in which a process finds the same tilec."""
+    here = str(Path(__file__).parents[2])
+    paths = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{paths}" if paths else here}
 
 
 def runs_code(capability: tuple[int, int], target: Target) -> bool:
@@ -145,29 +187,31 @@ def measure(
     date: str,
     repeats: int = REPEATS,
     note: Callable[[Probe], None] = lambda probe: None,
+    keep: Callable[[Measurement], None] = lambda measurement: None,
 ) -> Measurement:
-    """Runs every probe of the target. One that fails, or leaves wrong words, has no figures; nor have those after one
-    that the driver has given up on, for its context is lost."""
+    """Run every probe of the target. One that faults, or leaves wrong words, has no figures. `keep` is given what is
+    known before each probe, should there be no end."""
     figures: dict[str, tuple[float, ...]] = {}
     faults: dict[str, str] = {}
+
+    def known() -> Measurement:
+        return Measurement(target.name, device.gpu, device.driver, date, device.sms, dict(figures), dict(faults))
+
     for probe in probes_for(target):
+        keep(known())
         note(probe)
         try:
-            with device.opened(cubin_of(probe)) as kernel:
-                found = list(_slopes(probe, kernel, device.sms, repeats))
-        except (runtime.GpuError, WrongWords) as error:
-            faults[probe.name] = str(error)
+            found = device.run(probe, cubin_of(probe), repeats)
+        except ProbeFault as fault:
+            faults[probe.name] = str(fault)
             continue
         figures |= {name: tuple(run[i] for run in found) for i, name in enumerate(probe.figures)}
-    return Measurement(target.name, device.gpu, device.driver, date, device.sms, figures, faults)
+    return known()
 
 
-class WrongWords(Exception):
-    """The threads did not leave what the instructions mean."""
-
-
-def _slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[list[float]]:
-    """For each pair of a short and a long run, what one operation takes in each reading. A first pair warms up."""
+def slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[list[float]]:
+    """Yield for each pair of a short and a long run what one operation takes in each reading. A first pair warms up.
+    Raises `ProbeFault` where the threads did not leave what the instructions mean."""
     short, long = probe.trip_count
     for repeat in range(-1, repeats):
         few, many = _readings(probe, kernel, short, sms), _readings(probe, kernel, long, sms)
@@ -186,7 +230,7 @@ def _readings(probe: Probe, kernel: Kernel, trip_count: int, sms: int) -> list[i
     # The memory is zero at first, and what lies outside of the words known here counts as zero.
     wrong = wrong_words(probe, Run(trip_count, blocks, np.zeros(1, np.uint32)), result)
     if wrong:
-        raise WrongWords(wrong)
+        raise ProbeFault(wrong)
     return [int(reading) for reading in times.max(axis=0)]
 
 
@@ -201,3 +245,25 @@ def wrong_words(probe: Probe, run: Run, result: Array) -> str:
         return ""
     block, thread = np.argwhere(~close)[0]
     return f"thread {thread} of block {block} left {found[block, thread]}, not {wanted[block, thread]}"
+
+
+# ---- a process for one probe -----------------------------------------------------------------------------------------
+
+
+def main(name: str, path: str, repeats: str, sms: str) -> int:
+    """Print the slopes of a probe as JSON, or on standard error why there are none."""
+    (probe,) = (one for one in PROBES if one.name == name)
+    try:
+        with runtime.context(), closing(runtime.Kernel(Path(path).read_bytes())) as kernel:
+            print(json.dumps(list(slopes(probe, kernel, int(sms), int(repeats)))))
+    except (runtime.GpuError, ProbeFault) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(*sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # not through the interpreter's end: what is left of a lost context only complains

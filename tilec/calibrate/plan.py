@@ -3,12 +3,16 @@
 A row is what the file says of one instruction or one limit. The parts that no probe measures stay as they are, and the
 row's source says which these are. Times to and from memory are not the multiprocessor's own: they are taken to the
 clock of the file, which is the one that the chip holds under load.
+
+A formula is refused, with its reason, where it says 0 or less or is more than `MOST_OFF` times off a figure that it was
+made of: no machine is like that, so the probe measured something else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,12 +20,16 @@ import numpy as np
 from tilec.calibrate import copies, shared, tensor
 from tilec.calibrate.measure import Measurement
 from tilec.calibrate.probe import ROW_BYTES
-from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
+from tilec.target.table import evaluate
 
 Value = int | str
 """Of a cell: a whole number, or a formula."""
 CLOCK = "clock_mhz"
+MOST_OFF = 1.5
+"""Times that a formula may be above or below a figure that it was made of."""
+LARGEST = 1 << 40
+"""No number of a row is so large, and none so small as one over it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +42,36 @@ class Row:
     where: str
 
 
-class Figures:
-    """The medians, by name; it remembers which were asked for."""
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A figure that the formula at `key` must agree with: for the parameters `at`, it was measured as `took`.
+    `is_limit`: the formula may be below it. `figure` is the figure's name, for the reason of a refusal."""
 
-    def __init__(self, measurement: Measurement) -> None:
+    key: str
+    figure: str
+    took: float
+    at: Mapping[str, float]
+    is_limit: bool = False
+
+
+class Figures:
+    """The medians, by name; it remembers which were asked for, and what the formulas made of them must agree with."""
+
+    def __init__(self, measurement: Measurement, file_mhz: int | None) -> None:
         self._of = measurement
+        self._file_mhz = file_mhz
         self.used: dict[str, float] = {}
+        self.checks: list[Check] = []
+        self.doubts: dict[str, str] = {}
         self.sms = measurement.sms
+
+    def check(self, key: str, figure: str, took: float, *, is_limit: bool = False, **at: float) -> None:
+        """Ask that the formula at `key`, for the parameters `at`, is not far from what was measured."""
+        self.checks.append(Check(key, figure, took, at, is_limit))
+
+    def doubt(self, key: str, reason: str) -> None:
+        """Refuse the formula at `key`."""
+        self.doubts[key] = reason
 
     def __getitem__(self, name: str) -> float:
         spread = self._of.spread(name)
@@ -54,10 +85,20 @@ class Figures:
 
     @property
     def mhz(self) -> int:
-        """Of the file: what the chip holds with every tensor core at work; else that of one multiprocessor."""
-        if "clock under load" not in self._of.figures:
-            return round(self.sm_mhz)
-        return round(1000 * self["clock under load"] / self["clock under load ns"])
+        """Of the file, once it has these rows: what the chip holds with every tensor core at work, where that was
+        measured; else what the file says, or that of one multiprocessor."""
+        if "clock under load" in self._of.figures and not self.idle():
+            return round(1000 * self["clock under load"] / self["clock under load ns"])
+        return self._file_mhz or round(self.sm_mhz)
+
+    def idle(self) -> str:
+        """Say why the tensor cores were not at work when the clock was read; nothing where they were."""
+        if "wgmma.ss bf16 n256" not in self._of.figures:
+            return ""
+        took, products = self["clock under load"], tensor.IN_FLIGHT * self["wgmma.ss bf16 n256"]
+        if 1 / MOST_OFF <= took / products <= MOST_OFF:
+            return ""
+        return f"an iteration took {took:.4g} cycles, and its products take {products:.4g}"
 
     def far(self, name: str) -> float:
         """A time to memory, in cycles of the file's clock."""
@@ -68,14 +109,26 @@ class Figures:
         return moved * self.sms * 1000 / (self[f"{name} ns"] * self.mhz)
 
 
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """The rows that the figures bear out, and by table (and cell) the reasons why others were refused."""
+
+    rows: tuple[Row, ...]
+    refused: Mapping[str, str]
+
+
 def rows(measurement: Measurement) -> tuple[Row, ...]:
-    """All that the measurement has figures for. Figures that no machine can have are refused as `bad-measurements`."""
-    return tuple(_rows(measurement))
+    """Return the rows that the measurement bears out."""
+    return fits(measurement).rows
 
 
-def _rows(measurement: Measurement) -> Iterator[Row]:
+def fits(measurement: Measurement, file_mhz: int | None = None) -> Fits:
+    """Return a row for each table whose figures were all measured, without the cells that the figures contradict.
+    `file_mhz` is the file's clock, which stays where none is measured under load."""
+    found: list[Row] = []
+    refused: dict[str, str] = {}
     for table, says, formulas in TABLES:
-        figures = Figures(measurement)
+        figures = Figures(measurement, file_mhz)
         try:
             cells = formulas(figures)
             mhz = figures.mhz
@@ -83,12 +136,42 @@ def _rows(measurement: Measurement) -> Iterator[Row]:
             continue
         except (ArithmeticError, ValueError) as error:
             used = ", ".join(f"{name} {measurement.spread(name).median:.4g}" for name in figures.used)
-            fail("bad-measurements", f"nothing follows for [{table}] from {used}: {error}",
-                 help="measure again, on a GPU that does nothing else")  # fmt: skip
+            refused[f"[{table}], {says}"] = f"nothing follows from {used}: {error}"
+            continue
+        faults = {key: fault for key, value in cells.items() if (fault := _fault(key, value, figures))}
+        refused |= {f"[{table}] {key}": fault for key, fault in faults.items()}
+        kept = {key: value for key, value in cells.items() if key not in faults}
+        if not kept:
+            continue
         spread = max(figures.used.values())
         machine = f"{measurement.gpu}, driver {measurement.driver}, {measurement.date}"
         where = f"tilec calibrate on {machine}, {mhz} MHz, spread {spread:.1%}: {says}"
-        yield Row(table, cells, where)
+        where += f"; {', '.join(faults)} as before" if faults else ""
+        found.append(Row(table, kept, where))
+    return Fits(tuple(found), refused)
+
+
+def _fault(key: str, value: Value, figures: Figures) -> str:
+    """Return why the cell is refused; nothing where its figures bear it out."""
+    if key in figures.doubts:
+        return figures.doubts[key]
+    numbers = [float(text) for text in re.findall(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[+-]?\d+)?|inf|nan)", str(value))]
+    if not all(1 / LARGEST < number < LARGEST for number in numbers):
+        return f"the fit says {value}"
+    for check in figures.checks:
+        if check.key != key:
+            continue
+        if not 0 < check.took < math.inf:
+            return f"{check.figure} was measured as {check.took:.4g}"
+        try:
+            says = evaluate(str(value), check.at)
+        except ValueError as error:
+            return f"the fit says {value}: {error}"
+        off = says / check.took
+        if not (off <= MOST_OFF and (check.is_limit or off >= 1 / MOST_OFF)):
+            at = ", ".join(f"{name} = {number:.4g}" for name, number in check.at.items())
+            return f"{value} is {says:.4g} where {at}, and {check.figure} took {check.took:.4g}"
+    return ""
 
 
 def _number(value: float) -> str:
@@ -110,6 +193,8 @@ def _port(figures: Figures, name: str) -> float:
 
 
 def _clock(figures: Figures) -> dict[str, Value]:
+    if reason := figures.idle():
+        raise ValueError(reason)
     return {CLOCK: round(1000 * figures["clock under load"] / figures["clock under load ns"])}
 
 
@@ -123,16 +208,25 @@ def _dram(figures: Figures) -> dict[str, Value]:
 
 
 def _alu(figures: Figures) -> dict[str, Value]:
-    return {"alu": round(figures["fma latency"])}
+    latency = figures["fma latency"]
+    figures.check("alu", "fma latency", latency)
+    return {"alu": round(latency)}
 
 
-def _tma(figures: Figures, name: str, latency: Callable[[int], float], path: str) -> dict[str, Value]:
+def _tma(figures: Figures, name: str, latency: Callable[[int], float], alone: str, path: str) -> dict[str, Value]:
+    """`alone` is the figure of a box that nothing else is in flight with."""
     small, large = (
         figures[f"{name} throughput, boxes of {box * ROW_BYTES} bytes"] for box in (copies.SMALL, copies.LARGE)
     )
-    intercept, slope = _line({box * ROW_BYTES: latency(box * ROW_BYTES) for box in copies.BOXES})
-    # The path is two units of half the rate.
+    points = {box * ROW_BYTES: latency(box * ROW_BYTES) for box in copies.BOXES}
+    intercept, slope = _line(points)
+    for size, took in points.items():
+        figures.check("latency", f"{name} of {size} bytes", took, bytes=size)
+    figures.check("uses.tma", f"{name} throughput, boxes of {copies.SMALL * ROW_BYTES} bytes", small,
+                  bytes=copies.SMALL * ROW_BYTES)  # fmt: skip
+    # The path is two units of half the rate. A box that is alone holds one of them no longer than it takes.
     rate = copies.LARGE * ROW_BYTES / large / 2
+    figures.check(f"uses.{path}", alone, figures[alone], is_limit=True, bytes=copies.LARGE * ROW_BYTES)
     return {
         "uses.tma": f"max({_number(small)}, bytes / 128)",
         f"uses.{path}": f"bytes / {_number(rate)}",
@@ -141,46 +235,72 @@ def _tma(figures: Figures, name: str, latency: Callable[[int], float], path: str
 
 
 def _tma_load(figures: Figures) -> dict[str, Value]:
-    cells = _tma(figures, "tma.load", lambda size: figures.far(f"tma.load {size} bytes from dram"), "tp_gnic_rd")
-    return {**cells, "issue": math.ceil(figures[f"tma.load {copies.LARGE * ROW_BYTES} bytes issue"])}
+    alone = f"tma.load {copies.LARGE * ROW_BYTES} bytes from l2"
+    cells = _tma(figures, "tma.load", lambda size: figures.far(f"tma.load {size} bytes from dram"), alone, "tp_gnic_rd")
+    issue = figures[f"tma.load {copies.LARGE * ROW_BYTES} bytes issue"]
+    small, wait = figures[SMALL_LOADS], figures["mbarrier arrive and wait"]
+    if small < MOST_OFF * (issue + wait):
+        figures.doubt("uses.tma", f"a small box takes {small:.4g}, and the thread that issues it and waits for it "
+                                  f"{issue + wait:.4g}")  # fmt: skip
+    return {**cells, "issue": math.ceil(issue)}
+
+
+SMALL_LOADS = f"tma.load throughput, boxes of {copies.SMALL * ROW_BYTES} bytes"
 
 
 def _tma_store(figures: Figures) -> dict[str, Value]:
-    return _tma(figures, "tma.store", lambda size: figures[f"tma.store {size} bytes until read"], "tp_gnic_wr")
+    alone = f"tma.store {copies.LARGE * ROW_BYTES} bytes until read"
+    return _tma(figures, "tma.store", lambda size: figures[f"tma.store {size} bytes until read"], alone, "tp_gnic_wr")
 
 
 def _cp_async(figures: Figures) -> dict[str, Value]:
-    return {"latency": f"{_number(figures.far('cp.async of 2048 bytes from dram') - 2048 / 64)} + bytes / 64"}
+    took = figures.far("cp.async of 2048 bytes from dram")
+    figures.check("latency", "cp.async of 2048 bytes from dram", took, bytes=2048)
+    return {"latency": f"{_number(took - 2048 / 64)} + bytes / 64"}
 
 
 def _ld_global(figures: Figures) -> dict[str, Value]:
-    return {"latency": f"{_number(figures.far('ld.global latency from dram'))} + bytes / 64"}
+    took = figures.far("ld.global latency from dram")
+    figures.check("latency", "ld.global latency from dram", took, bytes=4)
+    return {"latency": f"{_number(took)} + bytes / 64"}
 
 
 def _shared(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
     rate = _number(_port(figures, name))
     cells: dict[str, Value] = {"uses.lsu": f"bytes / {rate}", f"uses.{port}": f"bytes / {rate}"}
+    for key in cells:
+        figures.check(key, f"{name} throughput", figures[f"{name} throughput"], bytes=shared.SM_BYTES)
     if chain_bytes:
-        fixed = figures[f"{name} latency"] - chain_bytes / float(rate)
-        cells["latency"] = f"{_number(fixed)} + bytes / {rate}"
+        took = figures[f"{name} latency"]
+        cells["latency"] = f"{_number(took - chain_bytes / float(rate))} + bytes / {rate}"
+        figures.check("latency", f"{name} latency", took, bytes=chain_bytes)
     return cells
 
 
 def _issue(figures: Figures) -> str:
     few, many = figures[f"wgmma issue {tensor.FEW}"], figures[f"wgmma issue {tensor.MANY}"]
-    more = max((many - few) / (tensor.MANY - tensor.FEW), 0.0)
-    return f"{_number(max(few - more * tensor.FEW, 0.0))} + {_number(more)} * count"
+    for count, took in ((tensor.FEW, few), (tensor.MANY, many)):
+        figures.check("issue", f"wgmma issue {count}", took, count=count)
+    each = (many - few) / (tensor.MANY - tensor.FEW)
+    fixed = few - each * tensor.FEW
+    # The first product may cost less than the others: it is not worth a row that says less than nothing.
+    return f"{_number(fixed)} + {_number(each)} * count" if fixed > 0 else f"{_number(each)} * count"
 
 
 def _drain(figures: Figures, form: str) -> str:
     """What passes from the end of the last product until its sums may be read."""
-    return f"occupancy + {_number(figures[f'wgmma.{form} alone n128'] - figures[f'wgmma.{form} bf16 n128'])}"
+    each, alone = figures[f"wgmma.{form} bf16 n128"], figures[f"wgmma.{form} alone n128"]
+    figures.check("latency", f"wgmma.{form} alone n128", alone, occupancy=each)
+    return f"occupancy + {_number(alone - each)}"
 
 
 def _wgmma_ss(figures: Figures) -> dict[str, Value]:
     rate = 256 / figures["wgmma.ss bf16 n256"]
     # Narrow products wait for their operands: 64 rows of A and n of B, 32 bytes each.
     port = np.median([(64 + n) * 32 / figures[f"wgmma.ss bf16 n{n}"] for n in (8, 16, 32)])
+    for n in (8, 16, 32, 256):
+        took = figures[f"wgmma.ss bf16 n{n}"]
+        figures.check("uses.tc_and_mma", f"wgmma.ss bf16 n{n}", took, count=1, n=n, k_bytes=32)
     return {
         "uses.tc_and_mma": f"count * max(n / {_number(rate)}, (64 + n) * k_bytes / {_number(float(port))})",
         "issue": _issue(figures),
@@ -190,6 +310,8 @@ def _wgmma_ss(figures: Figures) -> dict[str, Value]:
 
 def _wgmma_rs(figures: Figures) -> dict[str, Value]:
     rate, floor = 128 / figures["wgmma.rs bf16 n128"], _number(figures["wgmma.rs bf16 n8"])
+    for n in (8, 128):
+        figures.check("uses.tc_and_mma", f"wgmma.rs bf16 n{n}", figures[f"wgmma.rs bf16 n{n}"], count=1, n=n)
     return {
         "uses.tc_and_mma": f"count * max(n / {_number(rate)}, {floor})",
         "uses.tp_mma": f"count * {floor}",
@@ -199,18 +321,23 @@ def _wgmma_rs(figures: Figures) -> dict[str, Value]:
 
 
 def _mma(figures: Figures) -> dict[str, Value]:
-    each = figures["mma.sync bf16 throughput"]
+    each, chain = figures["mma.sync bf16 throughput"], figures["mma.sync bf16 latency"]
     taken = f"count * {_number(each)} / min(4, warps)"
-    latency = f"occupancy + {_number(figures['mma.sync bf16 latency'] - each)}"
-    return {"uses.tc_and_mma": taken, "issue": taken, "latency": latency}
+    for key in ("uses.tc_and_mma", "issue"):
+        figures.check(key, "mma.sync bf16 throughput", each, count=1, warps=1)
+    figures.check("latency", "mma.sync bf16 latency", chain, occupancy=each)
+    return {"uses.tc_and_mma": taken, "issue": taken, "latency": f"occupancy + {_number(chain - each)}"}
 
 
 def _mufu(figures: Figures) -> dict[str, Value]:
     each = figures["ex2 throughput"]
     taken = f"elements * {_number(each)} / 128"
     # Each link of the chain changes the sign first, which takes what a multiply-add takes.
-    latency = figures["ex2 latency"] - figures["fma latency"] - each
-    return {"uses.xu": taken, "issue": taken, "latency": f"occupancy + {_number(latency)}"}
+    link = figures["ex2 latency"] - figures["fma latency"]
+    for key in ("uses.xu", "issue"):
+        figures.check(key, "ex2 throughput", each, elements=128)
+    figures.check("latency", "ex2 latency without its addition", link, occupancy=each)
+    return {"uses.xu": taken, "issue": taken, "latency": f"occupancy + {_number(link - each)}"}
 
 
 def _reduce(figures: Figures) -> dict[str, Value]:

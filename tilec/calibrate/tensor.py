@@ -150,8 +150,8 @@ def _operands(operand: Operand, n: int) -> str:
     return text + _zeros(operand, n // 2)
 
 
-def _product(operand: Operand, n: int, step: int, in_registers: bool, keeps: int = 1) -> str:
-    """`keeps`: whether the sums before it count."""
+def _product(operand: Operand, n: int, step: int, in_registers: bool, keeps: str = "1") -> str:
+    """`keeps`: whether the sums before it count; 1, or a predicate."""
     sums = ", ".join(f"%sum{i}" for i in range(n // 2))
     a = "{%r4, %r5, %r6, %r7}" if in_registers else f"%da{step}"
     transposed = (", 0" if in_registers else ", 0, 0") if operand.transposes else ""
@@ -192,20 +192,24 @@ _WIDE = 256
 
 def _loaded() -> Probe:
     """Products of numbers like random ones on every multiprocessor: with zeros the clock would stay higher. Each
-    iteration begins its sums anew, for so many roundings would show."""
+    iteration begins its sums anew, for so many roundings would show. The assembler must not see that: it would leave
+    out the products of an iteration whose sums the next one, unrolled, begins anew. Hence a predicate that is false."""
     word = f"""    mad.lo.u32 %r2, %r0, {_FACTOR}, {_ADDEND};
     shr.u32 %r3, %r2, 9;
     xor.b32 %r2, %r2, %r3;
     and.b32 %r2, %r2, {_MASK};
     or.b32 %r2, %r2, {_EXPONENT};"""
     size = A_BYTES + 128 * _WIDE
-    products = "\n".join(_product(BF16, _WIDE, step % 4, False, keeps=int(step > 0)) for step in range(IN_FLIGHT))
+    keeps = ["%p1", *["1"] * (IN_FLIGHT - 1)]
+    products = "\n".join(_product(BF16, _WIDE, step % 4, False, kept) for step, kept in enumerate(keeps))
+    never = "    ld.param.u32 %r2, [trips];\n    setp.eq.u32 %p1, %r2, 0;\n"
     chain = loop(f"""    wgmma.fence.sync.aligned;
 {products}
     wgmma.commit_group.sync.aligned;
     wgmma.wait_group.sync.aligned 1;""")
     timing = timed_twice(chain + "    wgmma.wait_group.sync.aligned 0;\n")
-    body = f"{fill(size, WARPGROUP, word, is_async=True)}{_operands(BF16, _WIDE)}{timing}    mov.b32 %word, %sum0;\n"
+    before = f"{fill(size, WARPGROUP, word, is_async=True)}{_operands(BF16, _WIDE)}{never}"
+    body = f"{before}{timing}    mov.b32 %word, %sum0;\n"
     registers = (*_sums(BF16, _WIDE // 2), ".b64 %da<4>, %db<4>")
     return Probe(
         "clock under load", body, _first_products, 1, (2000, 62000), WARPGROUP, size, ("wgmma",), ("cycles", "ns"),

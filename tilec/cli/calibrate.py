@@ -87,7 +87,7 @@ def calibrate(
             return
         base = _base(target, output)
         files.check_outputs([path for path in (output, json_file) if path is not None], [])
-        measurement = _read(results, target) if results is not None else _measured(machine, cubins, repeats)
+        measurement = _read(results, target) if results is not None else _measured(machine, cubins, repeats, json_file)
         _finish(measurement, base, output, json_file)
 
 
@@ -148,16 +148,25 @@ def carried(folder: str, machine: Target) -> Callable[[Probe], bytes]:
     return cubin_of
 
 
-def _measured(machine: Target, cubins: str | None, repeats: int) -> Measurement:
-    from tilec.calibrate.measure import gpu_for, measure
+def _measured(machine: Target, cubins: str | None, repeats: int, json_file: str | None) -> Measurement:
+    """Run the probes. After each of them `json_file` holds what is known so far."""
+    from tilec.calibrate.measure import gpu_for, measure, to_json
+
+    def keep(measurement: Measurement) -> None:
+        if json_file is not None:
+            files.write_all({json_file: to_json(measurement).encode()})
 
     device = gpu_for(machine)
     cubin_of = _assembled(machine) if cubins is None else carried(cubins, machine)
     date = datetime.date.today().isoformat()
     if not sys.stderr.isatty():
-        return measure(device, machine, cubin_of, date, repeats)
+        return measure(device, machine, cubin_of, date, repeats, keep=keep)
     with console(stderr=True).status("measuring") as status:
-        return measure(device, machine, cubin_of, date, repeats, lambda probe: status.update(f"measuring {probe.name}"))
+
+        def note(probe: Probe) -> None:
+            status.update(f"measuring {probe.name}")
+
+        return measure(device, machine, cubin_of, date, repeats, note, keep)
 
 
 def _read(path: str, target: str) -> Measurement:
@@ -179,7 +188,8 @@ def _finish(measurement: Measurement, base: str, output: str | None, json_file: 
     written = {} if json_file is None else {json_file: to_json(measurement).encode()}
     file = output or f"{measurement.target}.toml"
     try:
-        text, changes = rewritten(base, plan.rows(measurement), file)
+        fits = plan.fits(measurement, target.load(measurement.target).limit("clock_mhz"))
+        text, changes = rewritten(base, fits.rows, file)
         target.parse(text, file)
         if output is not None:
             written[output] = text.encode()
@@ -189,6 +199,8 @@ def _finish(measurement: Measurement, base: str, output: str | None, json_file: 
     show_tables([_figures(measurement), _cells(changes)])
     for name, fault in measurement.faults.items():
         print(f"not measured: {name}: {fault}")
+    for cell, reason in fits.refused.items():
+        print(f"refused: {cell}: {reason}")
 
 
 def _figures(measurement: Measurement) -> Table:
