@@ -39,6 +39,29 @@ TIERS: dict[str, tuple[str, ...]] = {"default": (), "exhaustive": ("--exhaustive
 QUICK = ("unit", "sched", "emu", "errors", "sass", "simulate")
 """Folders of tests in which those near a fault are looked for."""
 
+BY_FOLDER = {
+    "calibrate": ("unit/test_calibrate.py", "unit/test_calibrate_probes.py"),
+    "cli": ("cli",),
+    "codegen": ("unit/test_emit.py", "unit/test_codegen_scalar.py", "kernels/test_kernels.py"),
+    "driver": ("unit/test_driver.py", "cli/test_cli.py", "errors/test_command_line.py", "cli"),
+    "emu": ("emu",),
+    "frontend": ("unit/test_elaborate.py", "unit/test_parse.py", "errors/test_errors.py"),
+    "host": ("api", "cli/test_header.py"),
+    "interp": ("kernels/test_kernels.py",),
+    "ir": ("unit/test_tile_read.py", "unit/test_warp_verify.py", "kernels/test_kernels.py"),
+    "ops": ("unit/test_ops.py", "errors/test_errors.py", "kernels/test_kernels.py"),
+    "passes": ("kernels/test_kernels.py", "errors/test_errors.py", "samples/test_every_sample.py"),
+    "ptx": ("unit/test_ptx_text.py", "unit/test_assemble.py"),
+    "report": ("cli/test_report_page.py", "cli/test_schedule_page.py"),
+    "sass": ("sass",),
+    "sched": ("sched",),
+    "simulate": ("simulate", "cli/test_cli_simulate.py"),
+    "support": ("cli/test_cli.py",),
+    "target": ("unit/test_target.py",),
+    "tune": ("cli/test_cli_tune.py", "unit/test_tune_search.py", "unit/test_tune_report.py"),
+}
+"""By folder of tilec/, the tests that do most with it."""
+
 NOT_YET = "no test near it finds it"
 
 Entry = dict[str, Any]
@@ -98,7 +121,7 @@ class Tree:
 
 
 def near_tests(fault: Fault, root: Path) -> list[str]:
-    """Return the tests that the fault names, and those of quick folders that import the module that it is in."""
+    """Return the tests that the fault names, those of quick folders that import its module, and those of its folder."""
     module = fault.file.removesuffix(".py").replace("/", ".")
     parent, _, name = module.rpartition(".")
     naming = (module, f"from {parent} import {name}")
@@ -106,6 +129,7 @@ def near_tests(fault: Fault, root: Path) -> list[str]:
     for path in sorted(path for folder in QUICK for path in (root / "tests" / folder).glob("test_*.py")):
         if any(text in path.read_text(encoding="utf-8") for text in naming):
             near.append(path.relative_to(root).as_posix())
+    near += [f"tests/{path}" for path in BY_FOLDER.get(fault.file.split("/")[1], ())]
     return list(dict.fromkeys(near))
 
 

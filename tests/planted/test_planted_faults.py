@@ -39,6 +39,13 @@ def test_quick_folders_are_there() -> None:
     assert [name for name in planting.QUICK if not list((planting.ROOT / "tests" / name).glob("test_*.py"))] == []
 
 
+def test_every_folder_of_the_compiler_has_tests() -> None:
+    folders = {path.parent.name for path in (planting.ROOT / "tilec").glob("*/__init__.py")}
+    assert folders - {"lsp", "serve"} == planting.BY_FOLDER.keys()
+    named = [path for paths in planting.BY_FOLDER.values() for path in paths]
+    assert [path for path in named if not (planting.ROOT / "tests" / path).exists()] == []
+
+
 def test_a_table_counts_what_the_default_tier_finds_for_both() -> None:
     first, second, third = FAULTS[:3]
     entries: dict[tuple[str, str], planting.Entry] = {
