@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, NoReturn
 
-from tilec.frontend.sema import evaluate, macros, mutation
+from tilec.frontend.sema import evaluate, macros, mutation, reading
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.recover import poison
 from tilec.frontend.sema.scope import Scope
@@ -37,14 +37,14 @@ def _bound(
             if p.name:
                 collected = tuple(a.value for a in rest)
                 context.budget.look(collected, p.span)
-                scope.bind(p.name, collected, p.span)
+                scope.bind(p.name, reading.held(context, collected, span), p.span)
                 rest = []
         elif rest and not only_keywords:
             if p.name in left:
                 fail("duplicate-argument", f"{name} is given `{p.name}` twice", left[p.name].span)
-            scope.bind(p.name, rest.pop(0).value, p.span)
+            scope.bind(p.name, _named(context, rest.pop(0)).value, p.span)
         elif p.name in left:
-            scope.bind(p.name, left.pop(p.name).value, p.span)
+            scope.bind(p.name, _named(context, left.pop(p.name)).value, p.span)
         elif p.default is not None:
             scope.bind(p.name, _default(context, function, p.default), p.span)
         else:
@@ -118,7 +118,9 @@ def run(context: Context, node: ast.Stmt) -> None:
             if value is not None:
                 _assign(context, target, evaluate.operand(context, value))
         case ast.AugmentedAssign(target=target, op=op, value=value):
-            made = arithmetic.binary(op, evaluate.operand(context, target), evaluate.operand(context, value), node.span)
+            old, moment = evaluate.operand(context, target), reading.now(context)
+            added = evaluate.operand(context, value)
+            made = arithmetic.binary(op, reading.settled(context, old, moment), added, node.span)
             _assign(context, target, Argument(made, node.span))
         case ast.Import() if context.imports is not None:
             context.imports(context, node)
@@ -126,7 +128,7 @@ def run(context: Context, node: ast.Stmt) -> None:
             for statement in then if evaluate.decided(context, condition) else orelse:
                 run(context, statement)
         case ast.For(target=target, iterable=iterable, body=body):
-            given = evaluate.operand(context, iterable)
+            given = _named(context, evaluate.operand(context, iterable))
             context.scope.iterated.append(given.value)
             for item in python.items(given.value, given.span):
                 bind_target(context.scope, target, Argument(item, given.span))
@@ -158,11 +160,17 @@ def run(context: Context, node: ast.Stmt) -> None:
             )
 
 
+def _named(context: Context, argument: Argument) -> Argument:
+    """A value that gets a name."""
+    return Argument(reading.held(context, argument.value, argument.span), argument.span)
+
+
 def _assign(context: Context, target: ast.Expr, argument: Argument) -> None:
     if isinstance(target, ast.Subscript | ast.Attribute):
+        argument = Argument(reading.kept(context, argument.value, argument.span), argument.span)
         mutation.assign(context, target, argument)
     else:
-        bind_target(context.scope, target, argument)
+        bind_target(context.scope, target, _named(context, argument))
 
 
 def _is_of_programs(context: Context, call: ast.Call) -> bool:
@@ -282,12 +290,14 @@ def called(
         positional, keywords = macros.references(context, node, positional, keywords)
         with _inside(context, function, positional, keywords, span):
             context.calls.append(span)
+            outer, context.iterations = context.iterations, []
             try:
                 return macros.returned(context, node.body)
             except CompileError as error:
                 raise error.called_from(span) from None
             finally:
                 context.calls.pop()
+                context.iterations = outer
     if isinstance(node, ast.Function) and is_eager(node):
         fail("foreign-call", f"{function.name} is a kernel", span, "a program launches it")
     if function.kind == "kernel":
