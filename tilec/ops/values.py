@@ -131,11 +131,13 @@ class Dictionary:
 class Function:
     """What `def` or `lambda` makes: evaluated where it is called, with the names of where it stands in `scope`.
 
-    A kernel is elaborated rather than called; a macro's statements become the kernel's."""
+    A kernel is elaborated rather than called; a macro's statements become the kernel's. `defaults` are those of the
+    parameters, by name, evaluated where the function stands."""
 
     node: Lambda | FunctionNode
     scope: Any = field(default=None, compare=False)
     kind: Literal["function", "macro", "kernel"] = "function"
+    defaults: Any = field(default=None, compare=False)
 
     @property
     def name(self) -> str:

@@ -161,9 +161,7 @@ def _function(context: Context, path: str, node: ast.Call) -> Value:
     return function.build(bind(function.signature, *arguments, node.span))
 
 
-def _of_sides(
-    context: Context, signature: Signature, node: ast.Call
-) -> tuple[list[Argument], dict[str, Argument]]:
+def _of_sides(context: Context, signature: Signature, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
     """The operands of T.if_then_else and its like: a condition, and sides that run only where they are selected."""
     condition = signature.parameters[0].name
     sides = replace(node, args=node.args[1:], keywords=tuple(k for k in node.keywords if k.name != condition))

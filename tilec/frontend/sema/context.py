@@ -153,8 +153,10 @@ class Context:
     """By what they run over, the innermost last."""
     iterations: list[Any] = field(default_factory=list)
     """Those that `break` and `continue` may end, the innermost last: `jumps.Iteration`."""
-    path: list[tile.Expr] = field(default_factory=list)
-    """What holds for those elements of a nest that come here, where their iteration may have ended before."""
+    path: list[tile.Var] = field(default_factory=list)
+    """Of the branches of a nest in which jumps clear flags: what holds for the elements that come here."""
+    spread: set[tile.Expr] = field(default_factory=set)
+    """The variables of statements that such branches have left outside themselves, and these conditions."""
     withs: int = 0
     """How many `with`s stand around it in the innermost loop."""
     is_parallel: bool = False

@@ -42,7 +42,7 @@ class InOrder:
 
     def values(self) -> list[Argument]:
         """All of them, each as it was when it was evaluated."""
-        return [reading.settled(self.context, argument, moment) for argument, moment in self.pending]
+        return [reading.settled_argument(self.context, argument, moment) for argument, moment in self.pending]
 
 
 def listed(context: Context, nodes: tuple[ast.Expr | ast.Starred, ...]) -> list[Argument]:

@@ -9,7 +9,7 @@ from typing import assert_never
 from tilec.frontend.sema import evaluate, host_names, layout_maps, per_thread, pipelines, reading, tile_scheduler
 from tilec.frontend.sema.calls import call
 from tilec.frontend.sema.context import Context, ReadsExpression
-from tilec.frontend.sema.functions import bind_target
+from tilec.frontend.sema.functions import bind_target, defined
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.sema.vocabulary import DIALECT
 from tilec.frontend.syntax import ast
@@ -145,7 +145,7 @@ def _runs(context: Context, node: ast.Comprehension, clauses: tuple[ast.Clause, 
 
 
 def _lambda(context: Context, node: ast.Lambda) -> Value:
-    return Function(node, context.scope)
+    return defined(context, node)
 
 
 def _grown(context: Context, value: Value, span: Span) -> Value:

@@ -6,7 +6,7 @@ Everything in them is known then, so that nothing of it is left in the kernel. W
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal, NoReturn
 
 from tilec.frontend.sema import evaluate, macros, mutation, reading
@@ -46,7 +46,7 @@ def _bound(
         elif p.name in left:
             scope.bind(p.name, _named(context, left.pop(p.name)).value, p.span)
         elif p.default is not None:
-            scope.bind(p.name, _default(context, function, p.default), p.span)
+            scope.bind(p.name, _default(context, function, p), p.span)
         else:
             fail("missing-argument", f"{name} needs `{p.name}`", span, secondary=(Label(p.span, "declared here"),))
     if rest:
@@ -59,9 +59,25 @@ def _bound(
     return scope
 
 
-def _default(context: Context, function: Function, node: ast.Expr) -> Value:
+def defined(
+    context: Context, node: ast.Function | ast.Lambda, kind: Literal["function", "macro", "kernel"] = "function"
+) -> Function:
+    """The function that a definition makes. A default that is wrong is a mistake of the calls that need it."""
+    defaults: dict[str, Value] = {}
+    for p in node.params if kind != "kernel" else ():
+        if p.default is not None:
+            with suppress(CompileError):
+                defaults[p.name] = reading.held(context, context.value(p.default), p.span)
+    return Function(node, context.scope, kind, defaults)
+
+
+def _default(context: Context, function: Function, p: ast.Parameter) -> Value:
+    assert p.default is not None
+    if function.defaults and p.name in function.defaults:
+        value: Value = function.defaults[p.name]
+        return value
     with context.reading_in(function.scope):
-        return context.value(node)
+        return context.value(p.default)
 
 
 def result(context: Context, body: Sequence[ast.Stmt]) -> Value:
@@ -145,7 +161,7 @@ def run(context: Context, node: ast.Stmt) -> None:
         case ast.Raise():
             refuse_raise(context, node)
         case ast.Function():
-            context.scope.bind(node.name, Function(node, context.scope, kind(node)), node.name_span)
+            context.scope.bind(node.name, defined(context, node, kind(node)), node.name_span)
         case ast.Evaluate(value=ast.Call() as call):
             if not mutation.changes(context, call) and not _is_of_programs(context, call):
                 context.value(call)

@@ -57,7 +57,7 @@ class Flag:
 
     def clear(self, context: Context, span: Span) -> None:
         if context.is_parallel:
-            self.cleared.append(reduce(_both, context.path))
+            self.cleared.append(context.path[-1])
             return
         if self.variable is None:
             self.variable = self._allocate(context, span)
@@ -80,9 +80,7 @@ class Flag:
             self.held = not_cleared if self.held is None else _both(self.held, not_cleared)
         assert self.held is not None, "a flag is asked for that nothing clears"
         if self.cleared:
-            var = tile.Var(context.unique.take(self.name), BOOL)
-            context.out.append(tile.Bind(var, self.held, span))
-            self.held, self.cleared = var, []
+            self.held, self.cleared = _bound(context, self.name, self.held, span), []
         return self.held
 
 
@@ -96,37 +94,54 @@ def _part(context: Context, sides: branches.Sides, condition: tile.Expr) -> None
     if not context.is_parallel:
         branches.branch(context, sides, condition)
         return
-    asked = tile.Var(context.unique.take("holds"), BOOL)
-    context.out.append(tile.Bind(asked, condition, sides.where))
-    for holds, work in ((asked, sides.then), (tile.Unary("not", asked, BOOL), sides.orelse)):
-        if work is None:
-            continue
-        context.path.append(holds)
+    outer = context.path[-1:]
+    holds = _bound(context, "holds", reduce(_both, [*outer, condition]), sides.where)
+    parts = [(holds, sides.then)]
+    if sides.orelse is not None:
+        otherwise = reduce(_both, [*outer, tile.Unary("not", holds, BOOL)])
+        parts.append((_bound(context, "otherwise", otherwise, sides.where), sides.orelse))
+    for side, work in parts:
+        context.path.append(side)
         try:
             with context.guarded(), context.region("the branch", is_loop=False) as out:
                 work()
         finally:
             context.path.pop()
-        context.out += _spread(holds, out, sides.span)
+        context.out += _spread(context, side, out, sides.span)
 
 
-def _spread(holds: tile.Expr, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
+def _bound(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Var:
+    var = tile.Var(context.unique.take(name), BOOL)
+    context.out.append(tile.Bind(var, value, span))
+    context.spread.add(var)
+    return var
+
+
+def _spread(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
     """The statements of a branch without the branch: binds read something only where the condition holds, all others
-    are guarded by it."""
+    are guarded by it. What branches inside have left here knows its own condition, of which this is a part."""
     made: list[tile.Stmt] = []
     given: set[tile.Expr] = set()
-    for is_bind, part in itertools.groupby(body, lambda stmt: isinstance(stmt, tile.Bind)):
-        statements = [_selected(holds, stmt) for stmt in part]
+    for is_known, part in itertools.groupby(body, partial(_is_spread, context)):
+        statements = [_selected(context, holds, stmt) for stmt in part]
         used = (e for s in tile.walk(tuple(statements)) for x in expressions(s) for e in tile.walk_expr(x))
         if not given.isdisjoint(used):
             raise _Unseen(span)
         given |= {s.previous for s in tile.walk(tuple(statements)) if isinstance(s, tile.Store) and s.previous}
-        made += statements if is_bind else [tile.If(holds, tuple(statements), (), span)]
+        made += statements if is_known else [tile.If(holds, tuple(statements), (), span)]
     return made
 
 
-def _selected(holds: tile.Expr, stmt: tile.Stmt) -> tile.Stmt:
-    if not isinstance(stmt, tile.Bind) or not any(isinstance(part, tile.Load) for part in tile.walk_expr(stmt.value)):
+def _is_spread(context: Context, stmt: tile.Stmt) -> bool:
+    """Whether the statement can stand outside the branch as it is, or will."""
+    return isinstance(stmt, tile.Bind) or (isinstance(stmt, tile.If) and stmt.condition in context.spread)
+
+
+def _selected(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
+    if not isinstance(stmt, tile.Bind) or stmt.var in context.spread:
+        return stmt
+    context.spread.add(stmt.var)
+    if not any(isinstance(part, tile.Load) for part in tile.walk_expr(stmt.value)):
         return stmt
     zero = constant(0, stmt.value.dtype)
     return replace(stmt, value=tile.Select(holds, stmt.value, zero, stmt.value.dtype))
@@ -276,7 +291,11 @@ def _continue_in_branches(
 
 def _guard_in_nest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
     """The outermost branch in a nest behind which something is guarded."""
-    begin, outer, stays = reading.now(context), iteration.goes_on, iteration.stays and replace(iteration.stays, cleared=list(iteration.stays.cleared))
+    begin, outer, stays = (
+        reading.now(context),
+        iteration.goes_on,
+        iteration.stays and replace(iteration.stays, cleared=list(iteration.stays.cleared)),
+    )
     iteration.goes_on = Flag("goes_on", begin)
     try:
         _guard(context, iteration, node, rest, condition)
@@ -308,7 +327,9 @@ def _guard(context: Context, iteration: Iteration, node: ast.If, rest: Body, con
         return
     is_left = iteration.loop is None and iteration.stays is not None and not iteration.guarded
     leave = partial(_leave_if_asked, context, iteration, node.span) if is_left else None
-    branches.behind(context, branches.Sides(node.condition.span, node.span, partial(context.block, rest), leave), goes_on)
+    branches.behind(
+        context, branches.Sides(node.condition.span, node.span, partial(context.block, rest), leave), goes_on
+    )
 
 
 def _leave_if_asked(context: Context, iteration: Iteration, span: Span) -> None:

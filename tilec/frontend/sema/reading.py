@@ -186,6 +186,14 @@ def settled(context: Context, argument: Argument, moment: Moment) -> Argument:
         return Argument(_read_now(context, argument.value, argument.span), argument.span)
 
 
+def settled_argument(context: Context, argument: Argument, moment: Moment) -> Argument:
+    """The same of what may be given to a parameter that is set: a variable stays a place too."""
+    value, now = argument.value, settled(context, argument, moment)
+    if now is argument or not isinstance(value, tile.Load) or value.buffer.name not in context.mutable:
+        return now
+    return Argument(HeldAccess(value.buffer, value.indices, lambda: now.value), argument.span)
+
+
 def settled_place(context: Context, access: Access, moment: Moment, span: Span) -> Access:
     """The place that the access meant at this moment."""
     if not any(is_changed(context, i.start if isinstance(i, Range) else i, moment) for i in access.indices):
