@@ -1,6 +1,9 @@
-"""Draws kernels whose meaning hangs on the order in which things are evaluated: tuples on both sides of `=`, macros that
-change what they are given, values that are kept while their source changes, loops that are written out, jumps out of
-nested branches. Each element of a nest touches its own elements only, and numbers stay small."""
+"""Draws kernels whose meaning depends on the order in which things are evaluated.
+
+They have tuples on both sides of `=`, macros that change what they are given, values that are kept while their source
+changes, loops that are written out, and jumps out of nested branches. Each element of a nest touches its own elements
+only, and numbers stay small.
+"""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 from drawn_order import HEAD, drawn
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from judged_order import judged
 
 BEFORE = """\

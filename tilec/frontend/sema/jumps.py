@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
-from functools import partial, reduce
+from functools import partial
 
 from tilec.frontend.sema import branches, evaluate, per_thread, reading
 from tilec.frontend.sema.context import Context
@@ -46,8 +46,8 @@ _LEAVABLE = ("while", "range", "T.serial", "T.Serial", PERSISTENT.name, VALUES)
 
 @dataclass(eq=False, slots=True)
 class Flag:
-    """Holds from its moment on until something clears it. Outside nests `variable` is 1 so long; in a nest `held` is
-    whether it held when it was last asked for, and `cleared` are the conditions under which it has been cleared since."""
+    """Holds from its moment on until something clears it. Outside nests `variable` is 1 so long. In a nest `held` says
+    whether it held when it was last asked for; under the conditions `cleared` it has been cleared since."""
 
     name: str
     moment: reading.Moment
@@ -94,11 +94,10 @@ def _part(context: Context, sides: branches.Sides, condition: tile.Expr) -> None
     if not context.is_parallel:
         branches.branch(context, sides, condition)
         return
-    outer = context.path[-1:]
-    holds = _bound(context, "holds", reduce(_both, [*outer, condition]), sides.where)
+    holds = _bound(context, "holds", _here(context, condition), sides.where)
     parts = [(holds, sides.then)]
     if sides.orelse is not None:
-        otherwise = reduce(_both, [*outer, tile.Unary("not", holds, BOOL)])
+        otherwise = _here(context, tile.Unary("not", holds, BOOL))
         parts.append((_bound(context, "otherwise", otherwise, sides.where), sides.orelse))
     for side, work in parts:
         context.path.append(side)
@@ -108,6 +107,11 @@ def _part(context: Context, sides: branches.Sides, condition: tile.Expr) -> None
         finally:
             context.path.pop()
         context.out += _spread(context, side, out, sides.span)
+
+
+def _here(context: Context, condition: tile.Expr) -> tile.Expr:
+    """The condition, and that of the branches around it."""
+    return _both(context.path[-1], condition) if context.path else condition
 
 
 def _bound(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Var:
@@ -291,11 +295,9 @@ def _continue_in_branches(
 
 def _guard_in_nest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
     """The outermost branch in a nest behind which something is guarded."""
-    begin, outer, stays = (
-        reading.now(context),
-        iteration.goes_on,
-        iteration.stays and replace(iteration.stays, cleared=list(iteration.stays.cleared)),
-    )
+    begin, outer, stays = reading.now(context), iteration.goes_on, iteration.stays
+    if stays is not None:
+        stays = replace(stays, cleared=list(stays.cleared))
     iteration.goes_on = Flag("goes_on", begin)
     try:
         _guard(context, iteration, node, rest, condition)

@@ -203,7 +203,7 @@ def settled_place(context: Context, access: Access, moment: Moment, span: Span) 
 
 
 def held(context: Context, value: Value, span: Span) -> Value:
-    """A value that gets a name, as it is now. It is read at this moment only if it is used where it may have changed."""
+    """A value that gets a name, as it is now. It is read at once only if it is used where it may have changed."""
     if isinstance(value, EXPR_TYPES) and _is_unread(value) and context.dispatch.statements:
         return Held(value, partial(_read_held, context, value, now(context), span, []))
     return kept(context, value, span)
