@@ -12,7 +12,18 @@ from tilec.ir import tile
 from tilec.ir.expr import as_size, cast, constant
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
 from tilec.ops.names import refuse
-from tilec.ops.values import EXPR_TYPES, Access, Member, Range, Value, VectorType, WarpPolicy, describe, show_shape
+from tilec.ops.values import (
+    EXPR_TYPES,
+    Access,
+    HeldAccess,
+    Member,
+    Range,
+    Value,
+    VectorType,
+    WarpPolicy,
+    describe,
+    show_shape,
+)
 from tilec.support.diagnostics import Diagnostic, Label, fail, instead, warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -316,6 +327,8 @@ def as_count(argument: Argument, what: str) -> tile.Expr:
 def _element(argument: Argument) -> tile.Expr:
     """What is known at run time only."""
     value = argument.value
+    if isinstance(value, HeldAccess):
+        value = value.read()
     if isinstance(value, Access) and not value.has_extent:
         return tile.Load(value.buffer, tuple(i for i in value.indices if not isinstance(i, Range)))
     if isinstance(value, Access):

@@ -52,6 +52,21 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldAccess(Access):
+    """An element that has got a name: where it is, and what `read` gives, which it held when it got the name."""
+
+    read: Callable[[], Any] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An expression that has got a name, as an argument of a macro does: `read` gives what it was then."""
+
+    unread: Expr
+    read: Callable[[], Any] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class VectorType:
     """T.float32x4: so many neighbours as one element."""
 
@@ -116,11 +131,13 @@ class Dictionary:
 class Function:
     """What `def` or `lambda` makes: evaluated where it is called, with the names of where it stands in `scope`.
 
-    A kernel is elaborated rather than called; a macro's statements become the kernel's."""
+    A kernel is elaborated rather than called; a macro's statements become the kernel's. `defaults` are those of the
+    parameters, by name, evaluated where the function stands."""
 
     node: Lambda | FunctionNode
     scope: Any = field(default=None, compare=False)
     kind: Literal["function", "macro", "kernel"] = "function"
+    defaults: Any = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -263,7 +280,7 @@ class StageTile(Access):
 
 Static = Union[
     int, float, bool, str, None, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method, Foreign, Poisoned,
-    Namespace, Reference, range, LoopLayout, Swizzle, IndexMap, TileScheduler, Pipeline, Handle, Stage,
+    Held, Namespace, Reference, range, LoopLayout, Swizzle, IndexMap, TileScheduler, Pipeline, Handle, Stage,
     "tuple[Value, ...]",
 ]  # fmt: skip
 Value = Static | Buffer | Access | Member | Expr
@@ -302,6 +319,8 @@ def describe(value: Value) -> str:
             return f"the method {name}"
         case Foreign():
             return "a value of Python's"
+        case Held(unread=unread):
+            return describe(unread)
         case Namespace(path=path):
             return f"the file {path}"
         case Reference(access=access):

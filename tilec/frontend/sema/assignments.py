@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.frontend.sema import evaluate, fragment_elements, per_thread, pipelines
+from tilec.frontend.sema import evaluate, fragment_elements, per_thread, pipelines, reading
 from tilec.frontend.sema.allocations import allocate
 from tilec.frontend.sema.bounds import check_access
 from tilec.frontend.sema.context import Context
@@ -45,22 +45,23 @@ def _assign(context: Context, targets: tuple[ast.Expr, ...], node: ast.Expr, spa
             name = targets[0]
             context.scope.bind(name.id, allocate(context, name.id, path, node), name.span)
             return
-    # Of `a, b = b, a` and `a = b = a + 1` all is read before anything is stored.
-    with context.held(len(targets) > 1 or isinstance(node, ast.Tuple | ast.List)):
-        argument = evaluate.operand(context, node)
+    argument = evaluate.operand(context, node)
+    moment = reading.now(context)
     pipelines.named(argument.value, targets, node)
     for target in targets:
-        _store(context, target, argument, span)
+        _store(context, target, argument, moment, span)
 
 
-def _store(context: Context, target: ast.Expr, argument: Argument, span: Span) -> None:
+def _store(context: Context, target: ast.Expr, argument: Argument, moment: reading.Moment, span: Span) -> None:
+    """The target gets the value of this moment: of `a, b = b, a` all is read before anything is stored."""
     match target:
         case ast.Name(id=name) if (held := _mutable(context, name)) is not None:
-            set_variable(context, held, argument, span)
+            set_variable(context, held, _value(context, argument, moment), span)
         case ast.Name(id=name) if (place := _referred(context, name)) is not None:
             check_access(context, place, target.span, "written")
-            put(context, place, argument, span)
+            put(context, place, _value(context, argument, moment), span)
         case ast.Name(id=name):
+            argument = _value(context, argument, moment)
             _warn_of_name(context, name, argument, target.span)
             context.scope.bind(name, _bound(context, name, argument, None, span), target.span)
         case ast.Tuple(items=items) | ast.List(items=items):
@@ -69,11 +70,17 @@ def _store(context: Context, target: ast.Expr, argument: Argument, span: Span) -
             for item, value in zip(items, unpack(items, argument, target.span), strict=True):
                 if isinstance(item, ast.Starred):
                     fail("bad-target", "this cannot be assigned to", item.span)
-                _store(context, item, Argument(value, argument.span), span)
+                _store(context, item, Argument(value, argument.span), moment, span)
         case ast.Subscript():
-            _store_element(context, target, argument, span)
+            access = _check_place(context, target, isinstance(argument.value, Lanes))
+            _store_element(context, access, _value(context, argument, moment), target.span, span)
         case _:
             fail("bad-target", "this cannot be assigned to", target.span)
+
+
+def _value(context: Context, argument: Argument, moment: reading.Moment) -> Argument:
+    """What is to be stored, as it was at this moment."""
+    return evaluate.read(context, reading.settled(context, argument, moment))
 
 
 def _warn_of_name(context: Context, name: str, argument: Argument, span: Span) -> None:
@@ -101,7 +108,7 @@ def _bound(context: Context, name: str, argument: Argument, dtype: DType | None,
     if dtype is None and isinstance(value, StageTile) and value.has_extent:
         return value
     if dtype is None and not isinstance(value, (*EXPR_TYPES, Access)):
-        return value
+        return reading.held(context, value, argument.span)
     expr = as_expr(argument, dtype)
     if isinstance(expr, tile.Const) or (isinstance(expr, tile.Var) and dtype is None):
         context.names.append(Named(context.out, len(context.out), name, span))
@@ -138,41 +145,54 @@ def annotated(context: Context, node: ast.AnnotatedAssign) -> None:
 
 
 def augmented(context: Context, node: ast.AugmentedAssign) -> None:
-    """`a += value`"""
-    if isinstance(node.target, ast.Subscript):
-        access = _check_place(context, node.target)
-        if fragment_elements.is_spread(context, access):
-            added = evaluate.operand(context, node.value)
-            fragment_elements.put(context, access, lambda old: _combined(node, old, added), node.span)
+    """`a += value`: the target is evaluated once and read before the value is."""
+    target = node.target
+    if not isinstance(target, ast.Subscript):
+        if not isinstance(target, ast.Name):
+            fail("bad-target", "this cannot be assigned to", target.span)
+        old = evaluate.operand(context, target)
+        made, moment = _combined(context, node, old, reading.now(context))
+        _store(context, target, made, moment, node.span)
+        return
+    access = _check_place(context, target)
+    moment = reading.now(context)
+    if fragment_elements.is_spread(context, access):
+        added = evaluate.operand(context, node.value)
+        if not reading.is_changed(context, access, moment):
+            fragment_elements.put(
+                context, access, lambda old: _of_both(node, Argument(old, target.span), added), node.span
+            )
             return
-    operands = _place_read(context, node.target), evaluate.operand(context, node.value)
-    made = Argument(arithmetic.binary(node.op, *operands, node.span), node.span)
-    _store(context, node.target, made, node.span)
+        old = evaluate.read(context, reading.settled(context, Argument(access, target.span), moment))
+        made = _of_both(node, old, added)
+    else:
+        old = evaluate.read(context, Argument(access, target.span))
+        made, _ = _combined(context, node, old, moment)
+    access = reading.settled_place(context, access, moment, target.span)
+    _store_element(context, access, made, target.span, node.span)
 
 
-def _combined(node: ast.AugmentedAssign, old: tile.Expr, added: Argument) -> Argument:
-    made = arithmetic.binary(node.op, Argument(old, node.target.span), added, node.span)
-    return Argument(made, node.span)
+def _combined(
+    context: Context, node: ast.AugmentedAssign, old: Argument, moment: reading.Moment
+) -> tuple[Argument, reading.Moment]:
+    """What the target gets, and when it was known."""
+    added = evaluate.operand(context, node.value)
+    made = _of_both(node, reading.settled(context, old, moment), added)
+    return made, reading.now(context)
 
 
-def _place_read(context: Context, target: ast.Expr) -> Argument:
-    """What an augmented assignment reads."""
-    if isinstance(target, ast.Subscript):
-        _check_place(context, target)
-    elif not isinstance(target, ast.Name):
-        fail("bad-target", "this cannot be assigned to", target.span)
-    return evaluate.operand(context, target)
+def _of_both(node: ast.AugmentedAssign, old: Argument, added: Argument) -> Argument:
+    return Argument(arithmetic.binary(node.op, old, added, node.span), node.span)
 
 
-def _store_element(context: Context, target: ast.Subscript, argument: Argument, span: Span) -> None:
-    access = _check_place(context, target, isinstance(argument.value, Lanes))
+def _store_element(context: Context, access: Access, argument: Argument, place: Span, span: Span) -> None:
     if access.has_extent:
         stored(context, access, argument, span)
         return
     if fragment_elements.is_spread(context, access):
         fragment_elements.put(context, access, lambda _: argument, span)
         return
-    check_access(context, access, target.span, "written")
+    check_access(context, access, place, "written")
     put(context, access, argument, span)
 
 

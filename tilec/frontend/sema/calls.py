@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from tilec.frontend.prelude.read import NAMES as PRELUDE
-from tilec.frontend.sema import evaluate, functions, host_names, layout_maps, pipelines, prelude, tile_scheduler
+from tilec.frontend.sema import (
+    evaluate,
+    functions,
+    host_names,
+    layout_maps,
+    pipelines,
+    prelude,
+    reading,
+    tile_scheduler,
+)
 from tilec.frontend.sema.context import Context, ReadsValue
 from tilec.frontend.sema.layout_maps import FRAGMENT, LAYOUT, fragment_layout, index_map
 from tilec.frontend.sema.vocabulary import refuse_call
@@ -148,8 +157,20 @@ def _function(context: Context, path: str, node: ast.Call) -> Value:
     if not function.is_guarded:
         return function.build(bind(function.signature, *evaluate.operands(context, node), node.span))
     with context.guarded():
-        arguments = evaluate.operands(context, node)
+        arguments = _of_sides(context, function.signature, node)
     return function.build(bind(function.signature, *arguments, node.span))
+
+
+def _of_sides(context: Context, signature: Signature, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
+    """The operands of T.if_then_else and its like: a condition, and sides that run only where they are selected."""
+    condition = signature.parameters[0].name
+    sides = replace(node, args=node.args[1:], keywords=tuple(k for k in node.keywords if k.name != condition))
+    chosen = replace(node, args=node.args[:1], keywords=tuple(k for k in node.keywords if k.name == condition))
+    first, named = evaluate.operands(context, chosen)
+    way_out = "write `if` and `else` around statements that do it"
+    with reading.only_reading(context, f"one side of {signature.name}", node.span, way_out):
+        others, keywords = evaluate.operands(context, sides)
+    return [*first, *others], {**named, **keywords}
 
 
 def _of_python(context: Context, path: str, node: ast.Call) -> Value:

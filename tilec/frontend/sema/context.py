@@ -43,12 +43,14 @@ ReadsAction = Callable[["Context", str, ast.Call], object]
 class Dispatch:
     """`expressions` and `statements` by the type of the node; `values` and `actions` by the dotted name of the language
     that is called: for its value, or as a statement of its own. `otherwise` reads a call of any other name. Where there
-    are no `statements` all is evaluated at compile time."""
+    are no `statements` all is evaluated at compile time. `jumps` carries out a statement that may end the iteration,
+    with what follows it, and says whether it is one."""
 
     expressions: Mapping[type[ast.Expr], ReadsExpression]
     values: Mapping[str, ReadsValue]
     otherwise: ReadsValue
     statements: Mapping[type[ast.Stmt], ReadsStatement]
+    jumps: Callable[[Context, ast.Stmt, tuple[ast.Stmt, ...]], bool]
     actions: Mapping[str, ReadsAction]
 
 
@@ -149,12 +151,22 @@ class Context:
 
     loops: list[str] = field(default_factory=list)
     """By what they run over, the innermost last."""
+    iterations: list[Any] = field(default_factory=list)
+    """Those that `break` and `continue` may end, the innermost last: `jumps.Iteration`."""
+    path: list[tile.Var] = field(default_factory=list)
+    """Of the branches of a nest in which jumps clear flags: what holds for the elements that come here."""
+    spread: set[tile.Expr] = field(default_factory=set)
+    """The variables of statements that such branches have left outside themselves, and these conditions."""
     withs: int = 0
     """How many `with`s stand around it in the innermost loop."""
     is_parallel: bool = False
     """Whether this is inside T.Parallel or T.vectorized: there, fragments may be indexed."""
     guards: int = 0
     """Conditions that need not hold: under one, an index out of range proves nothing."""
+    selections: int = 0
+    """Operands that run only where they are selected, and change nothing."""
+    regions: list[tuple[list[tile.Stmt], bool]] = field(default_factory=list)
+    """The statements of those that are open, and whether they run more than once."""
     is_held: bool = False
     """Whether what variables hold is read before the statement, not in it."""
     masks: list[tile.Expr] = field(default_factory=list)
@@ -196,11 +208,13 @@ class Context:
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
         """Statements become those of the kernel. Behind one that is wrong reading goes on."""
-        for statement in statements:
+        for place, statement in enumerate(statements):
             if self.budget.is_spent:
                 return
             try:
                 self.budget.statement(statement.span)
+                if self.dispatch.jumps(self, statement, statements[place + 1 :]):
+                    return
                 self.dispatch.statements[type(statement)](self, statement)
             except CompileError as error:
                 for call in reversed(self.calls):
@@ -233,11 +247,13 @@ class Context:
         """Statements inside go to a list of their own, and names bound inside end with it."""
         outer_scope, outer_out = self.scope, self.out
         self.scope, self.out = Scope(outer_scope, name, is_loop), []
+        self.regions.append((self.out, is_loop))
         try:
             yield self.out
             self.scope.close()
         finally:
             self.scope, self.out = outer_scope, outer_out
+            self.regions.pop()
 
     @contextmanager
     def reading_in(self, scope: Scope) -> Iterator[None]:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tilec.frontend.sema import calls, inline_ptx, operations, pointers, rng, statements, thread_values, vectors, views
+from tilec.frontend.sema import (
+    calls,
+    inline_ptx,
+    jumps,
+    operations,
+    pointers,
+    rng,
+    statements,
+    thread_values,
+    vectors,
+    views,
+)
 from tilec.frontend.sema.block_scales import TRANSPOSE, transposed
 from tilec.frontend.sema.calls import bound
 from tilec.frontend.sema.context import Dispatch
@@ -23,6 +34,7 @@ COMPILE_TIME = Dispatch(
     values=calls.AT_COMPILE_TIME,
     otherwise=calls.unknown,
     statements={},
+    jumps=lambda context, statement, rest: False,
     actions={},
 )
 """The top of a file: constants and functions."""
@@ -44,6 +56,7 @@ KERNEL = Dispatch(
     },
     otherwise=operations.element_value,
     statements=statements.STATEMENTS,
+    jumps=jumps.carry_out,
     actions={
         statements.EVALUATE.name: statements.evaluated,
         LOOP_BREAK.name: statements.loop_break,

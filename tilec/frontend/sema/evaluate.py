@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tilec.frontend.sema import fragment_elements, vectors
-from tilec.frontend.sema.bounds import check_access
+from tilec.frontend.sema import reading
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.indices import as_index
+from tilec.frontend.sema.reading import read as read
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.affine import affine
@@ -29,56 +29,66 @@ def operand(context: Context, node: ast.Expr) -> Argument:
     return read(context, argument(context, node))
 
 
-def read(context: Context, argument: Argument) -> Argument:
-    """An indexed buffer as one of its elements."""
-    access = argument.value
-    if isinstance(access, Access) and access.is_vector:
-        return Argument(vectors.loaded(context, access, argument.span), argument.span)
-    if not isinstance(access, Access) or access.has_extent:
-        return argument
-    if fragment_elements.is_spread(context, access):
-        return Argument(fragment_elements.read(context, access, argument.span), argument.span)
-    check_access(context, access, argument.span, "read")
-    if access.buffer.scope == "barrier":
-        fail("not-a-scalar", "a barrier has no value", argument.span, help="write T.barrier_wait(barrier, parity)")
-    return Argument(as_expr(argument), argument.span)
+class InOrder:
+    """Values that are evaluated one after another, and used when the last one is known."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.pending: list[tuple[Argument, reading.Moment]] = []
+
+    def add(self, argument: Argument) -> None:
+        """A value that has just been evaluated."""
+        self.pending.append((argument, reading.now(self.context)))
+
+    def values(self) -> list[Argument]:
+        """All of them, each as it was when it was evaluated."""
+        return [reading.settled_argument(self.context, argument, moment) for argument, moment in self.pending]
 
 
 def listed(context: Context, nodes: tuple[ast.Expr | ast.Starred, ...]) -> list[Argument]:
     """Values in a row; `*value` gives its items."""
-    values = []
+    values = InOrder(context)
     for node in nodes:
-        if isinstance(node, ast.Starred):
-            given = argument(context, node.value)
-            context.budget.look(given.value, given.span)
-            values += [Argument(v, node.span) for v in python.items(given.value, given.span)]
-        else:
-            values.append(argument(context, node))
-    return values
+        _list(context, node, values)
+    return values.values()
+
+
+def _list(context: Context, node: ast.Expr | ast.Starred, values: InOrder) -> None:
+    if not isinstance(node, ast.Starred):
+        values.add(argument(context, node))
+        return
+    given = argument(context, node.value)
+    context.budget.look(given.value, given.span)
+    for item in python.items(given.value, given.span):
+        values.add(Argument(item, node.span))
 
 
 def arguments(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
     """Positional and keyword arguments; a keyword's text counts with its name."""
-    return listed(context, node.args), _keywords(context, node)
-
-
-def _keywords(context: Context, node: ast.Call) -> dict[str, Argument]:
-    given: dict[str, Argument] = {}
+    values = InOrder(context)
+    for arg in node.args:
+        _list(context, arg, values)
+    count = len(values.pending)
+    names: list[str] = []
     for keyword in node.keywords:
         value = context.value(keyword.value)
         if keyword.name != "**":
-            given[keyword.name] = Argument(value, keyword.span)
+            names.append(keyword.name)
+            values.add(Argument(value, keyword.span))
             continue
         if not isinstance(value, Dictionary):
             fail("wrong-argument", "`**` needs a dictionary", keyword.span, f"this is {describe(value)}")
-        given |= {str(e.key): Argument(e.value, keyword.span) for e in value.entries}
-    return given
+        for entry in value.entries:
+            names.append(str(entry.key))
+            values.add(Argument(entry.value, keyword.span))
+    given = values.values()
+    return given[:count], dict(zip(names, given[count:], strict=True))
 
 
 def operands(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
     """Arguments to compute with."""
-    keywords = _keywords(context, node)
-    return [read(context, a) for a in listed(context, node.args)], {k: read(context, a) for k, a in keywords.items()}
+    positional, keywords = arguments(context, node)
+    return [read(context, a) for a in positional], {k: read(context, a) for k, a in keywords.items()}
 
 
 def callee(context: Context, node: ast.Call) -> str | None:
@@ -118,7 +128,18 @@ def access(context: Context, buffer: tile.Buffer, node: ast.Subscript) -> Access
             secondary=(Label(buffer.span, "from here"),),
         )
     whole = (Range(tile.integer(0), buffer.lanes),) if buffer.lanes > 1 else ()
-    return Access(buffer, (*(_index(context, i, buffer, dim) for dim, i in enumerate(indices)), *whole))
+    places: list[tuple[tile.Expr | Range, reading.Moment]] = []
+    for dim, i in enumerate(indices):
+        places.append((_index(context, i, buffer, dim), reading.now(context)))
+    begin = places[0][1] if places else reading.now(context)
+    if not reading.since(context, begin):
+        return Access(buffer, (*(place for place, _ in places), *whole))
+    # An index that stands behind another one changes something.
+    settled = (
+        reading.settled_place(context, Access(buffer, (place,)), moment, node.span).indices[0]
+        for place, moment in places
+    )
+    return Access(buffer, (*settled, *whole))
 
 
 def _index(context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, dim: int) -> tile.Expr | Range:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import assert_never
 
-from tilec.frontend.sema import evaluate, host_names, layout_maps, per_thread, pipelines, tile_scheduler
+from tilec.frontend.sema import evaluate, host_names, layout_maps, per_thread, pipelines, reading, tile_scheduler
 from tilec.frontend.sema.calls import call
 from tilec.frontend.sema.context import Context, ReadsExpression
-from tilec.frontend.sema.functions import bind_target
+from tilec.frontend.sema.functions import bind_target, defined
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.sema.vocabulary import DIALECT
 from tilec.frontend.syntax import ast
@@ -24,6 +25,7 @@ from tilec.ops.values import (
     Entry,
     Function,
     Handle,
+    Held,
     Listed,
     Member,
     Method,
@@ -60,6 +62,8 @@ def _name(context: Context, node: ast.Name) -> Value:
 
 def _variable(context: Context, value: Value, span: Span) -> Value:
     """What it holds at this point of the program: read where the statement runs, or before it, `held`."""
+    if isinstance(value, Held):
+        value = value.read()
     pipelines.read(context, value, span)
     if not (isinstance(value, tile.Buffer) and value.name in context.mutable):
         return value.access if isinstance(value, Reference) else value
@@ -94,16 +98,34 @@ def _list(context: Context, node: ast.List) -> Value:
 
 def _dict(context: Context, node: ast.Dict) -> Value:
     pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
-    entries = ((context.value(k), pipelines.kept(evaluate.argument(context, v)), span) for k, v, span in pairs)
-    return _looked_at(context, Dictionary(tuple(Entry(*entry) for entry in entries)), node.span)
+    keys, values = [], evaluate.InOrder(context)
+    for key, value, span in pairs:
+        keys.append((context.value(key), span))
+        values.add(Argument(pipelines.kept(evaluate.argument(context, value)), value.span))
+    entries = (Entry(key, v.value, span) for (key, span), v in zip(keys, values.values(), strict=True))
+    return _looked_at(context, Dictionary(tuple(entries)), node.span)
 
 
 def _comprehension(context: Context, node: ast.Comprehension) -> Value:
     context.budget.comprehension(node.span)
     with context.reading_in(Scope(context.scope, "the comprehension", is_function=True)):
-        entries = list(_runs(context, node, node.clauses))
+        if node.kind == "generator":
+            way_out = "write a list: `[…]` is evaluated to its end, a generator perhaps not"
+            with reading.only_reading(context, "an item of this generator", node.span, way_out):
+                entries = _entries(context, node)
+        else:
+            entries = _entries(context, node)
     made = python.dictionary(entries) if node.kind == "dict" else Listed(e.value for e in entries)
     return _looked_at(context, made, node.span)
+
+
+def _entries(context: Context, node: ast.Comprehension) -> list[Entry]:
+    """Its entries in order, each as it was when it was evaluated."""
+    entries, values = [], evaluate.InOrder(context)
+    for entry in _runs(context, node, node.clauses):
+        entries.append(entry)
+        values.add(Argument(entry.value, entry.span))
+    return [replace(entry, value=v.value) for entry, v in zip(entries, values.values(), strict=True)]
 
 
 def _runs(context: Context, node: ast.Comprehension, clauses: tuple[ast.Clause, ...]) -> Iterator[Entry]:
@@ -114,6 +136,7 @@ def _runs(context: Context, node: ast.Comprehension, clauses: tuple[ast.Clause, 
         return
     first, *rest = clauses
     given = evaluate.operand(context, first.iterable)
+    given = Argument(reading.held(context, given.value, given.span), given.span)
     for item in python.items(given.value, given.span):
         context.budget.step(first.span)
         bind_target(context.scope, first.target, Argument(item, given.span))
@@ -122,7 +145,7 @@ def _runs(context: Context, node: ast.Comprehension, clauses: tuple[ast.Clause, 
 
 
 def _lambda(context: Context, node: ast.Lambda) -> Value:
-    return Function(node, context.scope)
+    return defined(context, node)
 
 
 def _grown(context: Context, value: Value, span: Span) -> Value:
@@ -251,7 +274,10 @@ def _unary(context: Context, node: ast.Unary) -> Value:
 
 
 def _binary(context: Context, node: ast.Binary) -> Value:
-    operands = evaluate.operand(context, node.left), evaluate.operand(context, node.right)
+    left = evaluate.operand(context, node.left)
+    before = reading.now(context)
+    right = evaluate.operand(context, node.right)
+    operands = reading.settled(context, left, before), right
     return _looked_at(context, _grown(context, arithmetic.binary(node.op, *operands, node.span), node.span), node.span)
 
 
@@ -259,7 +285,16 @@ def _compare(context: Context, node: ast.Compare) -> Value:
     result: Value = True
     left = evaluate.operand(context, node.first)
     for op, right_node in zip(node.ops, node.rest, strict=True):
-        right = evaluate.operand(context, right_node)
+        if result is False:
+            break  # as in Python, the others are not even looked at
+        before = reading.now(context)
+        if result is True:
+            right = evaluate.operand(context, right_node)
+        else:
+            way_out = "compare by an `if` of its own inside an `if` for the others"
+            with reading.only_reading(context, "an operand of this chain", right_node.span, way_out):
+                right = evaluate.operand(context, right_node)
+        left = reading.settled(context, left, before)
         link = _link(context, op, left, right)
         result = arithmetic.logical("and", result, link)
         left = right
@@ -284,7 +319,10 @@ def _boolean(context: Context, node: ast.Boolean) -> Value:
     if isinstance(left, bool) and left == (node.op == "or"):
         # As in Python, the other side is not even looked at.
         return left
-    with context.guarded():
+    way_out = f"write an `if` for what stands before `{node.op}`, and in it an `if` for this"
+    if node.op == "or":
+        way_out = "write an `if` for what stands before `or`, and in its `else` an `if` for this"
+    with reading.only_reading(context, f"what stands behind `{node.op}`", node.right.span, way_out):
         right = arithmetic.condition(evaluate.operand(context, node.right))
     return _grown(context, arithmetic.logical(node.op, left, right), node.span)
 
@@ -294,8 +332,12 @@ def _conditional(context: Context, node: ast.Conditional) -> Value:
     decided = arithmetic.condition(test)
     if isinstance(decided, bool):
         return _grown(context, context.value(node.then if decided else node.orelse), node.span)
-    with context.guarded():
-        then, orelse = evaluate.operand(context, node.then), evaluate.operand(context, node.orelse)
+    way_out = "write `if` and `else` around statements that do it"
+    sides = []
+    for side in (node.then, node.orelse):
+        with reading.only_reading(context, "one side of this expression", side.span, way_out):
+            sides.append(evaluate.operand(context, side))
+    then, orelse = sides
     return _grown(context, arithmetic.select(test, then, orelse, node.span), node.span)
 
 

@@ -6,10 +6,10 @@ Everything in them is known then, so that nothing of it is left in the kernel. W
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal, NoReturn
 
-from tilec.frontend.sema import evaluate, macros, mutation
+from tilec.frontend.sema import evaluate, macros, mutation, reading
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.recover import poison
 from tilec.frontend.sema.scope import Scope
@@ -37,16 +37,16 @@ def _bound(
             if p.name:
                 collected = tuple(a.value for a in rest)
                 context.budget.look(collected, p.span)
-                scope.bind(p.name, collected, p.span)
+                scope.bind(p.name, reading.held(context, collected, span), p.span)
                 rest = []
         elif rest and not only_keywords:
             if p.name in left:
                 fail("duplicate-argument", f"{name} is given `{p.name}` twice", left[p.name].span)
-            scope.bind(p.name, rest.pop(0).value, p.span)
+            scope.bind(p.name, _named(context, rest.pop(0)).value, p.span)
         elif p.name in left:
-            scope.bind(p.name, left.pop(p.name).value, p.span)
+            scope.bind(p.name, _named(context, left.pop(p.name)).value, p.span)
         elif p.default is not None:
-            scope.bind(p.name, _default(context, function, p.default), p.span)
+            scope.bind(p.name, _default(context, function, p), p.span)
         else:
             fail("missing-argument", f"{name} needs `{p.name}`", span, secondary=(Label(p.span, "declared here"),))
     if rest:
@@ -59,9 +59,25 @@ def _bound(
     return scope
 
 
-def _default(context: Context, function: Function, node: ast.Expr) -> Value:
+def defined(
+    context: Context, node: ast.Function | ast.Lambda, kind: Literal["function", "macro", "kernel"] = "function"
+) -> Function:
+    """The function that a definition makes. A default that is wrong is a mistake of the calls that need it."""
+    defaults: dict[str, Value] = {}
+    for p in node.params if kind != "kernel" else ():
+        if p.default is not None:
+            with suppress(CompileError):
+                defaults[p.name] = reading.held(context, context.value(p.default), p.span)
+    return Function(node, context.scope, kind, defaults)
+
+
+def _default(context: Context, function: Function, p: ast.Parameter) -> Value:
+    assert p.default is not None
+    if function.defaults and p.name in function.defaults:
+        value: Value = function.defaults[p.name]
+        return value
     with context.reading_in(function.scope):
-        return context.value(node)
+        return context.value(p.default)
 
 
 def result(context: Context, body: Sequence[ast.Stmt]) -> Value:
@@ -118,7 +134,9 @@ def run(context: Context, node: ast.Stmt) -> None:
             if value is not None:
                 _assign(context, target, evaluate.operand(context, value))
         case ast.AugmentedAssign(target=target, op=op, value=value):
-            made = arithmetic.binary(op, evaluate.operand(context, target), evaluate.operand(context, value), node.span)
+            old, moment = evaluate.operand(context, target), reading.now(context)
+            added = evaluate.operand(context, value)
+            made = arithmetic.binary(op, reading.settled(context, old, moment), added, node.span)
             _assign(context, target, Argument(made, node.span))
         case ast.Import() if context.imports is not None:
             context.imports(context, node)
@@ -126,7 +144,7 @@ def run(context: Context, node: ast.Stmt) -> None:
             for statement in then if evaluate.decided(context, condition) else orelse:
                 run(context, statement)
         case ast.For(target=target, iterable=iterable, body=body):
-            given = evaluate.operand(context, iterable)
+            given = _named(context, evaluate.operand(context, iterable))
             context.scope.iterated.append(given.value)
             for item in python.items(given.value, given.span):
                 bind_target(context.scope, target, Argument(item, given.span))
@@ -143,7 +161,7 @@ def run(context: Context, node: ast.Stmt) -> None:
         case ast.Raise():
             refuse_raise(context, node)
         case ast.Function():
-            context.scope.bind(node.name, Function(node, context.scope, kind(node)), node.name_span)
+            context.scope.bind(node.name, defined(context, node, kind(node)), node.name_span)
         case ast.Evaluate(value=ast.Call() as call):
             if not mutation.changes(context, call) and not _is_of_programs(context, call):
                 context.value(call)
@@ -158,11 +176,17 @@ def run(context: Context, node: ast.Stmt) -> None:
             )
 
 
+def _named(context: Context, argument: Argument) -> Argument:
+    """A value that gets a name."""
+    return Argument(reading.held(context, argument.value, argument.span), argument.span)
+
+
 def _assign(context: Context, target: ast.Expr, argument: Argument) -> None:
     if isinstance(target, ast.Subscript | ast.Attribute):
+        argument = Argument(reading.kept(context, argument.value, argument.span), argument.span)
         mutation.assign(context, target, argument)
     else:
-        bind_target(context.scope, target, argument)
+        bind_target(context.scope, target, _named(context, argument))
 
 
 def _is_of_programs(context: Context, call: ast.Call) -> bool:
@@ -282,12 +306,14 @@ def called(
         positional, keywords = macros.references(context, node, positional, keywords)
         with _inside(context, function, positional, keywords, span):
             context.calls.append(span)
+            outer, context.iterations = context.iterations, []
             try:
                 return macros.returned(context, node.body)
             except CompileError as error:
                 raise error.called_from(span) from None
             finally:
                 context.calls.pop()
+                context.iterations = outer
     if isinstance(node, ast.Function) and is_eager(node):
         fail("foreign-call", f"{function.name} is a kernel", span, "a program launches it")
     if function.kind == "kernel":

@@ -1,76 +1,237 @@
-"""The bodies of loops. `break` and `continue` are no jumps: what follows a branch that may leave the iteration becomes
-a part of its other branch.
+"""`break` and `continue`. They are no jumps here: what follows a branch that may leave the iteration becomes a part of
+its other branch, so that a `continue` is the end of a branch and a `break` stands where an iteration ends anyway.
 
-Afterwards a `continue` is the end of a branch, and a `break` stands where an iteration ends anyway.
+Where both branches may reach what follows, it is not written twice. A flag says whether the iteration goes on: a jump
+clears it, and what follows is guarded by it. A loop that is written out at compile time has a flag of its own, which
+`break` clears and which guards the iterations behind.
+
+A flag is a variable. In a nest, where each element would need its own, it is a value: the conditions under which a jump
+is reached, all of them bound outside the branches.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 
-from tilec.frontend.sema import evaluate, per_thread
+from tilec.frontend.sema import branches, evaluate, per_thread, reading
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.linear_resources import Path
 from tilec.frontend.sema.loops import LOOP_BREAK, PERSISTENT
+from tilec.frontend.sema.stores import set_variable
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Break
+from tilec.ir import tile
+from tilec.ir.expr import constant
+from tilec.ir.types import BOOL, INT32
+from tilec.ops import arithmetic
+from tilec.ops.signature import Argument
+from tilec.ops.values import EXPR_TYPES
+from tilec.passes.analysis.usage import expressions
 from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-_LEAVABLE = ("while", "range", "T.serial", "T.Serial", PERSISTENT.name)
 Body = tuple[ast.Stmt, ...]
 
-
-def _spelled_body(body: Body, is_break: Callable[[ast.Call], bool]) -> Body:
-    """The same with calls that mean `break` written so; loops inside keep theirs."""
-    return tuple(_spelled(s, is_break) for s in body)
-
-
-def _spelled(stmt: ast.Stmt, is_break: Callable[[ast.Call], bool]) -> ast.Stmt:
-    match stmt:
-        case ast.Evaluate(value=ast.Call() as call) if is_break(call):
-            return ast.Break(stmt.span)
-        case ast.If():
-            return replace(stmt, then=_spelled_body(stmt.then, is_break), orelse=_spelled_body(stmt.orelse, is_break))
-        case _:
-            return stmt
+VALUES = "a loop over values"
+"""What a loop runs over that is none of the language's own."""
+_LEAVABLE = ("while", "range", "T.serial", "T.Serial", PERSISTENT.name, VALUES)
 
 
-def _structured(body: Body) -> Body:
-    """The body of a loop; the same one where nothing in it jumps."""
-    if not any(_may_jump(s) for s in body):
-        return body
-    for place, stmt in enumerate(body):
-        match stmt:
-            case ast.Break():
-                return body[: place + 1]
-            case ast.Continue():
-                return body[:place] or (ast.Pass(stmt.span),)
-            case ast.If() if _may_jump(stmt):
-                rest = body[place + 1 :]
-                then, orelse = _structured((*stmt.then, *rest)), _structured((*stmt.orelse, *rest))
-                return (*body[:place], ast.If(stmt.condition, then, orelse, stmt.span))
-            case _:
-                pass
-    return body
+# ---- flags -----------------------------------------------------------------------------------------------------------
 
 
-def _has_break(body: Body) -> bool:
-    """Whether the loop that has this body may be left by a `break`."""
-    return any(
-        isinstance(s, ast.Break) or (isinstance(s, ast.If) and (_has_break(s.then) or _has_break(s.orelse)))
-        for s in body
-    )
+@dataclass(eq=False, slots=True)
+class Flag:
+    """Holds from its moment on until something clears it. Outside nests `variable` is 1 so long. In a nest `held` says
+    whether it held when it was last asked for; under the conditions `cleared` it has been cleared since."""
+
+    name: str
+    moment: reading.Moment
+    variable: tile.Buffer | None = None
+    held: tile.Expr | None = None
+    cleared: list[tile.Expr] = field(default_factory=list)
+
+    def clear(self, context: Context, span: Span) -> None:
+        if context.is_parallel:
+            self.cleared.append(context.path[-1])
+            return
+        if self.variable is None:
+            self.variable = self._allocate(context, span)
+        set_variable(context, self.variable, Argument(0, span), span)
+
+    def _allocate(self, context: Context, span: Span) -> tile.Buffer:
+        scope: tile.Scope = "local" if span in context.differing else "fragment"
+        variable = tile.Buffer(context.unique.take(self.name), (1,), INT32, scope, span)
+        context.mutable.add(variable.name)
+        context.buffers.append(variable)
+        with reading.at(context, self.moment):
+            set_variable(context, variable, Argument(1, span), span)
+        return variable
+
+    def holds(self, context: Context, span: Span) -> tile.Expr:
+        if self.variable is not None:
+            return tile.Binary("ne", tile.Load(self.variable, (tile.integer(0),)), tile.integer(0), BOOL)
+        for condition in self.cleared:
+            not_cleared = tile.Unary("not", condition, BOOL)
+            self.held = not_cleared if self.held is None else _both(self.held, not_cleared)
+        assert self.held is not None, "a flag is asked for that nothing clears"
+        if self.cleared:
+            self.held, self.cleared = _bound(context, self.name, self.held, span), []
+        return self.held
 
 
-def _may_jump(stmt: ast.Stmt) -> bool:
-    """Whether the statement may leave the iteration of the loop it stands in; loops inside it keep their jumps."""
-    if isinstance(stmt, ast.If):
-        return any(map(_may_jump, (*stmt.then, *stmt.orelse)))
-    return isinstance(stmt, ast.Break | ast.Continue)
+def _both(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return tile.Binary("and", a, b, BOOL)
+
+
+def _part(context: Context, sides: branches.Sides, condition: tile.Expr) -> None:
+    """The sides of a condition in which jumps clear flags. In a nest what they bind stays known behind them: binds
+    stand outside the branches, in which all others are guarded one after another."""
+    if not context.is_parallel:
+        branches.branch(context, sides, condition)
+        return
+    holds = _bound(context, "holds", _here(context, condition), sides.where)
+    parts = [(holds, sides.then)]
+    if sides.orelse is not None:
+        otherwise = _here(context, tile.Unary("not", holds, BOOL))
+        parts.append((_bound(context, "otherwise", otherwise, sides.where), sides.orelse))
+    for side, work in parts:
+        context.path.append(side)
+        try:
+            with context.guarded(), context.region("the branch", is_loop=False) as out:
+                work()
+        finally:
+            context.path.pop()
+        context.out += _spread(context, side, out, sides.span)
+
+
+def _here(context: Context, condition: tile.Expr) -> tile.Expr:
+    """The condition, and that of the branches around it."""
+    return _both(context.path[-1], condition) if context.path else condition
+
+
+def _bound(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Var:
+    var = tile.Var(context.unique.take(name), BOOL)
+    context.out.append(tile.Bind(var, value, span))
+    context.spread.add(var)
+    return var
+
+
+def _spread(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
+    """The statements of a branch without the branch: binds read something only where the condition holds, all others
+    are guarded by it. What branches inside have left here knows its own condition, of which this is a part."""
+    made: list[tile.Stmt] = []
+    given: set[tile.Expr] = set()
+    for is_known, part in itertools.groupby(body, partial(_is_spread, context)):
+        statements = [_selected(context, holds, stmt) for stmt in part]
+        used = (e for s in tile.walk(tuple(statements)) for x in expressions(s) for e in tile.walk_expr(x))
+        if not given.isdisjoint(used):
+            raise _Unseen(span)
+        given |= {s.previous for s in tile.walk(tuple(statements)) if isinstance(s, tile.Store) and s.previous}
+        made += statements if is_known else [tile.If(holds, tuple(statements), (), span)]
+    return made
+
+
+def _is_spread(context: Context, stmt: tile.Stmt) -> bool:
+    """Whether the statement can stand outside the branch as it is, or will."""
+    return isinstance(stmt, tile.Bind) or (isinstance(stmt, tile.If) and stmt.condition in context.spread)
+
+
+def _selected(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
+    if not isinstance(stmt, tile.Bind) or stmt.var in context.spread:
+        return stmt
+    context.spread.add(stmt.var)
+    if not any(isinstance(part, tile.Load) for part in tile.walk_expr(stmt.value)):
+        return stmt
+    zero = constant(0, stmt.value.dtype)
+    return replace(stmt, value=tile.Select(holds, stmt.value, zero, stmt.value.dtype))
+
+
+class _Unseen(Exception):
+    """What an atomic operation of a nest found is used in another branch than that in which it was done."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+
+
+# ---- loops -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Iteration:
+    """An iteration that is being read, of a loop of this kind. `begin` is where its statements begin; `loop` is where a
+    loop that is written out begins. Inside so many branches (`guarded`) a jump skips what is guarded behind them:
+    `guards` of them have cleared `goes_on`. `stays` is cleared where the loop is left, `is_left` is so where no other
+    iteration follows at all. With `is_copied` what follows a branch is written twice instead of guarded."""
+
+    kind: str
+    begin: reading.Moment
+    loop: reading.Moment | None = None
+    guarded: int = 0
+    guards: int = 0
+    goes_on: Flag = field(init=False)
+    stays: Flag | None = None
+    is_left: bool = False
+    is_copied: bool = False
+
+    def __post_init__(self) -> None:
+        self.goes_on = Flag("goes_on", self.begin)
+
+
+class _Left(Exception):
+    """A loop that is written out has been left, whatever is known at run time."""
+
+
+@contextmanager
+def _reading(context: Context, iteration: Iteration) -> Iterator[None]:
+    context.iterations.append(iteration)
+    try:
+        yield
+    finally:
+        context.iterations.pop()
+
+
+def iteration(context: Context, kind: str, span: Span, body: Body) -> None:
+    """The statements of an iteration of a loop that runs over this."""
+    made = Iteration(kind, reading.now(context))
+    with _reading(context, made):
+        try:
+            context.block(body)
+        except _Unseen as found:
+            fail(
+                "misplaced-statement",
+                "a loop that is written out in a nest is left behind an atomic operation whose value is used",
+                found.span,
+                help="keep the value in a fragment, and leave the loop in an `if` of its own",
+            )
+
+
+def written_out(context: Context, kind: str, span: Span, bodies: Iterator[Callable[[], None]]) -> None:
+    """The iterations of a loop that is written out at compile time, one after another."""
+    loop, stays = reading.now(context), None
+    for body in bodies:
+        made = Iteration(kind, loop, loop, stays=stays)
+
+        def once(body: Callable[[], None] = body, made: Iteration = made) -> None:
+            made.begin = reading.now(context)
+            made.goes_on = Flag("goes_on", made.begin)
+            try:
+                with _reading(context, made):
+                    body()
+            except _Left:
+                made.is_left = True
+
+        if stays is None:
+            once()
+        else:
+            _part(context, branches.Sides(span, span, once), stays.holds(context, span))
+        if made.is_left:
+            break
+        stays = made.stays
 
 
 @contextmanager
@@ -88,28 +249,157 @@ def loop(context: Context, kind: str, span: Span) -> Iterator[None]:
         context.withs = outer
 
 
-def without_jumps(context: Context, body: tuple[ast.Stmt, ...]) -> tuple[ast.Stmt, ...]:
-    """The body of a loop, of which no statement jumps."""
-    return _structured(_spelled_body(body, partial(_is_break, context)))
+# ---- statements that may jump ----------------------------------------------------------------------------------------
 
 
-def leaves(context: Context, body: Body) -> bool:
-    """Whether the loop that has this body may be left by a `break`, however that is spelled."""
-    return _has_break(_spelled_body(body, partial(_is_break, context)))
-
-
-def _is_break(context: Context, call: ast.Call) -> bool:
-    """Whether this is T.loop_break(), by whatever name it came in."""
-    match call.function:
-        case ast.Attribute(name=name) | ast.Name(id=name) if name == "loop_break":
-            return evaluate.callee(context, call) == LOOP_BREAK.name and not call.args and not call.keywords
+def carry_out(context: Context, stmt: ast.Stmt, rest: Body) -> bool:
+    """Carry out a statement that may jump, with all that follows it; whether it is one."""
+    match stmt:
+        case ast.If() if _may_jump(context, stmt):
+            _branch(context, stmt, rest)
+            return True
+        case _ if (jump := _jump(context, stmt)) is not None:
+            leave(context, jump)
+            return True
         case _:
             return False
 
 
+def _branch(context: Context, node: ast.If, rest: Body) -> None:
+    """An `if` in which the iteration may end."""
+    condition = arithmetic.condition(evaluate.operand(context, node.condition))
+    if isinstance(condition, bool):
+        context.block((*(node.then if condition else node.orelse), *rest))
+        return
+    assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
+    then_falls, orelse_falls = _falls(context, node.then), _falls(context, node.orelse)
+    iteration = context.iterations[-1] if context.iterations else None
+    if iteration is None or iteration.is_copied or not (rest and then_falls and orelse_falls):
+        _continue_in_branches(context, iteration, node, rest, condition)
+    elif not context.is_parallel or iteration.guarded:
+        _guard(context, iteration, node, rest, condition)
+    else:
+        _guard_in_nest(context, iteration, node, rest, condition)
+
+
+def _continue_in_branches(
+    context: Context, iteration: Iteration | None, node: ast.If, rest: Body, condition: tile.Expr
+) -> None:
+    """The branch, of which each side goes on with what follows if it gets there."""
+    then = (*node.then, *rest) if _falls(context, node.then) else node.then
+    orelse = (*node.orelse, *rest) if _falls(context, node.orelse) else node.orelse
+    is_flagged = iteration is not None and (iteration.guarded or (iteration.loop and leaves(context, (node, *rest))))
+    part = _part if is_flagged else branches.branch
+    part(context, _sides(context, node, then, orelse), condition)
+
+
+def _guard_in_nest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
+    """The outermost branch in a nest behind which something is guarded."""
+    begin, outer, stays = reading.now(context), iteration.goes_on, iteration.stays
+    if stays is not None:
+        stays = replace(stays, cleared=list(stays.cleared))
+    iteration.goes_on = Flag("goes_on", begin)
+    try:
+        _guard(context, iteration, node, rest, condition)
+    except _Unseen:
+        del context.out[begin.place :]
+        iteration.is_copied, iteration.stays = True, stays
+        try:
+            _continue_in_branches(context, iteration, node, rest, condition)
+        finally:
+            iteration.is_copied = False
+    finally:
+        iteration.goes_on = outer
+
+
+def _guard(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
+    """The branch, and what follows it where no jump has skipped that."""
+    before = iteration.guards
+    iteration.guarded += 1
+    try:
+        _part(context, _sides(context, node, node.then, node.orelse), condition)
+    finally:
+        iteration.guarded -= 1
+    if iteration.guards == before:  # its jumps stand in branches that are never taken
+        context.block(rest)
+        return
+    goes_on = iteration.goes_on.holds(context, node.span)
+    if context.is_parallel:
+        _part(context, branches.Sides(node.condition.span, node.span, partial(context.block, rest)), goes_on)
+        return
+    is_left = iteration.loop is None and iteration.stays is not None and not iteration.guarded
+    leave = partial(_leave_if_asked, context, iteration, node.span) if is_left else None
+    branches.behind(
+        context, branches.Sides(node.condition.span, node.span, partial(context.block, rest), leave), goes_on
+    )
+
+
+def _leave_if_asked(context: Context, iteration: Iteration, span: Span) -> None:
+    """Leave the loop where a jump has asked for it."""
+    assert iteration.stays is not None
+    stays = iteration.stays.holds(context, span)
+    context.out.append(tile.If(tile.Unary("not", stays, BOOL), (tile.Break(span),), (), span))
+
+
+def _sides(context: Context, node: ast.If, then: Body, orelse: Body) -> branches.Sides:
+    return branches.Sides(
+        node.condition.span, node.span, partial(context.block, then), partial(context.block, orelse) if orelse else None
+    )
+
+
+def _falls(context: Context, body: Body) -> bool:
+    """Whether what stands behind these statements may be reached."""
+    for stmt in body:
+        if _jump(context, stmt) is not None:
+            return False
+        if isinstance(stmt, ast.If) and not (_falls(context, stmt.then) or _falls(context, stmt.orelse)):
+            return False
+    return True
+
+
+def _may_jump(context: Context, stmt: ast.Stmt) -> bool:
+    """Whether the statement may leave the iteration of the loop it stands in; loops inside it keep their jumps."""
+    if isinstance(stmt, ast.If):
+        return any(_may_jump(context, s) for s in (*stmt.then, *stmt.orelse))
+    return _jump(context, stmt) is not None
+
+
+def leaves(context: Context, body: Body) -> bool:
+    """Whether the loop that has this body may be left by a `break`, however that is spelled."""
+    return any(
+        leaves(context, (*s.then, *s.orelse)) if isinstance(s, ast.If) else isinstance(_jump(context, s), ast.Break)
+        for s in body
+    )
+
+
+def _jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | None:
+    """The jump that a statement is: T.loop_break(), by whatever name it came in, is a `break`."""
+    match stmt:
+        case ast.Break() | ast.Continue():
+            return stmt
+        case ast.Evaluate(value=ast.Call(args=(), keywords=(), function=function) as call):
+            name = function.name if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            is_break = name == "loop_break" and evaluate.callee(context, call) == LOOP_BREAK.name
+            return ast.Break(stmt.span) if is_break else None
+        case _:
+            return None
+
+
+# ---- jumps -----------------------------------------------------------------------------------------------------------
+
+
 def leave(context: Context, node: ast.Break | ast.Continue) -> None:
+    """End the iteration, or the loop."""
     word = "break" if isinstance(node, ast.Break) else "continue"
-    if not context.loops:
+    iteration = context.iterations[-1] if context.iterations else None
+    if iteration is None and context.loops and context.calls:
+        fail(
+            "misplaced-statement",
+            f"`{word}` stands in a macro, and its loop does not",
+            node.span,
+            help=f"let the macro return whether to leave, and write `if …: {word}` in the loop",
+        )
+    if iteration is None:
         fail("misplaced-statement", f"`{word}` stands in no loop", node.span)
     if context.withs:
         fail(
@@ -118,15 +408,46 @@ def leave(context: Context, node: ast.Break | ast.Continue) -> None:
             node.span,
             help="put what it skips under an `if`, or acquire by `.acquire_stage()`, and release before it",
         )
-    assert isinstance(node, ast.Break), "a continue is an empty rest of the iteration"
-    per_thread.together(context, node.span, "`break`")
-    if context.loops[-1] not in _LEAVABLE:
+    if isinstance(node, ast.Break):
+        _check_leavable(context, iteration, node.span)
+    if iteration.loop is None:
+        _end_iteration(context, iteration, node, word)
+    elif isinstance(node, ast.Break):
+        if context.out is iteration.begin.out:
+            raise _Left
+        _clear_stays(context, iteration, iteration.loop, node.span)
+    if iteration.guarded:
+        iteration.guards += 1
+        iteration.goes_on.clear(context, node.span)
+
+
+def _check_leavable(context: Context, iteration: Iteration, span: Span) -> None:
+    if iteration.loop is None:
+        per_thread.together(context, span, "`break`")
+    if iteration.kind not in _LEAVABLE:
         fail(
             "misplaced-statement",
-            f"{context.loops[-1]} cannot be left with `break`",
-            node.span,
+            f"{iteration.kind} cannot be left with `break`",
+            span,
             "its iterations do not run one after another",
             help="use T.serial, or guard the rest of the body with `if`",
         )
-    context.ledger.leave(node.span, word)
-    context.out.append(Break(node.span))
+
+
+def _end_iteration(context: Context, iteration: Iteration, node: ast.Break | ast.Continue, word: str) -> None:
+    """The end of an iteration that runs in a loop."""
+    if isinstance(node, ast.Break) or iteration.guarded:
+        context.ledger.leave(node.span, word)
+    if not isinstance(node, ast.Break):
+        return
+    if not iteration.guarded:
+        context.out.append(tile.Break(node.span))
+        return
+    _clear_stays(context, iteration, iteration.begin, node.span)
+
+
+def _clear_stays(context: Context, iteration: Iteration, begin: reading.Moment, span: Span) -> None:
+    """No iteration follows this one."""
+    if iteration.stays is None:
+        iteration.stays = Flag("stays", begin)
+    iteration.stays.clear(context, span)

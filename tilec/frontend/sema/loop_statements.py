@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
-from tilec.frontend.sema import evaluate, jumps, per_thread, thread_loops, thread_values, tile_scheduler
+from tilec.frontend.sema import evaluate, jumps, per_thread, reading, thread_loops, thread_values, tile_scheduler
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.functions import bind_target
 from tilec.frontend.sema.loops import (
@@ -30,7 +31,7 @@ from tilec.ops import arithmetic
 from tilec.ops.python import is_iterable, items
 from tilec.ops.signature import Argument, bind
 from tilec.ops.threads import BINDING
-from tilec.ops.values import EXPR_TYPES, describe
+from tilec.ops.values import EXPR_TYPES, Value, describe
 from tilec.support.diagnostics import fail
 
 _UNROLLED = ("T.unroll", "T.Unroll")
@@ -54,15 +55,22 @@ def for_(context: Context, node: ast.For) -> None:
             node.iterable.span,
             f"this is {describe(value)}",
         )
-    _unrolled(context, node, Argument(value, node.iterable.span))
+    values = reading.kept(context, value, node.iterable.span)
+    _unrolled(context, node, Argument(values, node.iterable.span), jumps.VALUES)
 
 
-def _unrolled(context: Context, node: ast.For, given: Argument) -> None:
+def _unrolled(context: Context, node: ast.For, given: Argument, kind: str) -> None:
     """A loop over values known at compile time: its body once for each."""
-    for item in items(given.value, given.span):
+
+    def once(item: Value) -> None:
         context.budget.step(node.span)
         bind_target(context.scope, node.target, Argument(item, given.span))
         context.block(node.body)
+
+    bodies = (partial(once, item) for item in items(given.value, given.span))
+    outer, context.withs = context.withs, 0
+    jumps.written_out(context, kind, node.span, bodies)
+    context.withs = outer
 
 
 def _threads(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
@@ -71,7 +79,7 @@ def _threads(context: Context, node: ast.For, iterable: ast.Call, path: str) -> 
     index = thread_values.place(context, bind(BINDING, *evaluate.operands(context, iterable), iterable.span))
     with context.region("the loop", is_loop=False) as out:
         context.scope.bind(name.id, index, name.span)
-        context.block(node.body)
+        jumps.iteration(context, path, node.span, node.body)
     context.out += out
 
 
@@ -109,7 +117,7 @@ def while_(context: Context, node: ast.While) -> None:
         if isinstance(condition, EXPR_TYPES):
             per_thread.alike(context, condition, node.condition.span, "the condition of a while")
         with context.guarded(), jumps.loop(context, "while", node.condition.span):
-            context.block(jumps.without_jumps(context, node.body))
+            jumps.iteration(context, "while", node.span, node.body)
     test = constant(condition, BOOL) if isinstance(condition, bool) else condition
     assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
     context.out.append(tile.While(test, tuple(out), node.span))
@@ -135,7 +143,7 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
             context.ranges[var.name] = bounds.values
         with jumps.loop(context, path, iterable.span), thread_loops.own_iterations(context, own, bounds, var) as value:
             context.scope.bind(name.id, value, name.span)
-            context.block(jumps.without_jumps(context, node.body))
+            jumps.iteration(context, path, node.span, node.body)
     body = tuple(out)
     loop = thread_loops.over_registers(
         tile.For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
@@ -193,7 +201,7 @@ def _persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) 
                 context.ranges[var.name] = (0, size - 1)
         coordinates = tuple(s.var for s in context.out if isinstance(s, tile.Bind))
         with context.region("the loop", is_loop=False) as inner, jumps.loop(context, PERSISTENT.name, iterable.span):
-            context.block(jumps.without_jumps(context, node.body))
+            jumps.iteration(context, PERSISTENT.name, node.span, node.body)
         exists = walk.exists(wave, coordinates[-1])
         context.out += inner if exists is None else [tile.If(exists, tuple(inner), (), node.span)]
     distinct_by = tuple(var.name for var in coordinates)
@@ -208,7 +216,7 @@ def _repeated(context: Context, node: ast.For, iterable: ast.Call, path: str, bo
     if values is None or len(values) > _MOST_REPEATED:
         count = "how often it runs is known at run time only" if values is None else f"it runs {len(values)} times"
         _refuse_in_nest(context, iterable, path, f"{count}, at most {_MOST_REPEATED} times can be written out")
-    _unrolled(context, node, Argument(values, iterable.span))
+    _unrolled(context, node, Argument(values, iterable.span), path)
 
 
 def _check_alone(context: Context, iterable: ast.Call, path: str) -> None:

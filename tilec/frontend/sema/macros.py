@@ -15,7 +15,7 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ops import arithmetic
 from tilec.ops.signature import Argument
-from tilec.ops.values import EXPR_TYPES, Access, Member, Reference, Value, describe
+from tilec.ops.values import EXPR_TYPES, Access, HeldAccess, Member, Reference, Value, describe
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
@@ -46,7 +46,7 @@ def _is_reference(context: Context, annotation: ast.Expr | None) -> bool:
 def _reference(context: Context, argument: Argument, name: str) -> Argument:
     """A variable itself, or an element of a buffer; its indices are those of now."""
     value = argument.value
-    if isinstance(value, tile.Load) and value.buffer.name in context.mutable:
+    if isinstance(value, tile.Load | HeldAccess) and value.buffer.name in context.mutable:
         return Argument(value.buffer, argument.span)
     if not isinstance(value, Access) or value.has_extent:
         fail(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilec.frontend.sema import evaluate
+from tilec.frontend.sema import evaluate, reading
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
@@ -44,6 +44,7 @@ def changes(context: Context, call: ast.Call) -> bool:
     if not isinstance(value, Dictionary if name == "update" else tuple):
         return False
     positional, keywords = evaluate.operands(context, call)
+    positional = [Argument(reading.kept(context, a.value, a.span), a.span) for a in positional]
     _rebind(context, owner, _CHANGED[name](value, positional, keywords, call.span))
     return True
 

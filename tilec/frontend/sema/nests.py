@@ -79,7 +79,7 @@ def _iterations(
         context.is_parallel = True
         try:
             with jumps.loop(context, path, iterable.span):
-                context.block(jumps.without_jumps(context, nest.body))
+                jumps.iteration(context, path, node.span, nest.body)
         finally:
             context.is_parallel = False
     if not out:

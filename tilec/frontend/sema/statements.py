@@ -113,7 +113,7 @@ def _pass(context: Context, node: ast.Pass) -> None:
 def _function(context: Context, node: ast.Function) -> None:
     if kind(node) == "kernel":
         fail("misplaced-statement", "a kernel cannot stand in a kernel", node.name_span)
-    context.scope.bind(node.name, Function(node, context.scope, kind(node)), node.name_span)
+    context.scope.bind(node.name, functions.defined(context, node, kind(node)), node.name_span)
 
 
 def _with(context: Context, node: ast.With) -> None:

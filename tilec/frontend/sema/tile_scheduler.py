@@ -151,7 +151,7 @@ def loop(context: Context, node: ast.While, scheduler: TileScheduler) -> None:
                 context.ranges[var.name] = (0, int(extent.value) - 1)
         scheduler.now = (*indices, linear, wave)
         with context.region("the loop", is_loop=False) as inner, jumps.loop(context, "while", node.condition.span):
-            context.block(jumps.without_jumps(context, tuple(statements)))
+            jumps.iteration(context, "while", node.span, tuple(statements))
         scheduler.now = scheduler.start = None
         out.append(tile.If(tile.Binary("lt", linear, total, BOOL), tuple(inner), (), node.span))
     context.out.append(tile.For("serial", wave, tile.integer(0), waves, 1, tuple(out), span=node.span))

@@ -1,0 +1,53 @@
+"""What tilec makes of a kernel, compared with what the same text does as Python."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import as_python
+import numpy as np
+
+from tilec.driver import emulate
+from tilec.driver.build import Observer, build, check
+from tilec.interp.run import run as interpret
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+
+SIZE = 8
+ARRAYS = ("A", "B", "C", "R")
+Verdict = Literal["agrees", "refused", "differs"]
+
+
+def inputs(seed: int) -> tuple[dict[str, Any], dict[str, int]]:
+    """Arrays and scalars of small numbers."""
+    rng = np.random.default_rng(seed)
+    arrays = {name: rng.integers(0, 10, SIZE).astype(np.int32) for name in ARRAYS}
+    return arrays, {"p": int(rng.integers(0, 10)), "q": int(rng.integers(0, 10))}
+
+
+def judged(text: str, seed: int, target: str | None = None) -> tuple[Verdict, str]:
+    """The verdict on a kernel, and what there is to tell of it. Without a target the tile program is interpreted, else
+    its PTX is emulated."""
+    arrays, scalars = inputs(seed)
+    expected = {name: array.tolist() for name, array in arrays.items()}
+    as_python.run(text, expected, scalars, seed)
+    options = CompileOptions(lint="off") if target is None else CompileOptions(target=target, lint="off")
+    try:
+        if target is None:
+            interpret(check(SourceFile("kernel.tl", text), options, Observer()), arrays, scalars)
+        else:
+            made = build(SourceFile("kernel.tl", text), options, Observer())
+            given = emulate.random_arguments(made.kernel, made.manifest, seed)
+            given.tensors.update(arrays)
+            given.scalars.update(scalars)
+            emulate.run(made, given)
+            arrays = {name: given.tensors[name] for name in arrays}
+    except CompileError as error:
+        return "refused", "; ".join(f"{d.code}: {d.title}" for d in error.diagnostics)
+    wrong = [
+        f"{name}: {array.tolist()}, as Python {expected[name]}"
+        for name, array in arrays.items()
+        if array.tolist() != expected[name]
+    ]
+    return ("differs", "\n".join(wrong)) if wrong else ("agrees", "")
