@@ -1,14 +1,17 @@
 """Plants faults in a copy of this tree, and says which tests find them, in which tier.
 
-    python tests/planted/planting.py --journal planted.jsonl                # those of faults.py, default tier
-    python tests/planted/planting.py --journal planted.jsonl --drawn 100    # a hundred drawn at random
-    python tests/planted/planting.py --journal planted.jsonl --exhaustive   # what the default tier left, in all forms
-    python tests/planted/planting.py --journal planted.jsonl --only NAME    # one fault, again
+    mkdir reach; PLANTED_REACH=$PWD/reach PYTHONPATH=tests/planted python -m pytest -n auto -p reaching
+    python tests/planted/planting.py --journal planted.jsonl --reach reach  # those of faults.py, default tier
+    python tests/planted/planting.py --journal planted.jsonl --reach reach --drawn 100    # a hundred drawn at random
+    python tests/planted/planting.py --journal planted.jsonl --whole        # what is left, and the whole default tier
+    python tests/planted/planting.py --journal planted.jsonl --exhaustive   # what is left, and every test in all forms
+    python tests/planted/planting.py --journal planted.jsonl --reach reach --only NAME    # one fault, again
     python tests/planted/planting.py --journal planted.jsonl --table planted-faults.json
 
-First each fault meets the tests near it, which stop at the first that fails. Then those that are left are planted all
-together, the whole tier runs, and each test that fails runs again with one fault at a time: it finds those with which
-it fails alone. This is repeated without them until nothing fails. A test that fails without any fault finds nothing.
+Each fault meets the tests that call its function, as the first command writes down, up to the first that fails. Those
+that are left are planted all together, a whole tier runs, and each test that fails runs again with one fault at a time:
+it finds those with which it fails alone. This is repeated without them until nothing fails. A test that fails without
+any fault finds nothing.
 
 A journal goes on where it was: what it knows of a fault holds as long as the fault is the same. What takes longer than
 the limit hangs, or nobody has found it yet: neither counts as found.
@@ -17,6 +20,7 @@ the limit hangs, or nobody has found it yet: neither counts as found.
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import itertools
 import json
@@ -26,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -36,33 +41,9 @@ from faults import FAULTS, Fault
 
 ROOT = Path(__file__).parents[2]
 TIERS: dict[str, tuple[str, ...]] = {"default": (), "exhaustive": ("--exhaustive",)}
-QUICK = ("unit", "sched", "emu", "errors", "sass", "simulate")
-"""Folders of tests in which those near a fault are looked for."""
-
-BY_FOLDER = {
-    "calibrate": ("unit/test_calibrate.py", "unit/test_calibrate_probes.py"),
-    "cli": ("cli",),
-    "codegen": ("unit/test_emit.py", "unit/test_codegen_scalar.py", "kernels/test_kernels.py"),
-    "driver": ("unit/test_driver.py", "cli/test_cli.py", "errors/test_command_line.py", "cli"),
-    "emu": ("emu",),
-    "frontend": ("unit/test_elaborate.py", "unit/test_parse.py", "errors/test_errors.py"),
-    "host": ("api", "cli/test_header.py"),
-    "interp": ("kernels/test_kernels.py",),
-    "ir": ("unit/test_tile_read.py", "unit/test_warp_verify.py", "kernels/test_kernels.py"),
-    "ops": ("unit/test_ops.py", "errors/test_errors.py", "kernels/test_kernels.py"),
-    "passes": ("kernels/test_kernels.py", "errors/test_errors.py", "samples/test_every_sample.py"),
-    "ptx": ("unit/test_ptx_text.py", "unit/test_assemble.py"),
-    "report": ("cli/test_report_page.py", "cli/test_schedule_page.py"),
-    "sass": ("sass",),
-    "sched": ("sched",),
-    "simulate": ("simulate", "cli/test_cli_simulate.py"),
-    "support": ("cli/test_cli.py",),
-    "target": ("unit/test_target.py",),
-    "tune": ("cli/test_cli_tune.py", "unit/test_tune_search.py", "unit/test_tune_report.py"),
-}
-"""By folder of tilec/, the tests that do most with it."""
-
-NOT_YET = "no test near it finds it"
+NOT_YET = "no test that calls it finds it"
+FIRST_TESTS = (40, 200)
+"""So many tests that call a function are run first, and so many next, before all others are."""
 
 Entry = dict[str, Any]
 
@@ -120,37 +101,65 @@ class Tree:
             return failed
 
 
-def near_tests(fault: Fault, root: Path) -> list[str]:
-    """Return the tests that the fault names, those of quick folders that import its module, and those of its folder."""
-    module = fault.file.removesuffix(".py").replace("/", ".")
-    parent, _, name = module.rpartition(".")
-    naming = (module, f"from {parent} import {name}")
-    near = [f"tests/{path}" for path in fault.near]
-    for path in sorted(path for folder in QUICK for path in (root / "tests" / folder).glob("test_*.py")):
-        if any(text in path.read_text(encoding="utf-8") for text in naming):
-            near.append(path.relative_to(root).as_posix())
-    near += [f"tests/{path}" for path in BY_FOLDER.get(fault.file.split("/")[1], ())]
-    return list(dict.fromkeys(near))
+class Reach:
+    """Which tests call a function, as `reaching.py` wrote it down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.seconds: dict[str, float] = {}
+        self.tests: dict[str, list[str]] = {}
+        for file in sorted(folder.glob("*.json")):
+            for test, known in json.loads(file.read_text(encoding="utf-8")).items():
+                self.seconds[test] = known["seconds"]
+                for function in known["functions"]:
+                    self.tests.setdefault(function, []).append(test)
+
+    def tests_of(self, fault: Fault) -> list[str]:
+        """Return the tests that call the function with the fault: one form of each test first, the quickest first."""
+        text = (ROOT / fault.file).read_text(encoding="utf-8")
+        line = 1 + text.count("\n", 0, _changed_place(text, fault))
+        functions = [
+            (min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.end_lineno or 0)
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef)
+        ]
+        around = [first for first, last in functions if first <= line <= last]
+        name = f"{fault.file.removeprefix('tilec/')}:{max(around, default=0)}"
+        tests = sorted(self.tests.get(name, ()), key=lambda test: (self.seconds[test], test))
+        forms = Counter[str]()
+        turns = {}
+        for test in tests:
+            function = test.partition("[")[0]
+            turns[test] = forms[function]
+            forms[function] += 1
+        return sorted(tests, key=lambda test: turns[test])
 
 
-def try_near_tests(tree: Tree, fault: Fault, tier: str, limit: float) -> Entry:
-    """Plant a fault and run the tests near it, up to the first that finds it."""
-    begun, ignored = time.monotonic(), list[str]()
-    entry: Entry = {"fault": fault.name, "digest": digest(fault), "tier": tier, "outcome": NOT_YET, "by": None}
-    tests = near_tests(fault, tree.folder)
-    while tests:
-        more = ["-x", *TIERS[tier], *(f"--deselect={test}" for test in ignored)]
-        with tree.planted(fault):
-            failed = tree.failing(tests, more, max(limit - (time.monotonic() - begun), 1.0))
-        if failed is None:
-            return entry | {"outcome": "limit", "by": " ".join(tests)}
-        innocent = set(tree.failing([test for test in failed if "::" in test], (), limit) or ())
-        guilty = [test for test in failed if test not in innocent]
-        if guilty:
-            return entry | {"outcome": "found", "by": guilty[0], "seconds": round(time.monotonic() - begun)}
-        if not innocent:
-            break
-        ignored += sorted(innocent)
+def _changed_place(text: str, fault: Fault) -> int:
+    """Return where in a file the first letter stands that the fault changes."""
+    same = next((at for at, (x, y) in enumerate(zip(fault.old, fault.new, strict=False)) if x != y), 0)
+    return text.index(fault.old) + same
+
+
+def try_calling_tests(tree: Tree, fault: Fault, reach: Reach, limit: float) -> Entry:
+    """Plant a fault and run the tests that call its function, up to the first that finds it."""
+    begun = time.monotonic()
+    entry: Entry = {"fault": fault.name, "digest": digest(fault), "tier": "default", "outcome": NOT_YET, "by": None}
+    left = [*(f"tests/{path}" for path in fault.near), *reach.tests_of(fault)]
+    entry["tests"] = len(left)
+    for count in (*FIRST_TESTS, len(left)):
+        tests, left = left[:count], left[count:]
+        while tests:
+            with tree.planted(fault):
+                failed = tree.failing(tests, ["-x"], limit)
+            if failed is None:
+                return entry | {"outcome": "found", "by": "a test that does not end"}
+            innocent = set(tree.failing([test for test in failed if "::" in test], (), limit) or ())
+            guilty = [test for test in failed if test not in innocent]
+            if guilty:
+                return entry | {"outcome": "found", "by": guilty[0], "seconds": round(time.monotonic() - begun)}
+            if not innocent:
+                break
+            tests = [test for test in tests if test not in innocent]
     return entry | {"seconds": round(time.monotonic() - begun)}
 
 
@@ -215,8 +224,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", help="names of faults, tried again")
     parser.add_argument("--drawn", type=int, default=0, help="so many drawn at random, not those of faults.py")
     parser.add_argument("--first", type=int, default=0, help="the number of the first that is drawn")
-    parser.add_argument("--exhaustive", action="store_true", help="in all forms, those that the default tier left")
-    parser.add_argument("--near", action="store_true", help="only the tests near each fault")
+    parser.add_argument("--reach", type=Path, help="the folder with the functions that each test calls")
+    parser.add_argument("--whole", action="store_true", help="the whole default tier, with all that are left")
+    parser.add_argument(
+        "--exhaustive", action="store_true", help="all tests in all forms, with all that are left"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds for one run of tests")
     parser.add_argument("--table", type=Path, help="write what the journal knows, and run nothing")
@@ -241,11 +253,12 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         tree = Tree(Path(folder), given.jobs)
-        if tier == "default":
+        if given.reach is not None:
+            reach = Reach(given.reach)
             for fault in faults:
                 if given.only is not None or outcome(fault, tier) is None:
-                    note(try_near_tests(tree, fault, tier, given.limit))
-        if not given.near:
+                    note(try_calling_tests(tree, fault, reach, given.limit))
+        if given.whole or given.exhaustive:
             left = [fault for fault in faults if outcome(fault, "default") != "found"]
             left = [fault for fault in left if outcome(fault, tier) in (None, NOT_YET)]
             for entry in try_whole_tier(tree, left, tier, given.limit):

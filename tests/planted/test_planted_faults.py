@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+from pathlib import Path
 
 import planting
 from drawn_faults import draw_fault
@@ -35,15 +37,17 @@ def test_faults_have_names_of_their_own() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 60
 
 
-def test_quick_folders_are_there() -> None:
-    assert [name for name in planting.QUICK if not list((planting.ROOT / "tests" / name).glob("test_*.py"))] == []
-
-
-def test_every_folder_of_the_compiler_has_tests() -> None:
-    folders = {path.parent.name for path in (planting.ROOT / "tilec").glob("*/__init__.py")}
-    assert folders - {"lsp", "serve"} == planting.BY_FOLDER.keys()
-    named = [path for paths in planting.BY_FOLDER.values() for path in paths]
-    assert [path for path in named if not (planting.ROOT / "tests" / path).exists()] == []
+def test_tests_that_call_a_function_come_quickest_first(tmp_path: Path) -> None:
+    fault = next(fault for fault in FAULTS if fault.name == "sync-forgets-a-branch")
+    text = (planting.ROOT / fault.file).read_text(encoding="utf-8")
+    before = text[: text.index(fault.old)]
+    line = 1 + before.count("\n", 0, before.rindex("    def "))
+    known = {
+        test: {"seconds": seconds, "functions": [f"passes/lower/insert_sync.py:{line}"]}
+        for test, seconds in (("a::t[1]", 0.2), ("a::t[2]", 0.1), ("b::u", 3.0))
+    }
+    (tmp_path / "gw0.json").write_text(json.dumps({**known, "c::v": {"seconds": 0.0, "functions": ["x.py:1"]}}))
+    assert planting.Reach(tmp_path).tests_of(fault) == ["a::t[2]", "b::u", "a::t[1]"]
 
 
 def test_a_table_counts_what_the_default_tier_finds_for_both() -> None:
