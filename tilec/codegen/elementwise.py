@@ -17,6 +17,7 @@ from tilec.codegen.reducer import add_anywhere, add_to_part
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.codegen.steps import Assignment, Definition, Output, Step, follows, steps
+from tilec.codegen.verify_steps import step_violations
 from tilec.codegen.words import per_word
 from tilec.ir import tile
 from tilec.ir.affine import add, affine, row_divisor
@@ -27,7 +28,7 @@ from tilec.ir.warp import Elementwise
 from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import InternalError, fail
 from tilec.support.records import dataclass
 
 BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used
@@ -53,6 +54,8 @@ class _Sweep:
         self.coordinates = op.layout.thread_coordinates()
         self.offsets = [op.layout.register_offset(r) for r in range(op.layout.register_count)]
         self.body = steps(op.nest)
+        if broken := list(step_violations(op.nest, self.body)):
+            raise InternalError("\n  ".join(["the steps of a nest do not verify:", *broken]))
         self.stored = [a.store for a in self.body if isinstance(a, Assignment)]
         # What each element has a value of its own of.
         self.kept = tuple(a.var for a in self.body if isinstance(a, Definition))

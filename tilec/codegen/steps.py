@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 from tilec.ir import tile
 from tilec.ir.affine import affine
@@ -56,6 +57,7 @@ def steps(nest: tile.Parallel) -> list[Step]:
     read what the nest writes."""
     written = {s.buffer for s in tile.walk(nest.body) if isinstance(s, tile.Store)}
     found: list[Step] = []
+    numbers = count()  # one for each condition, kept or not: two of one name would become one value
 
     def fixed(var: tile.Var, value: tile.Expr, values: dict[tile.Var, tile.Expr]) -> None:
         value = tile.substitute(value, values)
@@ -78,7 +80,7 @@ def steps(nest: tile.Parallel) -> list[Step]:
                 case tile.Print(text=text, values=printed):
                     found.append(Output(conditions, text, tuple(tile.substitute(v, values) for v in printed)))
                 case tile.If(condition=condition, then=then, orelse=orelse):
-                    holds = tile.Var(f"%condition{len(found)}", BOOL)
+                    holds = tile.Var(f"%condition{next(numbers)}", BOOL)
                     fixed(holds, condition, values)
                     tested = values.get(holds, holds)
                     visit(then, (*conditions, tested), dict(values))
