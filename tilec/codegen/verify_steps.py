@@ -1,8 +1,8 @@
 """Verify that the steps of a nest mean what its body means; shares nothing with `codegen.steps` but their classes.
 
 Both are executed once, in order. A value is a number, the same for the same operation on the same values; an element
-that is read is another value after each store to its buffer. What must agree is what each store sets, where, under which
-conditions, and what each print writes.
+that is read is another value after each store to its buffer. What each store sets, where and under which conditions,
+and what each print writes, must agree.
 
 A name that stands for two values, a value that is computed behind a store that changes it and a condition that is lost
 all show as a difference here.
