@@ -293,6 +293,7 @@ class _Sweep:
     def read(self, load: tile.Load, indices: tuple[tile.Expr, ...], run: _Run, lane: int, width: int) -> list[Operand]:
         """`width` neighbours from an element on; those that have just been read are there."""
         once = self.once if load.buffer.name in self.overwritten else ()
+        indices = self.scalars.settle_indices(indices)
         guard = self.guard(load.buffer, indices, (*run.inside, *once), reads=True)
         guard = self.with_conditions(guard, self.shared_conditions, run, lane)
         address = self.address(load.buffer, indices)
@@ -406,6 +407,8 @@ class _Sweep:
     ) -> None:
         """Store values, each of some lane, side by side from an element on."""
         buffer = a.store.buffer
+        if buffer.scope == "global":
+            indices = self.scalars.settle_indices(indices)
         words = self.packed_values(buffer.dtype, values, run)
         guard = self.guard(buffer, indices, (*run.inside, *self.once))
         guard = self.with_conditions(guard, a.conditions, run, lane)
@@ -440,6 +443,8 @@ class _Sweep:
             values = [self.scalars.in_register(self.value(store.value, run, i), store.buffer.dtype)
                       for i in range(lane, lane + width)]  # fmt: skip
             indices = tuple(self.resolved(i, run, lane) for i in store.indices)
+            if store.buffer.scope == "global":
+                indices = self.scalars.settle_indices(indices)
             guard = self.with_conditions(
                 self.guard(store.buffer, indices, (*run.inside, *self.once)), a.conditions, run, lane
             )
