@@ -1,4 +1,4 @@
-"""Accesses behind a guard or outside of their tensor, with indices near the ends of their type, never touch memory outside.
+"""Accesses behind a guard or outside of their tensor never touch memory outside, with indices near their type's ends.
 
 The emulator faults where one does."""
 

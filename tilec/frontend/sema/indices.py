@@ -1,8 +1,8 @@
 """Indices are 32-bit integers: what a kernel computes in 64 bits to address an element becomes one.
 
 An extent is at most 2³¹ - 1, so an index in 64 bits that 32 do not hold is outside of every tensor, and stays so: it
-becomes the nearest that they hold. A sum is computed in 32 bits only if it is known to fit, and both its sides too: what
-becomes of one side that does not fit may come back inside when the other one is added.
+becomes the nearest that they hold. A sum is computed in 32 bits only if it and both its sides are known to fit: a side
+that has become the nearest may come back inside when the other one is added.
 """
 
 from __future__ import annotations
