@@ -1,4 +1,4 @@
-"""Elements that a nest reads under a condition are not read where it is false, while others store them: no data race."""
+"""Elements that a nest reads under a condition are not read where it is false, while others store them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ BODIES: dict[str, tuple[str, Any]] = {
     "sort": ("j = i ^ 64\n" + inside("if i < j:", "if s[i] > s[j]:", body=SWAP), compared),
     "sort with and": ("j = i ^ 64\n" + inside("if i < j and s[i] > s[j]:", body=SWAP), compared),
     "sort with and, or else": (
-        "j = i ^ 64\n" + inside("if i < j and s[i] > s[j]:", body=SWAP) + "\nelif i < j and s[j] == s[i]:\n    s[i] = 1.0",
+        "j = i ^ 64\n" + inside("if i < j and s[i] > s[j]:", body=SWAP)
+        + "\nelif i < j and s[j] == s[i]:\n    s[i] = 1.0",
         compared,
     ),
     "neighbours": (inside("if i % 2 == 1:", body="s[i] = s[i] + s[i - 1]"), neighbours),

@@ -102,10 +102,11 @@ def steps(nest: tile.Parallel) -> list[Step]:
 
 def _read_in_order(condition: tile.Expr, written: set[tile.Buffer]) -> tuple[tile.Expr, ...]:
     """Return the parts of `a and b` of which the second reads what the nest writes: only where the first holds."""
-    if isinstance(condition, tile.Binary) and condition.op == "and":
-        if any(isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(condition.b)):
-            return (*_read_in_order(condition.a, written), *_read_in_order(condition.b, written))
-    return (condition,)
+    if not isinstance(condition, tile.Binary) or condition.op != "and":
+        return (condition,)
+    if not any(isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(condition.b)):
+        return (condition,)
+    return (*_read_in_order(condition.a, written), *_read_in_order(condition.b, written))
 
 
 def _substituted(store: tile.Store, values: dict[tile.Var, tile.Expr]) -> tile.Store:

@@ -37,7 +37,7 @@ def step_violations(nest: tile.Parallel, steps: list[Step]) -> Iterator[str]:
 
 
 class _Values:
-    """The numbers of all values that are met. `a and b` is the set of what must hold, in whatever order it is written."""
+    """The numbers of all values that are met. `a and b` is the set of what must hold, in any order."""
 
     def __init__(self) -> None:
         self.numbers: dict[object, int] = {}
