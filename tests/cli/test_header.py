@@ -229,6 +229,7 @@ def k(A: T.Tensor((m, n * 8), "float16"), B: T.Tensor((m, n * 8), "float16"), re
         ("(void *)32, (void *)50, 1, 64, 8", "B is not aligned to 16 bytes"),
         ("(void *)32, (void *)48, 1, -1, 8", "m, extent 0 of A, is negative"),
         ("(void *)32, (void *)48, 1, 64, -8", "n * 8, extent 1 of A, is negative"),
+        ("(void *)32, (void *)48, 1, 64, 1 << 28", "n * 8, of extent 1 of A, is more than 2147483647"),
         ("(void *)0, (void *)0, 1, 0, 8", "fine"),
         ("(void *)0, (void *)0, 1, 64, 0", "fine"),
     ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -22,6 +24,7 @@ from tilec.ptx.assemble import assemble
 from tilec.ptx.module import Entry, Instruction, Module
 from tilec.ptx.text import print_module
 from tilec.support.diagnostics import CompileError
+from tilec.support.sizes import SizeError
 
 GEMM = Manifest(
     entry="gemm",
@@ -146,3 +149,35 @@ def test_a_manifest_that_cannot_be_read(old: str, new: str, says: str) -> None:
     assert old in manifest.to_json(GEMM)
     with pytest.raises(CompileError, match=f"bad-manifest.*{re.escape(says)}"):
         manifest.from_json(manifest.to_json(GEMM).replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "given", "said"),
+    [
+        (("n",), None, 2**31 - 1, None),
+        (("n",), None, 2**31, "n, extent 0 of A, is 2147483648, more than 2147483647"),
+        ((4, ("mul", "n", 8)), None, 2**28, "n * 8, extent 1 of A, is 2147483648"),
+        (
+            (("floordiv", ("mul", "n", 8), 8),), None, 2**28,
+            "n * 8, from which extent 0 of A is computed, is 2147483648",
+        ),
+        ((4, 4), ("n", 1), 2**40, "n, stride 0 of A, is 1099511627776"),
+    ],
+)  # fmt: skip
+def test_sizes_that_int32_does_not_hold(shape: Any, strides: Any, given: int, said: str | None) -> None:
+    made = replace(
+        GEMM, tensors=(TensorInfo("A", "int8", shape, "in", strides),), scalars=(ScalarInfo("n", "int64"),), params=()
+    )
+    if said is None:
+        assert made.sizes({}, {"n": given}) == {"n": given}
+        return
+    with pytest.raises(SizeError, match=re.escape(said)):
+        made.sizes({}, {"n": given})
+
+
+def test_sizes_of_arrays_that_int32_does_not_hold() -> None:
+    made = replace(
+        GEMM, tensors=(TensorInfo("A", "int8", ("n",), "in"),), scalars=(ScalarInfo("n", "int32"),), params=()
+    )
+    with pytest.raises(SizeError, match="more than 2147483647"):
+        made.sizes({"A": (3_000_000_000,)}, {})

@@ -10,7 +10,7 @@ import pytest
 
 from tilec.driver import engine
 from tilec.driver.observer import Observer
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.tile import Var, integer
 from tilec.ir.warp import Operation, Program
 from tilec.ir.warp_declarations import declaration_violations
@@ -121,6 +121,22 @@ FAULTS: dict[str, tuple[Callable[[Program], Program], str]] = {
 def test_faults(fault: str, program: Program) -> None:
     planted, expected = FAULTS[fault]
     assert expected in said(planted(program))
+
+
+@pytest.mark.parametrize("twice", ["x", "i", "bx"])
+def test_a_name_that_a_nest_declares_stands_for_one_value(twice: str) -> None:
+    program = expanded(TESTS / "kernels" / "binds.tl", "sm_80")
+    assert said(program) == ""
+
+    def changed(op: Operation) -> Operation:
+        if not isinstance(op, warp.Elementwise):
+            return op
+        first = op.nest.vars[0].name
+        name = {"i": first, "bx": program.block_vars[0].name}.get(twice, twice)
+        binds = tuple(tile.Bind(Var(name), integer(n)) for n in range(2))
+        return replace(op, nest=replace(op.nest, body=(*binds, *op.nest.body)))
+
+    assert "stands for another value there" in said(every(program, changed))
 
 
 def test_pipelines() -> None:

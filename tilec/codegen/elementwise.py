@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import field
 
 from tilec.codegen.atomic import emit_atomic, widest
 from tilec.codegen.builder import register_class
@@ -17,6 +18,7 @@ from tilec.codegen.reducer import add_anywhere, add_to_part
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.codegen.steps import Assignment, Definition, Output, Step, follows, steps
+from tilec.codegen.verify_steps import step_violations
 from tilec.codegen.words import per_word
 from tilec.ir import tile
 from tilec.ir.affine import add, affine, row_divisor
@@ -27,7 +29,7 @@ from tilec.ir.warp import Elementwise
 from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import InternalError, fail
 from tilec.support.records import dataclass
 
 BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used
@@ -53,6 +55,8 @@ class _Sweep:
         self.coordinates = op.layout.thread_coordinates()
         self.offsets = [op.layout.register_offset(r) for r in range(op.layout.register_count)]
         self.body = steps(op.nest)
+        if broken := list(step_violations(op.nest, self.body)):
+            raise InternalError("\n  ".join(["the steps of a nest do not verify:", *broken]))
         self.stored = [a.store for a in self.body if isinstance(a, Assignment)]
         # What each element has a value of its own of.
         self.kept = tuple(a.var for a in self.body if isinstance(a, Definition))
@@ -72,9 +76,9 @@ class _Sweep:
         self.overwritten = {s.buffer.name for s in self.stored} if in_memory else set()
         self.places = {b.name: _places(state.layouts[b.name]) for b in self.fragments()}
         self.memory_loads = [ld for a in self.body for ld in self.loads(a) if not ld.buffer.in_registers]
-        self.is_independent = self.leaves_what_it_reads()
-        self.run_length = self.vector()
         self.shared_conditions = self.of_all_steps()
+        self.is_independent = self.leaves_what_it_reads() and not self.masks_are_kept()
+        self.run_length = self.vector()
         self.fresh = 0
         self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
 
@@ -85,6 +89,11 @@ class _Sweep:
         if any(ld.buffer.name in written for ld in read):
             return False
         return all(store.previous is None for store in self.stored)  # it may say what is read next
+
+    def masks_are_kept(self) -> bool:
+        """Whether elements are read only where a value allows it that is computed on the way."""
+        masks = self.masks(self.body).values()
+        return any(e in self.kept for mask in masks for c in mask for e in tile.walk_expr(c))
 
     def copies(self) -> int:
         """Of what is stored: each warpgroup sets its own one."""
@@ -195,7 +204,16 @@ class _Sweep:
         needed = dict.fromkeys(
             ld for a in steps for ld in self.loads(a) if not ld.buffer.in_registers and ld.buffer.scope != "barrier"
         )
-        needed = {load: None for load in needed if load not in run.loaded}
+        run.masks = self.masks(steps)
+        by_mask: dict[tuple[tile.Expr, ...], list[tile.Load]] = {}
+        for load in needed:
+            if load not in run.loaded:
+                by_mask.setdefault(run.masks[load], []).append(load)
+        for mask in sorted(by_mask, key=len):  # what a condition reads has a shorter one, and is read before
+            self.prefetch_alike(by_mask[mask], run, self.vary(mask))
+
+    def prefetch_alike(self, needed: list[tile.Load], run: _Run, varies: bool) -> None:
+        """Read these elements under one mask, each by itself where that `varies` in a run."""
         nested = [
             load for load in needed if any(isinstance(e, tile.Load) for i in load.indices for e in tile.walk_expr(i))
         ]
@@ -203,15 +221,42 @@ class _Sweep:
         for load in needed:
             if load in nested:
                 continue
-            together = self.lanes_per_element(load, run)
-            width = self.width(load.buffer, load.indices, run, together)
+            together = 1 if varies else self.lanes_per_element(load, run)
+            width = 1 if varies else self.width(load.buffer, load.indices, run, together)
             if width == together == 1:
                 alone.append(load)
             else:
                 run.loaded[load] = self.load(load, run, width, together)
         self.prefetch_neighbours(alone, run)
         for load in nested:  # where they are has been read by now
-            run.loaded[load] = self.load(load, run, self.width(load.buffer, load.indices, run))
+            width = 1 if varies else self.width(load.buffer, load.indices, run)
+            run.loaded[load] = self.load(load, run, width)
+
+    def masks(self, steps: list[Step]) -> dict[tile.Load, tuple[tile.Expr, ...]]:
+        """Return the conditions under which each element has to be read, where it must not be read without: those that
+        all its uses in these steps have in common."""
+        found: dict[tile.Load, tuple[tile.Expr, ...]] = {}
+        for a in steps:
+            own = [e for e in a.expressions if e not in a.conditions]
+            uses = [(c, a.conditions[:n]) for n, c in enumerate(a.conditions)] + [(e, a.conditions) for e in own]
+            for expr, conditions in uses:
+                for load in tile.walk_expr(expr):
+                    if not isinstance(load, tile.Load):
+                        continue
+                    mask = conditions if self.may_race(load) else ()
+                    mask = tuple(c for c in mask if c not in self.shared_conditions)
+                    found[load] = tuple(_common(found.get(load, mask), mask))
+        return found
+
+    def may_race(self, load: tile.Load) -> bool:
+        """Whether another element of the nest, or another block, may store what is read here: where it is not used,
+        nothing orders the two."""
+        name = load.buffer.name
+        if load.buffer.scope == "global":
+            return name in self.state.written
+        stores = [store for store in self.stored if store.buffer.name == name]
+        own = all(v in load.indices for v, extent in zip(self.vars, self.op.nest.extents, strict=True) if extent > 1)
+        return not load.buffer.in_registers and any(not own or s.indices != load.indices for s in stores)
 
     def prefetch_neighbours(self, loads: list[tile.Load], run: _Run) -> None:
         """Read these elements of every lane, those that lie side by side together."""
@@ -290,8 +335,9 @@ class _Sweep:
     def read(self, load: tile.Load, indices: tuple[tile.Expr, ...], run: _Run, lane: int, width: int) -> list[Operand]:
         """`width` neighbours from an element on; those that have just been read are there."""
         once = self.once if load.buffer.name in self.overwritten else ()
+        indices = self.scalars.settle_indices(indices)
         guard = self.guard(load.buffer, indices, (*run.inside, *once), reads=True)
-        guard = self.with_conditions(guard, self.shared_conditions, run, lane)
+        guard = self.with_conditions(guard, (*self.shared_conditions, *run.masks.get(load, ())), run, lane)
         address = self.address(load.buffer, indices)
         place = load.buffer.name, address, width, guard
         values = self.read_before.pop(place, None)
@@ -403,6 +449,8 @@ class _Sweep:
     ) -> None:
         """Store values, each of some lane, side by side from an element on."""
         buffer = a.store.buffer
+        if buffer.scope == "global":
+            indices = self.scalars.settle_indices(indices)
         words = self.packed_values(buffer.dtype, values, run)
         guard = self.guard(buffer, indices, (*run.inside, *self.once))
         guard = self.with_conditions(guard, a.conditions, run, lane)
@@ -437,6 +485,8 @@ class _Sweep:
             values = [self.scalars.in_register(self.value(store.value, run, i), store.buffer.dtype)
                       for i in range(lane, lane + width)]  # fmt: skip
             indices = tuple(self.resolved(i, run, lane) for i in store.indices)
+            if store.buffer.scope == "global":
+                indices = self.scalars.settle_indices(indices)
             guard = self.with_conditions(
                 self.guard(store.buffer, indices, (*run.inside, *self.once)), a.conditions, run, lane
             )
@@ -540,12 +590,21 @@ class _Sweep:
 @dataclass(slots=True)
 class _Run:
     """Consecutive registers from `register` on: the loop variables' values in each, the conditions under which they
-    hold elements at all, and what has been loaded for them."""
+    hold elements at all, what has been loaded for them, and under which conditions elements are loaded."""
 
     register: int
     values: list[dict[tile.Var, tile.Expr]]
     inside: tuple[tile.Expr, ...]
     loaded: dict[tile.Load, list[Operand]]
+    masks: dict[tile.Load, tuple[tile.Expr, ...]] = field(default_factory=dict)
+
+
+def _common(a: tuple[tile.Expr, ...], b: tuple[tile.Expr, ...]) -> Iterator[tile.Expr]:
+    """Yield what both begin with."""
+    for one, other in zip(a, b, strict=False):
+        if one != other:
+            return
+        yield one
 
 
 def substitute_vars(expr: tile.Expr, values: dict[tile.Var, tile.Expr]) -> tile.Expr:

@@ -491,6 +491,7 @@ class EntryCode:
     def read_uniform(self, load: tile.Load) -> Operand:
         """An element that every thread reads for itself: an index or a bound in a tensor, a tile or a variable."""
         if load.buffer.scope == "shared":
+            load = replace(load, indices=self.scalars.settle_indices(load.indices))
             address = self.addresses.shared_element(load.buffer, load.indices, self.cursors)
             return load_vector(self.builder, load.buffer, address, 1, self.within(load), False)[0]
         if load.buffer.scope == "local":
@@ -502,6 +503,7 @@ class EntryCode:
             return self.builder.into(*_move(load.buffer), held)
         if load.buffer.scope != "global":
             raise InternalError(f"{load.buffer.name} is read outside T.Parallel")
+        load = replace(load, indices=self.scalars.settle_indices(load.indices))
         guard = self.within(load)
         address = self.addresses.global_element(load.buffer, load.indices)
         return load_vector(self.builder, load.buffer, address, 1, guard, load.buffer.name not in self.written)[0]

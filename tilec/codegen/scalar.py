@@ -14,7 +14,7 @@ from tilec.codegen.mathematics import Functions
 from tilec.codegen.small_floats import SHORT as SMALL, narrowed, widened
 from tilec.codegen.warp_functions import emit_warp_function
 from tilec.ir import tile
-from tilec.ir.affine import Interval, add, affine, interval
+from tilec.ir.affine import UNKNOWN, Affine, Interval, add, affine, interval
 from tilec.ir.expr import SMALL_FLOATS, cast, integer_range, wrap
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, DType
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
@@ -113,6 +113,48 @@ class Scalars:
         self.scopes += inner
         return result
 
+    # ---- indices ----
+
+    def settle_indices(self, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
+        """Return the indices, those whose sum may leave int32 as one variable each, plus a constant.
+
+        A test of such an index and an address made of it then take the same register: a sum that is tested in 32 bits
+        and added up anew in 64 would pass the test at one place and reach another one. Sums of loop variables, block
+        indices and sizes are taken not to overflow; those with elements of tensors or other parameters are not.
+        """
+        return tuple(self.settle_index(index) for index in indices)
+
+    def settle_index(self, index: tile.Expr) -> tile.Expr:
+        parts = list(tile.walk_expr(index))
+        if not any(map(self.may_be_anything, parts)):
+            return index
+        form = affine(index)
+        constant = max(form.constant, 0)  # what is compared with a size less this does not overflow
+        moving = form.symbolic() if form.constant == constant else index
+        if isinstance(moving, tile.Var):
+            return index
+        if not any(isinstance(e, tile.Load) for e in parts) and self.is_in_int32(form):
+            return index
+        register = self.register(moving)
+        settled = tile.Var(f"%index{register.name}")
+        self.define(settled, register, integer_range(INT32))
+        return add(settled, tile.integer(constant))
+
+    def is_in_int32(self, form: Affine) -> bool:
+        low: float = form.constant
+        high: float = form.constant
+        for atom, coefficient in form.terms:
+            ends = [coefficient * end for end in self.interval(atom)]
+            low, high = low + min(ends), high + max(ends)
+        return integer_range(INT32)[0] <= low and high <= integer_range(INT32)[1]
+
+    def may_be_anything(self, expr: tile.Expr) -> bool:
+        """Whether it is an element, or a variable of which nothing is known but its type."""
+        if isinstance(expr, tile.Load):
+            return True
+        low, high = self.ranges.get(expr, UNKNOWN) if isinstance(expr, tile.Var) else (0, 0)
+        return low <= integer_range(INT32)[0] or high > integer_range(INT32)[1]
+
     # ---- conditions ----
 
     def bounds(self, index: tile.Expr, extent: tile.Extent) -> list[tile.Expr]:
@@ -120,7 +162,11 @@ class Scalars:
         form = affine(index)
         low, high = self.interval(index)
         found: list[tile.Expr] = []
-        if not isinstance(extent, int):
+        if not isinstance(extent, int) and form.constant > 0 and self.may_be_anything(form.symbolic()):
+            # The sum may overflow; the size without the constant does not.
+            left = tile.Binary("sub", extent, tile.integer(form.constant), INT32)
+            found.append(tile.Binary("lt", form.symbolic(), left, BOOL))
+        elif not isinstance(extent, int):
             found.append(tile.Binary("lt", index, cast(extent, index.dtype), BOOL))
         elif high >= extent:
             found.append(tile.Binary("lt", form.symbolic(), tile.integer(extent - form.constant), BOOL))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from itertools import count
 
 from tilec.ir import tile
 from tilec.ir.affine import affine
@@ -25,14 +27,16 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A value that stores after it may change, and so is computed here once and for all."""
+    """A value that stores after it may change, and so is computed here once and for all. It is used under these
+    conditions only."""
 
     var: tile.Var
     value: tile.Expr
+    conditions: tuple[tile.Expr, ...] = ()
 
     @property
     def expressions(self) -> tuple[tile.Expr, ...]:
-        return (self.value,)
+        return (self.value, *self.conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +60,15 @@ def steps(nest: tile.Parallel) -> list[Step]:
     read what the nest writes."""
     written = {s.buffer for s in tile.walk(nest.body) if isinstance(s, tile.Store)}
     found: list[Step] = []
+    numbers = count()  # one for each condition, kept or not: two of one name would become one value
 
-    def fixed(var: tile.Var, value: tile.Expr, values: dict[tile.Var, tile.Expr]) -> None:
+    def fixed(
+        var: tile.Var, value: tile.Expr, conditions: tuple[tile.Expr, ...], values: dict[tile.Var, tile.Expr]
+    ) -> None:
         value = tile.substitute(value, values)
-        if var.name.startswith(tile.ONCE) or any(
-            isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(value)
-        ):
+        if any(isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(value)):
+            found.append(Definition(var, value, conditions))
+        elif var.name.startswith(tile.ONCE):
             found.append(Definition(var, value))
         else:
             values[var] = value
@@ -72,22 +79,34 @@ def steps(nest: tile.Parallel) -> list[Step]:
         for stmt in body:
             match stmt:
                 case tile.Bind(var=var, value=value):
-                    fixed(var, value, values)
+                    fixed(var, value, conditions, values)
                 case tile.Store():
                     found.append(Assignment(conditions, _substituted(stmt, values)))
                 case tile.Print(text=text, values=printed):
                     found.append(Output(conditions, text, tuple(tile.substitute(v, values) for v in printed)))
                 case tile.If(condition=condition, then=then, orelse=orelse):
-                    holds = tile.Var(f"%condition{len(found)}", BOOL)
-                    fixed(holds, condition, values)
-                    tested = values.get(holds, holds)
-                    visit(then, (*conditions, tested), dict(values))
-                    visit(orelse, (*conditions, tile.Unary("not", tested, BOOL)), dict(values))
+                    tested: tuple[tile.Expr, ...] = ()
+                    for part in _read_in_order(condition, written):
+                        holds = tile.Var(f"%condition{next(numbers)}", BOOL)
+                        fixed(holds, part, (*conditions, *tested), values)
+                        tested += (values.get(holds, holds),)
+                    whole = reduce(lambda a, b: tile.Binary("and", a, b, BOOL), tested)
+                    visit(then, (*conditions, *tested), dict(values))
+                    visit(orelse, (*conditions, tile.Unary("not", whole, BOOL)), dict(values))
                 case _:
                     raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
 
     visit(nest.body, (), {})
     return found
+
+
+def _read_in_order(condition: tile.Expr, written: set[tile.Buffer]) -> tuple[tile.Expr, ...]:
+    """Return the parts of `a and b` of which the second reads what the nest writes: only where the first holds."""
+    if not isinstance(condition, tile.Binary) or condition.op != "and":
+        return (condition,)
+    if not any(isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(condition.b)):
+        return (condition,)
+    return (*_read_in_order(condition.a, written), *_read_in_order(condition.b, written))
 
 
 def _substituted(store: tile.Store, values: dict[tile.Var, tile.Expr]) -> tile.Store:

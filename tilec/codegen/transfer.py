@@ -33,7 +33,7 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
             offset = layout.register_offset(register)
             here = tuple(add(c, tile.integer(o)) for c, o in zip(coordinates, offset, strict=True))
             values = dict(zip(source.variables, here, strict=True))
-            indices = tuple(tile.substitute(i, values) for i in source.indices)
+            indices = scalars.settle_indices(tuple(tile.substitute(i, values) for i in source.indices))
             inside = [c for i, e in zip(indices, source.buffer.extents, strict=True) for c in scalars.bounds(i, e)]
             if not tile.is_true(source.condition):
                 inside.append(tile.substitute(source.condition, values))

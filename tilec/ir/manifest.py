@@ -141,7 +141,8 @@ class Manifest:
     def sizes(self, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float]) -> dict[str, int]:
         """The scalars that extents are made of: those given, and those that the shapes of the arrays say.
 
-        Raises `SizeError` where these disagree, or do not say one. Whether each array has its shape is not looked at.
+        Raises `SizeError` where these disagree, do not say one, or are more than a kernel counts. Whether each array
+        has its shape is not looked at.
         """
         values = sizes.found({t.name: t.shape for t in self.tensors}, arrays)
         for name in self.made_of():
@@ -149,6 +150,11 @@ class Manifest:
                 raise SizeError(f"{name} is given as {given[name]}, but the arrays make it {values[name]}")
             if name not in values:
                 raise sizes.UnknownSize(name)
+        for tensor in self.tensors:
+            for axis, size in enumerate(tensor.shape):
+                _check_range(f"extent {axis} of {tensor.name}", size, values)
+            for axis, size in enumerate(tensor.strides or ()):
+                _check_range(f"stride {axis} of {tensor.name}", size, values)
         return values
 
     def made_of(self) -> tuple[str, ...]:
@@ -169,6 +175,14 @@ class Manifest:
         if any(extent % size for extent, size in zip((x, y, z), self.cluster, strict=True)):
             raise SizeError(f"a grid of {x} x {y} x {z} blocks is not made of clusters of {_by(self.cluster)}")
         return x, y, z
+
+
+def _check_range(what: str, size: Size, values: Mapping[str, int]) -> None:
+    """Refuse a size that int32 does not hold, or that is computed from such a one."""
+    for part in sizes.parts(size):
+        if (value := sizes.evaluate(part, values)) > sizes.MOST_ELEMENTS:
+            place = f", {what}," if part == size else f", from which {what} is computed,"
+            raise SizeError(f"{sizes.show(part)}{place} is {value}, more than {sizes.MOST_ELEMENTS}")
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------

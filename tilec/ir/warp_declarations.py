@@ -9,6 +9,7 @@ is there. What its control flow does is for `ir.warp_verify`.
    its tensor maps and barriers are the program's, and the thread that acts for others is one of the role.
 5. Loops go forwards; a pipeline has one steady state, over its own variable, and each of its guards stands in it.
 6. A variable is used only where it is declared: as a parameter or block index, by a loop around, or by a `Let` before.
+   A nest of elements declares no name twice, and none that is declared around it.
 """
 
 from __future__ import annotations
@@ -148,6 +149,8 @@ class _Scopes:
         for op in body:
             for name in sorted(_used(op) - visible):
                 yield f"line {op.span.line}: {name_of(op)} uses {name}, which is not declared there"
+            for name in _redeclared(op, visible):
+                yield f"line {op.span.line}: {name_of(op)} declares {name}, which stands for another value there"
             match op:
                 case warp.Let(var=var):
                     visible.add(var.name)
@@ -181,6 +184,17 @@ def _used(op: Operation) -> set[str]:
         if part.name not in _SAY_NOTHING and not any(value is inner for inner in nested):
             found |= _free(value)
     return found - own
+
+
+def _redeclared(op: Operation, visible: set[str]) -> Iterator[str]:
+    """The names that a nest declares although they are visible in it, or that it declares twice."""
+    if not isinstance(op, warp.Elementwise):
+        return
+    found = set(visible)
+    for var in (*op.nest.vars, *(var for stmt in tile.walk(op.nest.body) for var in tile.declared(stmt))):
+        if var.name in found:
+            yield var.name
+        found.add(var.name)
 
 
 def _free(value: Any) -> set[str]:

@@ -14,11 +14,19 @@ def signature(name: str) -> Signature:
 
 
 def build(call: Call) -> Value:
-    """`T.dynamic("m")`, or several at once: `T.dynamic("m, n")`. Held as int32 whatever the integer type asked for."""
+    """Return the size that `T.dynamic("m")` names, or several: `T.dynamic("m, n")`."""
     text = call["name"].value
     dtype = call.dtype("dtype")
-    if dtype not in (INT32, INT64):
-        call.refuse("dtype", '"int32" or "int64"')
+    if dtype == INT64:
+        fail(
+            "wrong-argument",
+            f"{call.name}: a size is int32, not int64",
+            call["dtype"].span,
+            "a dimension has at most 2147483647 elements, which is checked at launch",
+            help="leave the dtype out; write T.cast(size, 'int64') where the kernel computes with it in 64 bits",
+        )
+    if dtype != INT32:
+        call.refuse("dtype", '"int32"')
     names = [part.strip() for part in text.split(",")] if isinstance(text, str) else []
     if not names or not all(name.isidentifier() for name in names):
         call.refuse("name", 'a string of names, as in "m" or "m, n"')

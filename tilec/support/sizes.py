@@ -21,6 +21,9 @@ OPERATIONS: dict[str, tuple[Callable[[int, int], int], str]] = {
 
 _LARGEST = 1 << 63
 
+MOST_ELEMENTS = (1 << 31) - 1
+"""Along a dimension of a tensor, and in what its extent is computed from: kernels count in int32."""
+
 
 class SizeError(ValueError):
     """Arrays and numbers that do not go together."""
@@ -60,6 +63,14 @@ def names(size: Size) -> Iterator[str]:
     elif isinstance(size, tuple):
         yield from names(size[1])
         yield from names(size[2])
+
+
+def parts(size: Size) -> Iterator[Size]:
+    """Yield it and the sizes that it is made of."""
+    yield size
+    if isinstance(size, tuple):
+        yield from parts(size[1])
+        yield from parts(size[2])
 
 
 def show(size: Size) -> str:

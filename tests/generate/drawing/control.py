@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from drawing.conditions import CONDITIONS
 from drawing.forms import FORMS
 from drawing.hints import HINTS
 from drawing.kernel import Cannot, Kernel, Loop
@@ -44,6 +45,10 @@ def around(k: Kernel, word: str, least: int) -> Iterator[Lists]:
         bounds = f"T.ceildiv({trip_count * 16}, 16)"
     if word == "Pipelined":
         bounds += k.pick(("", ", num_stages=0", *(f", num_stages={n}" for n in (1, 2, 2, 2, 3, 3, 4))))
+    elif word == "serial" and trip_count and k.chance(0.2):
+        first, step = k.pick((1, 2, 5)), k.pick((1, 2, 3))
+        bounds = f"{first}, {first + step * trip_count}, {step}"
+        loop = Loop(loop.name, first + step * (trip_count - 1) + 1)
     elif word == "unroll" and k.chance(0.3) and bounds == str(trip_count):
         bounds += ", explicit=True"
     head = f"for {loop.name} in T.{word}({bounds}):"
@@ -152,12 +157,13 @@ def branch(k: Kernel) -> None:
         condition = f"{name}[{k.pick((0, 1, 3))}] > 1"
     before, was = set(k.ready), k.is_conditional
     k.is_conditional = True
-    with k.inside(f"if {condition}:"):
-        body(k, k.pick((1, 1, 2)))
-    k.ready = set(before)
-    if k.chance(0.3):
-        with k.inside("else:"):
-            body(k, 1)
+    heads = [f"if {condition}:"]
+    heads += [f"elif {c}:" for c in conditions if k.chance(0.05)]
+    heads += ["else:"] * k.chance(0.3)
+    for head in heads:
+        with k.inside(head):
+            if len(heads) == 1 or k.chance(0.85):
+                body(k, k.pick((1, 1, 2)))
         k.ready = set(before)
     k.is_conditional = was
 
@@ -182,7 +188,7 @@ CONTROL: tuple[tuple[int, Drawer], ...] = (
 def body(k: Kernel, count: int) -> None:
     """So many statements."""
     drawers: list[Drawer] = []
-    for weight, drawer in (*COMMON, *PRODUCTS, *CONTROL, *HINTS, *FORMS):
+    for weight, drawer in (*COMMON, *CONDITIONS, *PRODUCTS, *CONTROL, *HINTS, *FORMS):
         drawers += [drawer] * weight
     done = tries = 0
     while done < count and tries < 60:

@@ -168,7 +168,13 @@ class Nest:
         index, shape = [], []
         for variable in self.variables:
             start, last = k.start(variable.extent)
-            index.append(f"{start} + {variable.name}" if start != "0" else variable.name)
+            if k.chance(0.08) and len(k.parameters) < 7:  # wherever an element says, most often outside
+                ids = f"{k.tensor((variable.extent,), k.pick(('int32', 'int64', 'uint32', 'int8')))}[{variable.name}]"
+                index.append(
+                    k.pick((ids, f"{ids} + {variable.name}", f"{ids} * 4 + {last}", f"{ids} - 3", f"2 * {ids}"))
+                )
+            else:
+                index.append(f"{start} + {variable.name}" if start != "0" else variable.name)
             shape.append(max(last + variable.extent - k.pick((0, 0, 0, 0, 1, 3)), 1))
         name = k.tensor(tuple(shape), of)
         text = f"{name}[{', '.join(index)}]"

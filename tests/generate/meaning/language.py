@@ -462,7 +462,8 @@ class _Lowered(ast.NodeTransformer):
         self.generic_visit(node)
         name = f"_condition{next(self.conditions)}"
         known = ast.Name(name, ast.Load())
-        made: list[ast.stmt] = [ast.Assign([ast.Name(name, ast.Store())], node.test)]
+        test = self._call("_bind", ast.Constant(""), node.test)  # read here, not where a branch asks
+        made: list[ast.stmt] = [ast.Assign([ast.Name(name, ast.Store())], test)]
         for condition, body in ((known, node.body), (self._call("_not", known), node.orelse)):
             if body:
                 inside = ast.With([ast.withitem(self._call("_where", condition))], body)
@@ -476,6 +477,16 @@ class _Lowered(ast.NodeTransformer):
         for other in others:
             made = self._call(name, made, other)
         return made
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """A chain `a < b < c` is `a < b and b < c`."""
+        self.generic_visit(node)
+        operands = [node.left, *node.comparators]
+        made, *others = (ast.Compare(a, [op], [b]) for a, op, b in zip(operands, node.ops, operands[1:], strict=False))
+        found: ast.expr = made
+        for other in others:
+            found = self._call("_and", found, other)
+        return found
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)

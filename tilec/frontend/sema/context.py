@@ -177,6 +177,7 @@ class Context:
     """Whether the kernel orders threads by barriers of its own."""
 
     def __post_init__(self) -> None:
+        self.hints.views = self.views
         self.ledger = Ledger(self.mistakes)
 
     @property

@@ -5,7 +5,7 @@ What tilec can follow it keeps for the kernel; of the rest it says that it decid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import NoReturn
 
@@ -27,7 +27,8 @@ from tilec.support.source import Span
 class Hints:
     """What a kernel's hints have said so far. `raster` is the order of the blocks; `tensors` has where the elements of
     tensors lie that are given a layout, `out_of_bounds_fill` what they are where a tensor ends; `subtiles` are tiles in
-    parts; `asks` is of the compiler, and `stages` of the loops that load tiles."""
+    parts; `asks` is of the compiler, and `stages` of the loops that load tiles. `views` are the kernel's, by name, with
+    what they are views of."""
 
     raster: tile.Raster | None = None
     layouts: dict[tile.Buffer, tile.Pinned] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Hints:
     subtiles: dict[tile.Buffer, tile.Subtile] = field(default_factory=dict)
     asks: list[tile.Ask] = field(default_factory=list)
     stages: list[Asked] = field(default_factory=list)
+    views: Mapping[str, tile.Buffer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
     hints.raster = tile.Raster(size if call.boolean("enable") else 0, order == "row", call.span)
 
 
-def entries(call: Call, name: str) -> Iterator[tuple[tile.Buffer, Entry]]:
-    """A dictionary from buffers."""
+def entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[tile.Buffer, Entry]]:
+    """Yield the entries of a dictionary from buffers. No view of a tile is among them: it is no tile of its own."""
     value = call[name].value
     if not isinstance(value, Dictionary):
         call.refuse(name, "a dictionary from buffers, as in {A_shared: …}")
@@ -68,11 +70,20 @@ def entries(call: Call, name: str) -> Iterator[tuple[tile.Buffer, Entry]]:
             fail(
                 "wrong-argument", f"{call.name}: a buffer is needed here", entry.span, f"this is {describe(entry.key)}"
             )
+        if entry.key.scope != "global" and (source := hints.views.get(entry.key.name)) is not None:
+            fail(
+                "wrong-argument",
+                f"{call.name}: a view is no tile of its own",
+                entry.span,
+                f"this is a view of {source.name}",
+                secondary=(Label(entry.key.span, "the view"),),
+                help=f"say it of {source.name}",
+            )
         yield entry.key, entry
 
 
 def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
-    for buffer, entry in entries(call, "layout_map"):
+    for buffer, entry in entries(hints, call, "layout_map"):
         if buffer in hints.layouts:
             first = Label(hints.layouts[buffer].span, "first here")
             fail("duplicate-argument", f"{buffer.name} is given two layouts", entry.span, secondary=(first,))
@@ -156,7 +167,7 @@ def _width(buffer: tile.Buffer, given: Swizzle, entry: Entry) -> int:
 
 
 def _out_of_bounds_fill(hints: Hints, call: Call, warn: Warn) -> None:
-    for buffer, entry in entries(call, "values"):
+    for buffer, entry in entries(hints, call, "values"):
         if buffer.scope != "global":
             fail(
                 "wrong-scope",
@@ -169,7 +180,7 @@ def _out_of_bounds_fill(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
-    for buffer, entry in entries(call, "subtile_map"):
+    for buffer, entry in entries(hints, call, "subtile_map"):
         given = entry.value
         parts = given if isinstance(given, tuple) else (given,)
         if buffer.scope == "global" or len(parts) != len(buffer.extents):
@@ -216,7 +227,7 @@ def staged(hints: Hints, buffer: tile.Buffer, call: Call) -> None:
 
 
 def _annotate_pipeline(hints: Hints, call: Call, warn: Warn) -> None:
-    for buffer, entry in entries(call, "stages"):
+    for buffer, entry in entries(hints, call, "stages"):
         _stages(hints, buffer, entry.value, entry.span, call.name)
 
 

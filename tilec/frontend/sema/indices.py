@@ -1,8 +1,8 @@
 """Indices are 32-bit integers: what a kernel computes in 64 bits to address an element becomes one.
 
 An extent is at most 2³¹ - 1, so an index in 64 bits that 32 do not hold is outside of every tensor, and stays so: it
-becomes the nearest that they hold. A sum of which one side is known to fit is one of two such indices, so that what is
-known of that side, as that neighbours lie together, is known of the sum.
+becomes the nearest that they hold. A sum is computed in 32 bits only if it and both its sides are known to fit: a side
+that has become the nearest may come back inside when the other one is added.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ def _narrowed(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr
             return constant(min(max(int(value), _LOW), _HIGH), INT32)
         case tile.Cast(a=a) if a.dtype.kind != "float" and a.dtype.bits < 64:
             return cast(a, INT32)
-        case tile.Binary(op="add" | "sub", a=a, b=b) if _fits(a, ranges) or _fits(b, ranges):
-            return tile.Binary(expr.op, _narrowed(a, ranges), _narrowed(b, ranges), INT32)
-        case tile.Binary(op="mul" | "floordiv" | "floormod" | "min" | "max", a=a, b=b) if all(
+        case tile.Binary(op="add" | "sub" | "mul" | "floordiv" | "floormod" | "min" | "max", a=a, b=b) if all(
             _fits(e, ranges) for e in (a, b, expr)
         ):
             return tile.Binary(expr.op, _narrowed(a, ranges), _narrowed(b, ranges), INT32)

@@ -1,0 +1,101 @@
+"""Elements that a nest reads under a condition are not read where it is false, while others store them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tilec.driver import emulate
+from tilec.driver.build import Observer, build
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+
+N = 512
+TEXT = """
+import tilelang.language as T
+
+@T.prim_func
+def kernel(A: T.Tensor((512,), "{dtype}"), B: T.Tensor((512,), "{dtype}"), n: T.int32):
+    with T.Kernel({blocks}, threads=64) as bx:
+        s = T.alloc_shared((512,), "{dtype}")
+        f = T.alloc_fragment((512,), "{dtype}")
+        T.copy(A, s)
+        T.copy(A, f)
+        for i in T.Parallel(512):
+            {body}
+        {store}
+"""
+SWAP = "v = s[i]\ns[i] = s[j]\ns[j] = v"
+
+
+def inside(*heads: str, body: str) -> str:
+    """The lines under these conditions."""
+    lines = [*heads, *("    " * len(heads) + line for line in body.split("\n"))]
+    return "\n".join("    " * n + line if n < len(heads) else line for n, line in enumerate(lines))
+
+
+def swapped(a: NDArray[Any], asked: Any) -> None:
+    for i in range(N):
+        if asked(i, i ^ 64):
+            a[i], a[i ^ 64] = a[i ^ 64], a[i]
+
+
+def neighbours(a: NDArray[Any]) -> None:
+    a[1::2] += a[0::2]
+
+
+def half(a: NDArray[Any]) -> None:
+    a[:256] = a[256:]
+
+
+def compared(a: NDArray[Any]) -> None:
+    swapped(a, lambda i, j: i < j and a[i] > a[j])
+
+
+def nothing(a: NDArray[Any]) -> None:
+    del a
+
+
+# A nest's body, and what numpy makes of a copy of A; in place of s, the tensor B for those with two blocks.
+BODIES: dict[str, tuple[str, Any]] = {
+    "swap": ("j = i ^ 64\n" + inside("if i < j:", body=SWAP), lambda a: swapped(a, lambda i, j: i < j)),
+    "sort": ("j = i ^ 64\n" + inside("if i < j:", "if s[i] > s[j]:", body=SWAP), compared),
+    "sort with and": ("j = i ^ 64\n" + inside("if i < j and s[i] > s[j]:", body=SWAP), compared),
+    "sort with and, or else": (
+        "j = i ^ 64\n" + inside("if i < j and s[i] > s[j]:", body=SWAP)
+        + "\nelif i < j and s[j] == s[i]:\n    s[i] = 1.0",
+        compared,
+    ),
+    "neighbours": (inside("if i % 2 == 1:", body="s[i] = s[i] + s[i - 1]"), neighbours),
+    "pairs": (inside("if i % 2 == 0:", body="s[i // 2 * 2 + 1] += s[i]"), neighbours),
+    "half": (inside("if i < 256:", body="s[i] = s[i + 256]"), half),
+    "half, if at all": (inside("if n > 3:", "if i < 256:", body="s[i] = s[i + 256]"), half),
+    "not at all": (inside("if n < 3:", body="s[i] = s[511 - i]"), nothing),
+    "otherwise": (inside("if i >= 256:", body="pass") + "\nelse:\n    s[i] = s[i + 256]", half),
+    "one block": (inside("if bx == 0:", body="B[i] = B[i] + B[i]"), lambda a: np.add(a, a, a)),
+    "one block, if registers say so": (
+        inside("if bx == 0:", "if f[i] == f[i]:", body="f[i] = f[i] + f[i]\nB[i] = B[i] + B[i]"),
+        lambda a: np.add(a, a, a),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", BODIES)
+def test_what_is_not_used_is_not_read(name: str, dtype: str, target: str) -> None:
+    body, meaning = BODIES[name]
+    blocks, store = (2, "pass") if "block" in name else (1, "T.copy(s, B)")
+    body = body.replace("\n", "\n            ")
+    text = TEXT.format(dtype=dtype, body=body, blocks=blocks, store=store)
+    made = build(SourceFile("masked.tl", text), CompileOptions(target=target, lint="off"), Observer())
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found.scalars["n"] = 5
+    found.tensors["B"][...] = found.tensors["A"]
+    wanted = found.tensors["A"].copy()
+    meaning(wanted)
+    emulate.run(made, found)
+    assert np.array_equal(found.tensors["B"], wanted)
