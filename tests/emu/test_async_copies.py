@@ -10,7 +10,8 @@ from tilec.emu import Fault, TensorMap, launch
 from tilec.emu.numbers import Array
 from tilec.emu.tensormap import decode, encode
 
-SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar;"
+SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar[128];"
+"""A KiB of barriers: dynamic shared memory begins right behind, and boxes want multiples of their swizzle."""
 
 
 def fault(source: str, arguments: list[object], *, block: int = 32, dynamic_smem: int = 4096) -> Fault:

@@ -13,7 +13,8 @@ from ptx_source import kernel
 from tilec.emu import Fault, TensorMap, launch
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
 
-SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar;"
+SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar[128];"
+"""A KiB of barriers: dynamic shared memory begins right behind, and boxes want multiples of their swizzle."""
 PARAMS = ".param .align 64 .b8 map[128], .param .u64 out"
 
 

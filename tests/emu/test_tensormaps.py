@@ -11,7 +11,8 @@ from ptx_source import kernel
 from tilec.emu import Columns, Fault, TensorMap, launch
 from tilec.emu.numbers import Array
 
-SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar;"
+SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar[128];"
+"""A KiB of barriers: dynamic shared memory begins right behind, and boxes want multiples of their swizzle."""
 LOAD = """
     mov.u32 %r1, %tid.x;
     mov.u32 %r2, smem;
