@@ -41,7 +41,7 @@ def test_four_rows(swizzle: int, adversary: int | None) -> None:
 wait:
     mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r2], 0;
     @!%p1 bra wait;
-    mov.u32 %r8, 3; mov.u32 %r9, -1;
+    mov.u32 %r8, 3; mov.u32 %r9, 20;
     cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%rd2, {%r3, %r8, %r9, %r6, %r4}], [%r1];
     cp.async.bulk.commit_group;
     cp.async.bulk.wait_group 0;

@@ -105,7 +105,12 @@ class Program:
     """One entry, decoded. Blocks make their registers from `rows`, `slots`, `constants` and `specials`."""
 
     def __init__(
-        self, module: Module, entry: Entry, global_symbols: dict[str, int], dynamic_smem: int, whole_program: bool = False
+        self,
+        module: Module,
+        entry: Entry,
+        global_symbols: dict[str, int],
+        dynamic_smem: int,
+        whole_program: bool = False,
     ) -> None:
         self.entry = entry
         self.module = module
