@@ -194,7 +194,7 @@ def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def _assume(hints: Hints, call: Call, warn: Warn) -> None:
-    """A promise allows more; nothing tilec does needs it. That it is a condition is worth a look."""
+    """Check that it is a condition, which may hold. `sema.promises` has what follows from it."""
     value = call["condition"].value
     if value is False:
         fail("assertion-failed", "this is promised and does not hold", call["condition"].span)
@@ -271,7 +271,10 @@ HINTS: dict[str, Hint] = {
         _hint("annotate_padding", (_P("values"),),
               "The same as T.annotate_safe_value.", _out_of_bounds_fill),
         _hint("assume", (_P("condition"),),
-              "Promise that a condition holds.", _assume),
+              "Promise that a condition holds. What is promised of a variable before it is used, as T.assume(offset % 8 == 0), "
+              "may allow TMA to copy from there: its boxes begin at multiples of 16 bytes of a row. Where a promise does "
+              "not hold, what is computed means nothing. Other conditions are read, and nothing is made of them.",
+              _assume),
         _hint("annotate_l2_hit_ratio", (_P("l2_hit_ratio_map"),),
               "How much of a tensor should stay in the L2 cache.", _nothing("who launches the kernel sets that")),
         _hint("annotate_min_blocks_per_sm", (_P("n"),),
