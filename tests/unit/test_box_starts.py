@@ -54,22 +54,39 @@ def mechanisms(kernel: Make, column: str, promise: str = "pass", dtype: str = "f
         "8",
         "-8 + 16",
         "bx * 8",
-        "bx * 24 - 16",
+        "bx * 24 + 16",
         "(bx + 1) // 2 * 8",
         "bx % 2 * 16",
         "(bx * 64 + 3) // 64 * 8",
         "bx * 3 + 8 - bx * 3",
         "T.min(bx * 8, 16)",
         "T.if_then_else(bx == 0, 8, 24)",
-        "(bx << 3) + 16",
         "(bx * 13) & 24",
-        "read * 8",
-        "given * 16 + 8",
-        "bx * given * 8",
+        "T.max(read, 0) * 8",
+        "bx * T.max(given, 0) * 8",
     ],
 )
 def test_columns_that_are_multiples(kernel: Make, column: str) -> None:
     assert mechanisms(kernel, column) == ("tma", "tma_store")
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["-8", "(bx << 3) + 16", "bx * 8 - 8", "read * 8", "given * 16 + 8", "bx * given * 8", "(bx - 1) // 2 * 8"],
+)
+def test_stores_begin_at_no_negative_column(kernel: Make, column: str) -> None:
+    """PTX ISA: loads may, stores may not."""
+    assert mechanisms(kernel, column) == ("tma", "registers")
+
+
+@pytest.mark.parametrize(
+    ("row", "by_tma"), [("bx * 64", True), ("(1 - bx) * 64", True), ("bx * 64 - 1", False), ("read", False)]
+)
+def test_nor_at_a_negative_row(kernel: Make, row: str, by_tma: bool) -> None:
+    text = TEXT.replace("C[bx * 64, COLUMN]", f"C[{row}, 0]").replace("COLUMN", "0")
+    found = select(kernel(text.replace("PROMISE", "pass").replace("DTYPE", "float16")), targets.load("sm_90a"), "auto")
+    *_, last = (s for s in walk(found.kernel.body) if isinstance(s, Copy))
+    assert (last.via == "tma_store") == by_tma
 
 
 @pytest.mark.parametrize(
@@ -105,16 +122,18 @@ def test_elements_of_other_sizes(kernel: Make, dtype: str, least: int) -> None:
 @pytest.mark.parametrize(
     ("column", "promise", "holds"),
     [
-        ("given", "T.assume(given % 8 == 0)", True),
-        ("given + 16", "T.assume(given % 16 == 0)", True),
+        ("bx * 8", "T.assume(bx >= 0)", True),
+        ("given + 16", "T.assume(given % 16 == 0 and given >= 0)", True),
         ("given", "T.assume(given % 4 == 0)", False),
         ("given + 4", "T.assume(given % 8 == 0)", False),
-        ("read", "T.assume(read % 8 == 0)", True),
-        ("read + given", "T.assume(read % 8 == 0 and given % 8 == 0)", True),
+        ("read", "T.assume(read % 8 == 0 and read >= 0)", True),
+        ("read + given", "T.assume(read % 8 == 0 and given % 8 == 0 and read >= 0 and given >= 0)", True),
         ("read + given", "T.assume(read % 8 == 0)", False),
-        ("given", "T.assume(given % 2 == 0); T.assume(given % 8 == 0)", True),
-        ("given", "T.assume(given % 8 == 0); T.assume(given % 2 == 0)", True),
+        ("given", "T.assume(given >= 0); T.assume(given % 2 == 0); T.assume(given % 8 == 0)", True),
+        ("given", "T.assume(given % 8 == 0); T.assume(given % 2 == 0); T.assume(given >= 0)", True),
         ("given", "T.assume(given >= 0)", False),
+        ("given", "T.assume(given >= 0); T.assume(given % 8 == 0)", True),
+        ("given", "T.assume(given % 8 == 0 and 0 <= given)", True),
         ("given", "T.assume(True)", False),
     ],
 )
@@ -192,7 +211,7 @@ def value_of(expr: Expr, values: dict[Var, int]) -> int:
 def test_both_hold_and_the_verifier_proves_what_selection_does(expr: Expr, points: list[tuple[int, int, int]]) -> None:
     """`i` goes by eights, as the variable of a loop."""
     i = VARIABLES[1]
-    divisor = Coordinates({}, {i: 8}).divisor(expr)
+    divisor = Coordinates({}, {i: 8}, {}).divisor(expr)
     loop = warp.Loop(i, integer(16), integer(1024), 8, ())
     proof = _Values(_definitions([loop]))
     for units in (2, 4, 8, 16):

@@ -107,9 +107,19 @@ class Scope:
         while scope is not None and name not in scope.names:
             scope.read_from_outside.setdefault(name, span)
             scope = scope.parent
-        return self._as_promised(binding.value)
+        return self.as_promised(binding.value)
 
-    def _as_promised(self, value: Value) -> Value:
+    def promised_of(self, value: Value) -> Value:
+        """Return what promises have written so, or the value itself."""
+        scope: Scope | None = self
+        while scope is not None:
+            for about, written in reversed(scope.promises):
+                if value == written:
+                    return about
+            scope = scope.parent
+        return value
+
+    def as_promised(self, value: Value) -> Value:
         """Write the value as the innermost promise about it has it."""
         scope: Scope | None = self
         while scope is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from tilec.ir.text import show_expr
 from tilec.ir.tile import Buffer
 from tilec.ops.four_rows import ROWS, Gather4, Scatter4
 from tilec.passes.analysis.box_starts import Coordinates
@@ -52,6 +53,8 @@ def _why_not(
         return f"{tile.name} is given a layout that TMA does not know"
     if isinstance(op, Scatter4) and line.buffer.name in ordered:
         return f"the kernel touches {line.buffer.name} elsewhere too"
+    if isinstance(op, Scatter4) and not coordinates.is_never_negative(line.start[-1]):
+        return f"it begins in column {show_expr(line.start[-1])} of {line.buffer.name}, perhaps below 0"
     row = tile.shape[-1]
     if not part.is_whole and row * size * ROWS % _ALIGNED:
         return f"four rows of {tile.name} are {row * size * ROWS} bytes, not a multiple of {_ALIGNED}"

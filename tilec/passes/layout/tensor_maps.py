@@ -63,5 +63,14 @@ def why_no_tensor_map(
     return None
 
 
+def why_not_stored(global_region: Region, tile: Buffer, coordinates: Coordinates) -> str | None:
+    """Return why TMA cannot, or should not, store the tile there, or None."""
+    for start in global_region.start:
+        if not coordinates.is_never_negative(start):
+            name = global_region.buffer.name
+            return f"it begins at {show_expr(start)} of {name}, perhaps below 0, where TMA stores nothing"
+    return why_no_tensor_map(global_region, tile, coordinates)
+
+
 def _squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(e for e in shape if e != 1) or (1,)
