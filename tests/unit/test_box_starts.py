@@ -1,4 +1,4 @@
-"""Where along a row a box of TMA may begin: what selection proves of a coordinate, and the verifier again by other means."""
+"""Where a box of TMA may begin: what selection proves of a coordinate, and the verifier again by other means."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ ROW_BYTES = 128
 BARS_BYTES = 64
 """Of mbarriers, behind the shared memory that a probe asks for."""
 DYNAMIC_ALIGNMENT, SMEM_ALIGNMENT = 16, 1024
-"""A box under the widest swizzle begins at a multiple of it. A probe aligns its shared memory by hand: dynamic shared memory
-begins at a multiple of 16 only, whatever `.align` it is declared with, where nvJitLink links."""
+"""Dynamic shared memory begins at a multiple of the first only, whatever `.align` it is declared with, where nvJitLink
+links; a box under the widest swizzle begins at a multiple of the second. So probes align it by hand."""
 POLLS = 1 << 22
 """After so many futile looks at an mbarrier a probe gives up, which the host sees as an error: it must not hang."""
 

@@ -149,8 +149,8 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
 
 
 def _none_below(row: tile.Expr, state: State) -> tile.Expr:
-    """The index of a row to be stored, or where it is negative one behind the last: TMA takes no negative one there, and
-    drops what lies behind (PTX ISA, "Restriction on Tensor Copy instructions")."""
+    """Return the index of a row to be stored, or one behind the last for a negative one: TMA takes none
+    and drops what lies behind (PTX ISA, "Restriction on Tensor Copy instructions")."""
     if state.scalars.interval(row)[0] >= 0:
         return row
     return tile.Select(tile.Binary("lt", row, tile.integer(0), BOOL), tile.integer(LAST_ROW), row, INT32)

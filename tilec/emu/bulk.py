@@ -36,8 +36,12 @@ ROW_BYTES = 16
 _RANKS = {f"{rank}d": rank for rank in range(1, 6)}
 _EXTREMES = ("uint32", "int32", "uint64", "int64", "float16", "bfloat16")
 _BITS = ("uint32", "int32", "float32", "uint64", "int64", "float64")
-_COMBINED = {"add": ("uint32", "int32", "uint64", "float32", "float16", "bfloat16"), "min": _EXTREMES, "max": _EXTREMES}
-_COMBINED |= {"inc": ("uint32",), "dec": ("uint32",), "and": _BITS, "or": _BITS, "xor": _BITS}
+_COMBINED: dict[str, tuple[str, ...]] = {
+    "add": ("uint32", "int32", "uint64", "float32", "float16", "bfloat16"),
+    **dict.fromkeys(("min", "max"), _EXTREMES),
+    **dict.fromkeys(("and", "or", "xor"), _BITS),
+    **dict.fromkeys(("inc", "dec"), ("uint32",)),
+}
 """The element types of tensors by the reduction (PTX ISA, cp.reduce.async.bulk.tensor)."""
 _REDUCTIONS = tuple(_COMBINED)
 

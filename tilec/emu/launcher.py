@@ -129,8 +129,8 @@ def launch(
     last thread of an address wins. A block that runs more than `step_limit` steps is a fault too. What does not fit the
     kernel is a `ValueError`.
 
-    Dynamic shared memory begins directly behind the static variables, as nvJitLink places it; as a `whole_program`, which
-    ptxas and nvcc make of a file by default, at the `.align` that it is declared with.
+    Dynamic shared memory begins directly behind the static variables, as nvJitLink places it; in a `whole_program`,
+    which ptxas and nvcc make of a file by default, at the `.align` that it is declared with.
 
     An `adversary` is the seed of an unfriendly but legal machine: garbage in fresh registers, an arbitrary order of
     warps, and asynchronous operations that act at any moment. `jobs` processes share the blocks where no block can see

@@ -55,7 +55,7 @@ SHARED_RANK_SHIFT = 24
 SHARED_BASE = 1024
 """Blocks start above the kilobyte that the system keeps for itself, so that address 0 is never theirs."""
 DYNAMIC_ALIGNMENT = 16
-"""Dynamic shared memory begins behind the static variables at a multiple of this, whatever `.align` its declaration has,
+"""Dynamic shared memory begins behind static variables at a multiple of this, whatever `.align` it is declared with,
 where nvJitLink links relocatable code (measured on an H200). ptxas and nvcc pad whole programs to that `.align`."""
 
 _DTYPE: dict[int, np.dtype[Any]] = {

@@ -1,5 +1,5 @@
-"""Where in their tensors TMA's boxes begin: promise 17 of `ir.warp_verify`. Coordinates are followed by their remainders:
-the set of what may be left when a value is divided by a small number."""
+"""Where in their tensors TMA's boxes begin: promise 17 of `ir.warp_verify`. Coordinates are followed by remainders: the
+set of what may be left when a value is divided by a small number."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def boxes(program: Program) -> Iterator[str]:
         if layout.shape[-1] > layout.panel:  # each panel is a box of its own
             begin = _sums(begin, _multiples(layout.panel, units), units)
         if begin != {0}:
-            column = min(begin - {0})
+            behind, row = min(begin - {0}) * size, f"a row of {tensor_map.tensor.name}"
             yield (
-                f"line {op.span.line}: {name_of(op)} of {buffer.name} may begin {column * size} bytes behind a multiple "
-                f"of {ROW_BYTES} in a row of {tensor_map.tensor.name}"
+                f"line {op.span.line}: {name_of(op)} of {buffer.name} may begin {behind} bytes behind a multiple "
+                f"of {ROW_BYTES} in {row}"
             )
 
 
@@ -130,13 +130,10 @@ class _Values:
                 return 0
 
     def _only_value(self, var: tile.Var) -> tile.Expr | None:
-        match self.definitions.get(var):
-            case [_Steps()] | None:
-                return None
-            case [value] if not any(part == var for part in tile.walk_expr(value)):
-                return value
-            case _:
-                return None
+        found = self.definitions.get(var, [])
+        if len(found) != 1 or isinstance(found[0], _Steps) or var in tile.walk_expr(found[0]):
+            return None
+        return found[0]
 
     def _atom(self, expr: tile.Expr, modulus: int) -> Remainders:
         anything = _multiples(1, modulus)

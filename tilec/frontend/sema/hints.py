@@ -271,10 +271,10 @@ HINTS: dict[str, Hint] = {
         _hint("annotate_padding", (_P("values"),),
               "The same as T.annotate_safe_value.", _out_of_bounds_fill),
         _hint("assume", (_P("condition"),),
-              "Promise that a condition holds. What is promised of a variable before it is used, as T.assume(offset % 8 == 0), "
-              "may allow TMA to copy from there: its boxes begin at multiples of 16 bytes of a row. Where a promise does "
-              "not hold, what is computed means nothing. Other conditions are read, and nothing is made of them.",
-              _assume),
+              "Promise that a condition holds. `T.assume(x % 8 == 0)` and `T.assume(x >= 0)`, in front of what uses "
+              "the variable x, may let TMA copy there: its boxes begin at multiples of 16 bytes of a row, and what it "
+              "stores at nothing negative. Of other conditions nothing is made yet. Where a promise does not hold, "
+              "results mean nothing.", _assume),
         _hint("annotate_l2_hit_ratio", (_P("l2_hit_ratio_map"),),
               "How much of a tensor should stay in the L2 cache.", _nothing("who launches the kernel sets that")),
         _hint("annotate_min_blocks_per_sm", (_P("n"),),

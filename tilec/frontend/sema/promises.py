@@ -1,7 +1,8 @@
 """T.assume: what it promises of a variable stands in its value wherever that is read from there on.
 
-A variable that is promised to be a multiple of 8 is written `x // 8 * 8`, one that is never negative `max(x, 0)`: whoever
-asks what divides a coordinate finds the 8 there, and a promise that does not hold moves a copy instead of faulting.
+A variable that is promised to be a multiple of 8 is written `x // 8 * 8`, one that is never negative `max(x, 0)`:
+whoever asks what divides a coordinate finds the 8 there, and a promise that does not hold moves a copy instead of
+faulting.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Where in a tensor a box of TMA begins: at a multiple of 16 bytes of a row, or the instruction is illegal, and of a store
-at no negative coordinate.
+"""Where in a tensor a box of TMA begins: at a multiple of 16 bytes of a row, or the instruction is illegal, and that of
+a store at no negative coordinate.
 
 What is known of a coordinate is the greatest number that divides all its values, and the least of them: by its terms'
 coefficients, the steps and bounds of loops, and what T.assume promises, which stands in the coordinate itself as

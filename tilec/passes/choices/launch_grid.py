@@ -74,8 +74,8 @@ def persistence(
     if tiles is None:
         return ruled("persistent grid", "the compiler", why, walks, stays)
     is_dealt = why_not_dynamically_scheduled(kernel, target) is None
-    # Of blocks that differ in length the machine makes up for what an estimate misses, a stride does not: causal attention
-    # whose two prices are alike is 2 to 6 % slower on an H200 if it walks.
+    # Of blocks that differ in length the machine makes up for what an estimate misses, a stride does not: causal
+    # attention whose two prices are alike is 2 to 6 % slower on an H200 if it walks.
     is_even = len({each.cycles for each in tiles}) == 1
     order = (walks, stays) if is_even or is_dealt else (stays, walks)
 
