@@ -55,6 +55,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     maps: list[_Map] = []
 
     def encoded(record: dict[str, Any], modes: Iterable[Any]) -> tuple[Any, _Map]:
+        # `fake_cuda.c` checks the rest, which is the same.
+        if not record["strides"]:  # a null pointer to the driver, which it refuses
+            return (driver.CUresult.CUDA_ERROR_INVALID_VALUE, _Map(0))
         seen.append({**record, "modes": [int(mode) for mode in modes]})
         maps.append(_Map(len(maps) + 1))
         return driver.CUresult.CUDA_SUCCESS, maps[-1]
@@ -122,6 +125,7 @@ BY_HAND = HERE.parent / "kernels"
 CASES = [
     (SAMPLES / "vector_add.tl", "sm_80", {}, ""),
     (SAMPLES / "gemm.tl", "sm_90a", {}, ""),
+    (SAMPLES / "gemm_bias_relu.tl", "sm_90a", {}, ""),
     (SAMPLES / "gemm.tl", "sm_80", {}, ""),
     (SAMPLES / "gemm" / "dynamic.tl", "sm_90a", {"M": 300}, ""),
     (SAMPLES / "gemm" / "dynamic.tl", "sm_90a", {"M": 0}, ""),
@@ -341,3 +345,54 @@ def test_headers_of_several_kernels_go_together(driver_library: Path) -> None:
         '#include "gemm.h"\n#include "vector_add.h"\n#include "gemm.h"\nint main(void) { return 0; }\n'
     )
     done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main", f"-L{driver_library}", "-lcuda")
+
+
+# ---- the driver that stands in ---------------------------------------------------------------------------------------
+
+REFUSED = [
+    "rank = 0",
+    "rank = 6",
+    "address = (void *)8",
+    "extents[1] = 0",
+    "strides[0] = 40",
+    "strides[0] = (cuuint64_t)1 << 40",
+    "given = NULL",
+    "given = NULL; rank = 1",
+    "box[0] = 4",
+    "box[0] = 128",
+    "box[1] = 257",
+    "steps[1] = 9",
+    "type = CU_TENSOR_MAP_DATA_TYPE_INT32; fill = CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA",
+]
+
+
+def test_the_stand_in_refuses_what_the_driver_does(driver_library: Path) -> None:
+    """What cuda.h says of cuTensorMapEncodeTiled, and what an H200 said of strides of one dimension."""
+    cases = "\n".join(f"    case {number}: {change}; break;" for number, change in enumerate(REFUSED))
+    text = f"""#include <cuda.h>
+static int encode(int number) {{
+    static CUtensorMap map;
+    CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    CUtensorMapFloatOOBfill fill = CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
+    cuuint32_t rank = 2, box[2] = {{64, 8}}, steps[2] = {{1, 1}};
+    cuuint64_t extents[2] = {{256, 64}}, strides[1] = {{512}};
+    const cuuint64_t *given = strides;
+    void *address = (void *)4096;
+    switch (number) {{
+{cases}
+    default: break;
+    }}
+    return cuTensorMapEncodeTiled(&map, type, rank, address, extents, given, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, fill);
+}}
+int main(void) {{
+    int wrong = encode(-1) != CUDA_SUCCESS;
+    for (int i = 0; i < {len(REFUSED)}; i++)
+        if (encode(i) != CUDA_ERROR_INVALID_VALUE) wrong = 100 + i;
+    return wrong;
+}}
+"""
+    Path("refused.c").write_text(text)
+    linked = (f"-L{driver_library}", "-lcuda", f"-Wl,-rpath,{driver_library}")
+    done("gcc", "-std=c11", *STRICT, "refused.c", "-o", "refused", *linked)
+    done("./refused")

@@ -64,6 +64,7 @@ def gemm_sm90(k_tiles: int, stages: int = 4, *, n: int = 128) -> str:
 .extern .shared .align 1024 .b8 smem[];
 .shared .align 8 .b64 full[{stages}];
 .shared .align 8 .b64 empty[{stages}];
+.shared .align 8 .b64 rest[{128 - 2 * stages}];  // dynamic shared memory begins a KiB behind the first barrier
 .visible .entry gemm(.param .align 64 .b8 a_map[128], .param .align 64 .b8 b_map[128], .param .u64 c, .param .u32 width)
 .reqntid 384, 1, 1
 .minnctapersm 1

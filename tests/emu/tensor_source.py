@@ -11,7 +11,8 @@ from tilec.emu import Report, launch
 from tilec.emu.numbers import Array
 
 SMEM_BYTES = 64 * 1024
-SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 mbar[4];\n.shared .align 16 .b32 slot[4];"
+SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 mbar[126];\n.shared .align 16 .b32 slot[4];"
+"""A KiB of static variables: dynamic shared memory begins right behind, operands at multiples of their swizzle."""
 REGISTERS = ".reg .b32 %v<128>; .reg .b32 %taddr, %mine, %idesc, %m<8>; .reg .b64 %da, %db, %dz;"
 ENABLED = "setp.eq.u32 %p2, 0, 1;"
 

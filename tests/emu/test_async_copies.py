@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from ptx_source import kernel
@@ -10,7 +12,8 @@ from tilec.emu import Fault, TensorMap, launch
 from tilec.emu.numbers import Array
 from tilec.emu.tensormap import decode, encode
 
-SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar;"
+SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar[128];"
+"""A KiB of barriers: dynamic shared memory begins right behind, and boxes want multiples of their swizzle."""
 
 
 def fault(source: str, arguments: list[object], *, block: int = 32, dynamic_smem: int = 4096) -> Fault:
@@ -152,6 +155,7 @@ def test_mbarrier_phases() -> None:
         ),
         ("mbarrier.arrive.shared.b64 _, [bar];", "bad-barrier"),
         ("mbarrier.init.shared.b64 [bar], 0;", "bad-barrier"),
+        ("mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.shared.b64 _, [bar], 0;", "bad-barrier"),
         ("mbarrier.init.shared.b64 [bar+4], 1;", "misaligned"),
     ],
 )
@@ -209,7 +213,7 @@ def swizzle(address: int, width: int) -> int:
 
 
 @pytest.mark.parametrize(("width", "columns"), [(0, 64), (32, 16), (64, 32), (128, 64), (128, 32)])
-@pytest.mark.parametrize("origin", [(0, 0), (16, 8), (-3, -5), (90, 40), (200, 0)])
+@pytest.mark.parametrize("origin", [(0, 0), (16, 8), (-8, -5), (88, 40), (200, 0)])
 def test_tma_load(width: int, columns: int, origin: tuple[int, int]) -> None:
     generator = np.random.default_rng(0)
     tensor = generator.integers(1, 65535, (48, 104), dtype=np.uint16)
@@ -226,6 +230,16 @@ def test_tma_load(width: int, columns: int, origin: tuple[int, int]) -> None:
             # The destination is a multiple of 1024, so offsets swizzle as addresses do.
             at = swizzle((row * columns + column) * 2, width)
             assert int.from_bytes(image[at : at + 2], "little") == expected
+
+
+@pytest.mark.parametrize(("dtype", "column"), [(np.uint16, 1), (np.uint16, -4), (np.uint8, 8), (np.float64, 1)])
+def test_a_box_begins_at_a_multiple_of_16_bytes(dtype: Any, column: int) -> None:
+    """The reproducer: column 1 of float16 is an illegal instruction on an H200."""
+    tensor = np.zeros((8, 64), dtype)
+    arguments = [TensorMap(tensor, (8, 16)), np.zeros(512, np.uint16), column, 0]
+    found = fault(tma_load(8 * 16 * tensor.itemsize), arguments)
+    assert found.kind == "misaligned"
+    assert f"element {column} of a row, elements of {tensor.itemsize} bytes" in found.message
 
 
 def test_swizzle_follows_the_address_and_not_the_tile() -> None:
@@ -283,14 +297,14 @@ def test_ranks_from_1_to_5() -> None:
         box = (1, 2, 2, 3, 16)[-rank:]
         tensor = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
         out = np.zeros(box, np.float32)
-        zeros = ", ".join(["1"] * rank)
-        source = tma_load(out.nbytes).replace("tensor.2d", f"tensor.{rank}d").replace("{%r3, %r4}]", f"{{{zeros}}}]")
+        start = ", ".join(["4", *["1"] * (rank - 1)])
+        source = tma_load(out.nbytes).replace("tensor.2d", f"tensor.{rank}d").replace("{%r3, %r4}]", f"{{{start}}}]")
         source = source.replace("ld.shared.v4", "@!%p3 ld.shared.v4").replace("st.global.v4", "@!%p3 st.global.v4")
         guard = f"mad.lo.u32 %r10, %r1, 16, %r9; setp.ge.u32 %p3, %r10, {out.nbytes};\n@!%p3 ld.shared"
         source = source.replace("@!%p3 ld.shared", guard)
         launch(source, "k", 1, 32, [TensorMap(tensor, box), out, 0, 0], dynamic_smem=out.nbytes)
         padded = np.pad(tensor, [(0, 4)] * rank)
-        inside = padded[tuple(slice(1, 1 + extent) for extent in box)]
+        inside = padded[(*(slice(1, 1 + extent) for extent in box[:-1]), slice(4, 4 + box[-1]))]
         np.testing.assert_array_equal(out, inside)
 
 
@@ -307,6 +321,8 @@ def test_tensor_map_limits() -> None:
     for array, box, width, message in cases:
         with pytest.raises(ValueError, match=message):
             encode(TensorMap(array, box, width), 0x1000)
+    with pytest.raises(ValueError, match="filled with NaN"):
+        encode(TensorMap(tensor, (8, 64), fill="nan"), 0x1000)
     layout = decode(encode(TensorMap(tensor, (8, 64), 128, "bfloat16"), 0x1000))
     assert (layout.sizes, layout.strides, layout.box, layout.element) == ((512, 16), (2, 1024), (64, 8), "bfloat16")
 
@@ -349,10 +365,36 @@ def test_tma_store_clips(instruction: str, wait: str) -> None:
     tensor = np.full((8, 16), 0.5, np.float32)
     box = np.repeat(np.arange(1, 33), 4).reshape(8, 16).astype(np.float32)
     source = tma_store(instruction, wait=wait)
-    launch(source, "k", 1, 32, [TensorMap(tensor, (8, 16)), None, -4, 3], dynamic_smem=512)
+    launch(source, "k", 1, 32, [TensorMap(tensor, (8, 16)), None, 4, 3], dynamic_smem=512)
     expected = np.full((8, 16), 0.5, np.float32)
-    expected[3:, :12] = box[:5, 4:] + (0.5 if instruction == REDUCE else 0)
+    expected[3:, 4:] = box[:5, :12] + (0.5 if instruction == REDUCE else 0)
     np.testing.assert_array_equal(tensor, expected)
+
+
+@pytest.mark.parametrize("instruction", [STORE, REDUCE])
+@pytest.mark.parametrize(
+    ("start", "kind", "message"),
+    [
+        ((2, 0), "misaligned", "element 2 of a row, elements of 4 bytes"),
+        ((-4, 3), "out-of-bounds", "no coordinate may be negative"),
+        ((0, -1), "out-of-bounds", "no coordinate may be negative"),
+    ],
+)
+def test_where_stores_may_not_begin(instruction: str, start: tuple[int, int], kind: str, message: str) -> None:
+    found = fault(tma_store(instruction), [TensorMap(np.zeros((8, 16), np.float32), (8, 16)), None, *start])
+    assert found.kind == kind
+    assert message in found.message
+
+
+def test_what_reductions_combine() -> None:
+    for dtype, operation in ((np.int64, "add"), (np.float32, "min"), (np.int32, "inc"), (np.float16, "or")):
+        tensor = np.zeros((8, 256 // np.dtype(dtype).itemsize // 4), dtype)
+        source = tma_store(REDUCE.replace("add", operation))
+        found = fault(source, [TensorMap(tensor, tensor.shape), None, 0, 0])
+        assert (found.kind, f".{operation} of a tensor of {np.dtype(dtype).name}" in found.message) == (
+            "bad-descriptor",
+            True,
+        )
 
 
 def test_swizzled_store_undoes_the_swizzle() -> None:
@@ -452,3 +494,7 @@ wait:
     )
     np.testing.assert_array_equal(out[0], tensor.reshape(-1))
     np.testing.assert_array_equal(out[1], tensor.reshape(-1))
+    for mask in (0, 4):
+        source = kernel(body.replace("%h1, 3", f"%h1, {mask}"), TMA_PARAMS, variables=SMEM)
+        with pytest.raises(Fault, match="of a cluster of 2"):
+            launch(source, "k", 2, 64, [TensorMap(tensor, (8, 64)), out, 0, 0], cluster=2, dynamic_smem=1024)

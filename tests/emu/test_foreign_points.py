@@ -179,7 +179,7 @@ wait:
     params = ".param .align 64 .b8 map[128], .param .u64 room, .param .u64 out"
     tensor_map = TensorMap(x, x.shape, element=name)
     source = kernel(body, params, variables=SMEM)
-    launch(source, "k", 1, 1, [tensor_map, np.zeros(128, np.uint8), out], dynamic_smem=512)
+    launch(source, "k", 1, 1, [tensor_map, np.zeros(128, np.uint8), out], dynamic_smem=512, whole_program=True)
     np.testing.assert_array_equal(out, x)
 
 

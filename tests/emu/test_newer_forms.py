@@ -13,7 +13,8 @@ from ptx_source import kernel
 from tilec.emu import Fault, TensorMap, launch
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
 
-SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar;"
+SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar[128];"
+"""A KiB of barriers: dynamic shared memory begins right behind, and boxes want multiples of their swizzle."""
 PARAMS = ".param .align 64 .b8 map[128], .param .u64 out"
 
 
@@ -40,7 +41,7 @@ def test_four_rows(swizzle: int, adversary: int | None) -> None:
 wait:
     mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r2], 0;
     @!%p1 bra wait;
-    mov.u32 %r8, 3; mov.u32 %r9, -1;
+    mov.u32 %r8, 3; mov.u32 %r9, 20;
     cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%rd2, {%r3, %r8, %r9, %r6, %r4}], [%r1];
     cp.async.bulk.commit_group;
     cp.async.bulk.wait_group 0;

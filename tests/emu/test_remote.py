@@ -91,6 +91,11 @@ def test_what_is_in_flight_must_not_be_read() -> None:
         run("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r9], %r7, [%r4];")
 
 
+def test_only_a_blocks_own_barrier_is_waited_for() -> None:
+    with pytest.raises(Fault, match="only a block's own can be asked"):
+        run("mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r10], 0;")
+
+
 def test_spaces_of_generic_addresses() -> None:
     out = np.zeros(8, np.uint32)
     body = """

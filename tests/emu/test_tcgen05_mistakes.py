@@ -15,7 +15,7 @@ from tilec.emu import Fault, TensorMap, launch
 from tilec.emu.numbers import bf16_to_f32, f32_to_bf16
 
 ADVERSARIES = [None, 1, 2, 3]
-VARIABLES = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 mbar[6];\n.shared .align 16 .b32 slot[4];"
+VARIABLES = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 mbar[126];\n.shared .align 16 .b32 slot[4];"
 FULL, EMPTY, ACC_FULL, ACC_EMPTY = 0, 16, 32, 40
 K_TILES, TILES = 3, 3
 WAIT_LD = "tcgen05.wait::ld.sync.aligned;"

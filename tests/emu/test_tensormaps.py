@@ -11,7 +11,8 @@ from ptx_source import kernel
 from tilec.emu import Columns, Fault, TensorMap, launch
 from tilec.emu.numbers import Array
 
-SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar;"
+SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar[128];"
+"""A KiB of barriers: dynamic shared memory begins right behind, and boxes want multiples of their swizzle."""
 LOAD = """
     mov.u32 %r1, %tid.x;
     mov.u32 %r2, smem;
@@ -44,17 +45,18 @@ def copied(tensor_map: TensorMap, shape: tuple[int, ...], copy: str) -> Array:
     return out
 
 
-@pytest.mark.parametrize("start", [(0, 0), (3, -2), (-5, 4)])
+@pytest.mark.parametrize("start", [(0, 0), (4, -2), (-8, 4)])
 def test_element_strides(start: tuple[int, int]) -> None:
     x = np.arange(16 * 32, dtype=np.float32).reshape(16, 32)
+    # Of the fastest dimension the stride is ignored.
     tensor_map = TensorMap(x, (9, 16), element_strides=(3, 2))
     copy = f"""mov.s32 %r8, {start[0]}; mov.s32 %r9, {start[1]};
     cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r2], [%rd1, {{%r8, %r9}}], [%r3];"""
-    found = copied(tensor_map, (3, 8), copy)
-    expected = np.zeros((3, 8), np.float32)
+    found = copied(tensor_map, (3, 16), copy)
+    expected = np.zeros((3, 16), np.float32)
     for i in range(3):
-        for j in range(8):
-            row, column = start[1] + 3 * i, start[0] + 2 * j
+        for j in range(16):
+            row, column = start[1] + 3 * i, start[0] + j
             if 0 <= row < 16 and 0 <= column < 32:
                 expected[i, j] = x[row, column]
     np.testing.assert_array_equal(found, expected)
@@ -107,6 +109,28 @@ def test_im2col_wants_its_own_maps() -> None:
         copied(TensorMap(x, (1, 2, 2, 8)), (4, 8), copy)
     with pytest.raises(ValueError, match="im2col corners"):
         copied(TensorMap(x, (), im2col=Columns((0,), (0,), 8, 4)), (4, 8), copy)
+    for corners, message in (
+        (((-129, 0), (0, 0)), "each must be -128 to 127"),
+        (((0, 0), (-4, 0)), "leave no filter positions"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            copied(TensorMap(x, (), im2col=Columns(*corners, 8, 4)), (4, 8), copy)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("[%rd1, {4, 0, 0, 0}], [%r3], {0, 0}", "misaligned: a box that begins at element 4"),
+        ("[%rd1, {0, -2, 0, 0}], [%r3], {0, 0}", "outside of the corners of its map"),
+        ("[%rd1, {0, 0, 3, 0}], [%r3], {0, 0}", "outside of the corners of its map"),
+        ("[%rd1, {0, 0, 0, 0}], [%r3], {0, 256}", "each must be less than 256"),
+    ],
+)
+def test_where_im2col_may_not_begin(where: str, message: str) -> None:
+    x = np.zeros((2, 4, 4, 16), np.float16)
+    copy = f"cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r2], {where};"
+    with pytest.raises(Fault, match=message):
+        copied(TensorMap(x, (), im2col=Columns((-1, -1), (-1, -1), 8, 4)), (4, 8), copy)
 
 
 def replaced(fields: str, size: int) -> str:
@@ -196,7 +220,15 @@ def test_a_map_made_by_the_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"element_stride 1": ""}, {"box_dim 0": ""}, {"interleave_layout": "b32 [%rd4], 2"}]
+    "changed",
+    [
+        {"element_stride 1": ""},
+        {"box_dim 0": ""},
+        {"interleave_layout": "b32 [%rd4], 2"},
+        {"global_stride": "b64 [%rd4], 0x0, 40"},
+        {"swizzle_mode": "b32 [%rd4], 0x1", "box_dim 0": "b32 [%rd4], 0x0, 32"},
+        {"global_dim 1": ""},
+    ],
 )
 def test_a_map_that_is_not_finished(changed: dict[str, str]) -> None:
     with pytest.raises(Fault) as caught:

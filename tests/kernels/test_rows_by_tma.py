@@ -54,12 +54,17 @@ def by_tma(made: Build) -> set[str]:
 
 
 @pytest.mark.parametrize("tensor", [ALONE, FIRST_ROW], ids=["alone", "a row"])
-@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("first", [0, 4])
 def test_a_producer_loads_them(tensor: tuple[str, str], first: int, tmp_path: Path) -> None:
     """Wherever they begin, and beyond the end of the tensor too."""
     made = agrees(written(tmp_path, *tensor), "sm_90a", first=first)
     assert by_tma(made) == {"A_shared", "B_shared", "w_shared"}
     assert [role.name for role in made.program.roles] == ["consumer", "producer"]
+
+
+def test_where_tma_cannot_begin_threads_do(tmp_path: Path) -> None:
+    """Three elements of four bytes are no multiple of 16."""
+    assert by_tma(agrees(written(tmp_path, *ALONE), "sm_90a", first=3)) == set()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The promise of the warp verifier about addresses in shared memory, broken by hand."""
+"""The promises of the warp verifier about addresses, in shared memory and in tensors, broken by hand."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from test_warp_verify import BAR, CONSUMER, MAP, PRODUCER, A, B, C, one_role, st
 
 from tilec.ir import warp
 from tilec.ir.layout import SharedLayout, plain
-from tilec.ir.tile import Buffer, Region, Var, integer
-from tilec.ir.types import FLOAT16
+from tilec.ir.tile import Binary, Buffer, Expr, Region, Var, integer
+from tilec.ir.types import FLOAT16, INT32
 from tilec.ir.warp import Program
 
 STORED = (write(A), warp.ProxyFence(), BAR, store(A), warp.BulkWait(0))
@@ -95,3 +95,23 @@ def test_panels_of_products() -> None:
     assert "Wgmma of A reaches a panel at multiples of 8704 bytes of shared memory, not of 1024" in found
     loaded = warp.LoadMatrix(Region(A, (integer(0), integer(4)), (64, 32)), C)
     assert "LoadMatrix of A reaches a row at multiples of 8 bytes" in violations(one_role(loaded))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (integer(8), ""),
+        (integer(4), "TmaStore of A may begin 8 bytes behind a multiple of 16 in a row of"),
+        (Binary("mul", Var("bx"), integer(8), INT32), ""),
+        (Binary("mul", Var("bx"), integer(4), INT32), "may begin 8 bytes"),
+        (Var("x"), ""),
+        (Var("y"), "may begin 2 bytes"),
+    ],
+)
+def test_where_in_a_row_boxes_begin(column: Expr, message: str) -> None:
+    """Whatever gives a variable its value counts: `x` has it from one definition, `y` from two."""
+    sixteen = Binary("mul", Var("bx"), integer(16), INT32)
+    lets = (warp.Let(Var("x"), sixteen), warp.Let(Var("y"), sixteen), warp.Let(Var("y"), integer(1)))
+    stored = replace(store(A), start=(integer(0), column))
+    found = violations(with_tile(one_role(*lets, *STORED[:3], stored, warp.BulkWait(0)), plain((64, 64), 2)))
+    assert message in found if message else found == ""

@@ -34,8 +34,10 @@ Array = NDArray[Any]
 ROW_BYTES = 128
 """The probes' memory is rows of this many bytes: as wide as a box under the swizzle of 128 bytes may be."""
 BARS_BYTES = 64
-"""Of mbarriers, behind the shared memory that a probe asks for. A static variable would lie in front of it, and what
-nvJitLink links begins behind that at a multiple of 16: no place for a box."""
+"""Of mbarriers, behind the shared memory that a probe asks for."""
+DYNAMIC_ALIGNMENT, SMEM_ALIGNMENT = 16, 1024
+"""Dynamic shared memory begins at a multiple of the first only, whatever `.align` it is declared with, where nvJitLink
+links; a box under the widest swizzle begins at a multiple of the second. So probes align it by hand."""
 POLLS = 1 << 22
 """After so many futile looks at an mbarrier a probe gives up, which the host sees as an error: it must not hang."""
 
@@ -103,7 +105,7 @@ def manifest(probe: Probe, target: str) -> Manifest:
         grid=("blocks", 1, 1),
         block=(probe.threads, 1, 1),
         cluster=(1, 1, 1),
-        dynamic_smem=_bars(probe) + BARS_BYTES,
+        dynamic_smem=SMEM_ALIGNMENT - DYNAMIC_ALIGNMENT + _bars(probe) + BARS_BYTES,
         tensors=tuple(tensors),
         scalars=tuple(scalars),
         params=tuple(params),
@@ -125,7 +127,7 @@ def ptx(probe: Probe, target: str, version: str) -> str:
 .address_size 64
 
 {print_variable(variable(manifest(probe, target)))}
-.extern .shared .align 1024 .b8 smem[];
+.extern .shared .align {DYNAMIC_ALIGNMENT} .b8 smem[];
 
 .visible .entry {probe.entry}({", ".join(params)})
 .reqntid {probe.threads}, 1, 1
@@ -144,6 +146,8 @@ def ptx(probe: Probe, target: str, version: str) -> str:
     shr.u32 %warp, %thread, 5;
     mov.u32 %block, %ctaid.x;
     mov.u32 %smem, smem;
+    add.u32 %smem, %smem, {SMEM_ALIGNMENT - 1};
+    and.b32 %smem, %smem, {-SMEM_ALIGNMENT};
     add.u32 %bars, %smem, {_bars(probe)};
     setp.eq.u32 %first, %thread, 0;
     mov.u32 %word, 0;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.codegen.barriers import is_thread, own_barrier, warpgroup
 from tilec.codegen.clusters import first_of_pair, in_block
 from tilec.codegen.state import State
@@ -9,13 +11,15 @@ from tilec.ir import tile
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import number
-from tilec.ir.types import BOOL
+from tilec.ir.types import BOOL, INT32
 from tilec.ir.warp import MBARRIER_BYTES, PART_ROWS, CpAsync, FourRows, Gather, TensorMap, TmaLoad, TmaStore
 from tilec.ops.lowering import element
 from tilec.ptx.module import Address, Imm, Operand, Reg, TensorAddress, Vector
 
 PART = tile.Var("%part")
 """Which part of a tile is the warpgroup's."""
+LAST_ROW = (1 << 31) - 1
+"""No tensor has a row of this number."""
 
 
 def emit_cp_async(op: CpAsync, state: State) -> None:
@@ -120,6 +124,7 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
     builder.at(op.span)
     layout = state.addresses.tiles[op.source.name].layout
     base, offset = _first_row(op.source, op, layout, state)
+    four = None if op.four is None else replace(op.four, rows=tuple(_none_below(row, state) for row in op.four.rows))
     rank = f"{len(op.start)}d.global.shared::cta"
     opcode = f"cp.async.bulk.tensor.{rank}.tile{'::scatter4' if op.four else ''}.bulk_group"
     if op.atomic:
@@ -138,9 +143,17 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
     for panel in range(layout.panels):
         for row in range(0, rows, height * op.parts):
             source = Address(base, offset + panel * layout.panel_bytes + row * layout.row_bytes)
-            box = _box(state, op.map, _moved(first, op.rows, tile.integer(row)), panel, layout, op.four)
+            box = _box(state, op.map, _moved(first, op.rows, tile.integer(row)), panel, layout, four)
             builder.emit(opcode, box, source, guard=storing)
     builder.emit("cp.async.bulk.commit_group", guard=state.first_lanes or state.leader)
+
+
+def _none_below(row: tile.Expr, state: State) -> tile.Expr:
+    """Return the index of a row to be stored, or one behind the last for a negative one: TMA takes none
+    and drops what lies behind (PTX ISA, "Restriction on Tensor Copy instructions")."""
+    if state.scalars.interval(row)[0] >= 0:
+        return row
+    return tile.Select(tile.Binary("lt", row, tile.integer(0), BOOL), tile.integer(LAST_ROW), row, INT32)
 
 
 def _moved(start: tuple[tile.Expr, ...], dim: int, by: tile.Expr) -> tuple[tile.Expr, ...]:

@@ -148,6 +148,7 @@ def run(
             given.values,
             cluster=geometry.cluster,
             dynamic_smem=geometry.dynamic_smem,
+            whole_program=True,
             progress=progress,
             **(options or RunOptions()).of_launch(),
         )

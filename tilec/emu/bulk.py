@@ -31,8 +31,19 @@ if TYPE_CHECKING:
 Read = Callable[[], Array]
 Places = Callable[[int], Array]
 """The granules, of a size, of global memory that a copy touches."""
+ROW_BYTES = 16
+"""Of global memory, in which TMA counts."""
 _RANKS = {f"{rank}d": rank for rank in range(1, 6)}
-_REDUCTIONS = ("add", "min", "max", "and", "or", "xor", "inc", "dec")
+_EXTREMES = ("uint32", "int32", "uint64", "int64", "float16", "bfloat16")
+_BITS = ("uint32", "int32", "float32", "uint64", "int64", "float64")
+_COMBINED: dict[str, tuple[str, ...]] = {
+    "add": ("uint32", "int32", "uint64", "float32", "float16", "bfloat16"),
+    **dict.fromkeys(("min", "max"), _EXTREMES),
+    **dict.fromkeys(("and", "or", "xor"), _BITS),
+    **dict.fromkeys(("inc", "dec"), ("uint32",)),
+}
+"""The element types of tensors by the reduction (PTX ISA, cp.reduce.async.bulk.tensor)."""
+_REDUCTIONS = tuple(_COMBINED)
 
 
 def _taken(data: Array) -> Array:
@@ -145,8 +156,12 @@ def _store_from(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[
 # -- tensors -----------------------------------------------------------------------------------------------------------
 
 
+def _rank_of(form: Form) -> int:
+    return next(_RANKS[part] for part in form.stem.split(".") if part in _RANKS)
+
+
 def _coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Threads], Array], list[int]]:
-    rank = _RANKS[form.stem.split(".")[-2]]
+    rank = _rank_of(form)
     if not isinstance(operand, TensorAddress):
         raise form.unsupported(f"{operand} where a tensor address belongs")
     is_rows = form.has("tile::gather4", "tile::scatter4")
@@ -158,17 +173,30 @@ def _coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Threads],
 
 
 def _items(form: Form, operand: Operand) -> tuple[Operand, ...]:
-    wanted = _RANKS[form.stem.split(".")[-2]] - 2
+    wanted = _rank_of(form) - 2
     if not isinstance(operand, Vector) or len(operand.items) != wanted or wanted < 1:
         raise form.unsupported(f"im2col offsets other than {wanted}")
     return operand.items
 
 
-def _layout_of_rank(cta: Cta, thread: int, address: int, rank: int) -> Layout:
+def _layout_at(cta: Cta, thread: int, address: int, rank: int, point: list[int]) -> Layout:
+    """Decode the tensor map of a copy of this rank whose box begins at `point`."""
     layout = map_at(cta, thread, address)
     if len(layout.sizes) != rank:
         raise Fault("bad-descriptor", f"a {rank}d copy through a tensor map of rank {len(layout.sizes)}")
+    if point[0] * layout.element_bytes % ROW_BYTES:
+        # An illegal instruction, as an H200 says: the manual of PTX does not have the rule, Triton's has.
+        message = f"a box that begins at element {point[0]} of a row, elements of {layout.element_bytes} bytes"
+        raise Fault("misaligned", f"{message}: its first coordinate must be a multiple of {ROW_BYTES} bytes")
     return layout
+
+
+def _receivers(cta: Cta, mask: int) -> list[Cta]:
+    """The blocks of the cluster that the mask of a multicast names."""
+    blocks = cta.cluster.ctas
+    if not 0 < mask < 1 << len(blocks):
+        raise Fault("out-of-bounds", f"a multicast to blocks {mask:#b} of a cluster of {len(blocks)}")
+    return [peer for rank, peer in enumerate(blocks) if mask >> rank & 1]
 
 
 @semantics(
@@ -185,7 +213,7 @@ def _tensor_load(form: Form) -> None:
     offset_slots = [form.read(item, "u16") for item in _items(form, rest.pop(0))] if form.has("im2col") else []
     mask_slot = form.read(rest[0], "u16") if form.has("multicast::cluster") else -1
     is_paired = form.has("cta_group::2")
-    rank = _RANKS[form.stem.split(".")[-2]]
+    rank = _rank_of(form)
     line = form.step.instruction.line
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -197,11 +225,9 @@ def _tensor_load(form: Form) -> None:
         for index, (thread, place, map_at, bar, point, mask) in enumerate(
             zip(members, places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True)
         ):
-            layout = _layout_of_rank(cta, thread, map_at, rank)
+            layout = _layout_at(cta, thread, map_at, rank, point)
             first, address = cta.peer(shared_address(place))
-            targets = (
-                [peer for rank, peer in enumerate(cta.cluster.ctas) if mask >> rank & 1] if mask_slot >= 0 else [first]
-            )
+            targets = _receivers(cta, mask) if mask_slot >= 0 else [first]
             if address % 128:
                 raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
             box: Box | ColumnBox | FourRows
@@ -263,13 +289,13 @@ def _tensor_store(form: Form) -> None:
     is_scatter = form.has("tile::scatter4")
     if form.has("im2col_no_offs", "tile::scatter4") and form.stem.startswith("cp.reduce"):
         raise form.unsupported("this mode")
-    no_offsets = [0] * (_RANKS[form.stem.split(".")[-2]] - 2) if form.has("im2col_no_offs") else None
+    no_offsets = [0] * (_rank_of(form) - 2) if form.has("im2col_no_offs") else None
     map_pointer, coordinate_slots = _coordinates(form, form.operands[0])
     source = form.address(form.operands[1])
     operation = form.first(*_REDUCTIONS) if form.stem.startswith("cp.reduce") else ""
     if form.stem.startswith("cp.reduce") and not operation:
         raise form.unsupported("this reduction")
-    rank = _RANKS[form.stem.split(".")[-2]]
+    rank = _rank_of(form)
     line = form.step.instruction.line
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -277,8 +303,12 @@ def _tensor_store(form: Form) -> None:
         points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
         members = cta.thread_ids[threads].tolist()
         for thread, place, map_at, point in zip(members, places.tolist(), maps.tolist(), points, strict=True):
-            layout = _layout_of_rank(cta, thread, map_at, rank)
+            layout = _layout_at(cta, thread, map_at, rank, point)
             address = shared_address(place)
+            if min(point) < 0:
+                raise Fault("out-of-bounds", f"a store of a box that begins at {point}: no coordinate may be negative")
+            if operation and layout.element not in _COMBINED[operation]:
+                raise Fault("bad-descriptor", f".{operation} of a tensor of {layout.element}")
             if address % 128:
                 raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
             size = layout.box_bytes * (4 if is_scatter else 1)
@@ -300,14 +330,27 @@ def _tensor_store(form: Form) -> None:
     form.step.run = run
 
 
-@semantics(
-    "cp.async.bulk.prefetch",
-    *(f"cp.async.bulk.prefetch.tensor.{rank}" for rank in _RANKS),
-    accepts="global tile im2col L2",
-)
-def _prefetch(form: Form) -> None:
+@semantics(*(f"cp.async.bulk.prefetch.tensor.{rank}" for rank in _RANKS), accepts="global tile im2col L2")
+def _tensor_prefetch(form: Form) -> None:
+    map_pointer, coordinate_slots = _coordinates(form, form.operands[0])
+    rank = _rank_of(form)
+
     def run(cta: Cta, threads: Threads) -> None:
-        return
+        points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
+        members, maps = cta.thread_ids[threads].tolist(), map_pointer(cta, threads).tolist()
+        for thread, map_at, point in zip(members, maps, points, strict=True):
+            _layout_at(cta, thread, map_at, rank, point)
+
+    form.step.run = run
+
+
+@semantics("cp.async.bulk.prefetch", accepts="global L2")
+def _prefetch(form: Form) -> None:
+    source, size_slot = form.address(form.operands[0]), form.read(form.operands[1], "u32")
+
+    def run(cta: Cta, threads: Threads) -> None:
+        for origin, size in zip(source(cta, threads).tolist(), cta.views[size_slot][threads].tolist(), strict=True):
+            _check_range(origin, size)
 
     form.step.run = run
 
@@ -367,7 +410,7 @@ def _range_load(form: Form) -> None:
             if bar_owner is not target:
                 raise Fault("bad-barrier", "the mbarrier of a bulk copy lies in another block than its destination")
             read: Read = partial(_taken, data)
-            targets = [peer for rank, peer in enumerate(cta.cluster.ctas) if mask >> rank & 1] if mask else [target]
+            targets = _receivers(cta, mask) if mask_slot >= 0 else [target]
             for receiver in targets:
                 bar_at = in_block(receiver, bar_address)
                 places = None if from_shared else _span(start, size)

@@ -19,7 +19,7 @@ import numpy as np
 from tilec.emu import functions
 from tilec.emu.fault import Fault, SourceLocation
 from tilec.emu.functions import Formal, Layout
-from tilec.emu.memory import CALL_PARAMS, SHARED_BASE
+from tilec.emu.memory import CALL_PARAMS, DYNAMIC_ALIGNMENT, SHARED_BASE
 from tilec.emu.numbers import TYPES, Type
 from tilec.emu.special_registers import SPECIAL
 from tilec.emu.steps import CLASSES, TIMERS, Place, Step
@@ -104,7 +104,14 @@ def semantics(*stems: str, accepts: str = "") -> Callable[[Decoder], Decoder]:
 class Program:
     """One entry, decoded. Blocks make their registers from `rows`, `slots`, `constants` and `specials`."""
 
-    def __init__(self, module: Module, entry: Entry, global_symbols: dict[str, int], dynamic_smem: int) -> None:
+    def __init__(
+        self,
+        module: Module,
+        entry: Entry,
+        global_symbols: dict[str, int],
+        dynamic_smem: int,
+        whole_program: bool = False,
+    ) -> None:
         self.entry = entry
         self.module = module
         self.target = module.target
@@ -140,8 +147,8 @@ class Program:
             self._place_variable(variable, outside)
         for variable in variables:
             if variable.space == "shared" and variable.linkage == "extern":
-                # The largest swizzle repeats after 1024 bytes, and compilers rely on the loader placing it so.
-                start = _round_up(self._shared_end, max(variable.align, 1024 if dynamic_smem else 1))
+                align = max(variable.align, DYNAMIC_ALIGNMENT) if whole_program else DYNAMIC_ALIGNMENT
+                start = _round_up(self._shared_end, align)
                 outside.symbols[variable.name] = start
                 if dynamic_smem and all(name != "dynamic shared memory" for name, _, _ in self.shared):
                     self.shared.append(("dynamic shared memory", start, dynamic_smem))

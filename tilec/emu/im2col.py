@@ -14,7 +14,7 @@ import numpy as np
 from tilec.emu.fault import Fault
 from tilec.emu.memory import Memory
 from tilec.emu.numbers import Array
-from tilec.emu.tensormap import Layout, nan_bits
+from tilec.emu.tensormap import CORNERS, Layout, nan_bits
 
 
 class ColumnBox:
@@ -33,11 +33,15 @@ class ColumnBox:
             -(-(layout.sizes[axis] + high - low) // step)
             for axis, low, high, step in zip(space, columns.lower, columns.upper, steps, strict=True)
         ]
-        if any(count <= 0 for count in counts):
-            raise Fault("bad-descriptor", f"the corners of the im2col map leave {counts} filter positions")
+        most = 2 * CORNERS[len(layout.sizes)]
+        if any(offset >= most for offset in offsets):
+            raise Fault("out-of-bounds", f"im2col offsets of {list(offsets)}: each must be less than {most}")
         firsts = [
             (coordinates[axis] - low) // step for axis, low, step in zip(space, columns.lower, steps, strict=True)
         ]
+        if any(not 0 <= first < count for first, count in zip(firsts, counts, strict=True)):
+            message = f"an im2col copy begins at {list(coordinates[1:-1])}, outside of the corners of its map"
+            raise Fault("out-of-bounds", f"{message}, {list(columns.lower)} and {list(columns.upper)}")
         position = np.arange(columns.pixels)
         pixels: list[Array] = []
         for first, count, low, step, offset in zip(firsts, counts, columns.lower, steps, offsets, strict=True):

@@ -104,6 +104,7 @@ def launch(
     *,
     cluster: int | Sequence[int] = (1, 1, 1),
     dynamic_smem: int = 0,
+    whole_program: bool = False,
     adversary: int | None = None,
     races: bool = True,
     begins_early: bool = False,
@@ -128,6 +129,9 @@ def launch(
     last thread of an address wins. A block that runs more than `step_limit` steps is a fault too. What does not fit the
     kernel is a `ValueError`.
 
+    Dynamic shared memory begins directly behind the static variables, as nvJitLink places it; in a `whole_program`,
+    which ptxas and nvcc make of a file by default, at the `.align` that it is declared with.
+
     An `adversary` is the seed of an unfriendly but legal machine: garbage in fresh registers, an arbitrary order of
     warps, and asynchronous operations that act at any moment. `jobs` processes share the blocks where no block can see
     another one's work. A `sample` (blocks, seed) runs only some of them; `only` says which clusters do, by number.
@@ -146,7 +150,7 @@ def launch(
     params = pack_params(kernel, args, allocator)
     jobs = jobs if blocks.can_fork() and observe is None else 1
     memory, symbols = allocator.build(is_shared_by_processes=jobs > 1)
-    program = Program(module, kernel, symbols, dynamic_smem)
+    program = Program(module, kernel, symbols, dynamic_smem, whole_program)
     recorder = None if observe is None else observe(program)
     generator = None if adversary is None else random.Random(adversary)
     state = LaunchState(

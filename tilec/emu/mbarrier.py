@@ -367,7 +367,11 @@ def _arrive(form: Form) -> None:
             states[chosen] = barrier.pending << _STATE_BITS | barrier.phase
             count = amount = int(chosen.sum())
             if amount_slot >= 0:
-                amount = int(cta.views[amount_slot][threads][chosen].astype(np.int64).sum())
+                amounts = cta.views[amount_slot][threads][chosen].astype(np.int64)
+                amount = int(amounts.sum())
+                if not is_expecting and not 1 <= int(amounts.min()) <= int(amounts.max()) <= _MOST:
+                    message = f"{amounts.min()} arrivals at once on the mbarrier at {barrier.address:#x}"
+                    raise Fault("bad-barrier", f"{message}: each instruction counts 1 to {_MOST}")
             if is_expecting:
                 # The expectation belongs to the phase that this arrival belongs to.
                 if barrier.pending == 0:
@@ -443,6 +447,9 @@ def _wait(form: Form) -> None:
         watched: list[tuple[Barrier, int, int]] = []
         for address, chosen in by_address(addresses):
             barrier = barrier_at(cta, address, actors[chosen])
+            if barrier.cta is not cta:
+                message = f"a wait for the mbarrier at {barrier.address:#x} of block {barrier.cta.position}"
+                raise Fault("bad-barrier", f"{message}: only a block's own can be asked")
             for value in set(wanted[chosen].tolist()):
                 if not _is_complete(barrier, value, by_parity):
                     barrier.settle()

@@ -54,6 +54,9 @@ SHARED_RANK_SHIFT = 24
 """Above this bit a shared address carries 1 + the rank of a block of the cluster, or 0 for the block's own memory."""
 SHARED_BASE = 1024
 """Blocks start above the kilobyte that the system keeps for itself, so that address 0 is never theirs."""
+DYNAMIC_ALIGNMENT = 16
+"""Dynamic shared memory begins behind static variables at a multiple of this, whatever `.align` it is declared with,
+where nvJitLink links relocatable code (measured on an H200). ptxas and nvcc pad whole programs to that `.align`."""
 
 _DTYPE: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.uint8),

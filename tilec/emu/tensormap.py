@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,9 @@ _LAYOUT = struct.Struct("<8sQBBBBBB2x5I5H5B3x4Q6hHH")
 """magic, address, rank, element, swizzle, fill, interleave, mode, sizes, box, element strides, strides, corners,
 channels, pixels"""
 MAGIC = b"tilecmap"
+_FLOATS = ("float16", "float32", "float64", "bfloat16")
+CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
+"""By the rank of an im2col map: its corners are less, and not below minus that; offsets are less than twice that."""
 MAP_BYTES = 128
 OFFSETS = {"address": 8, "rank": 16, "element": 17, "swizzle": 18, "fill": 19, "interleave": 20, "sizes": 24, "box": 44}
 OFFSETS |= {"element_strides": 54, "strides": 62}
@@ -105,28 +109,21 @@ def encode(tensor_map: TensorMap, address: int) -> bytes:
         raise ValueError(f"a tensor map of rank {rank} with a box of rank {len(box)}")
     if strides[0] != size and sizes[0] > 1:
         raise ValueError("the last axis of a tensor map's array must be contiguous")
-    if address % 16 or any(stride % 16 or stride < 0 for stride in strides[1:]):
-        raise ValueError("address and strides of a tensor map must be multiples of 16 bytes")
-    if not all(1 <= extent <= 256 for extent in box):
-        raise ValueError(f"a box of {tuple(tensor_map.box)}: each extent must be 1 to 256 elements")
-    if not all(1 <= step <= 8 for step in steps):
-        raise ValueError(f"element strides of {steps}: each must be 1 to 8")
-    inner = (box[0] if columns is None else columns.channels) * size
-    if inner % 16:
-        raise ValueError(f"the box is {inner} bytes wide, which is not a multiple of 16")
     if tensor_map.swizzle not in _SWIZZLES:
         raise ValueError(f"swizzle {tensor_map.swizzle}; there are 0, 32, 64 and 128")
-    if tensor_map.swizzle and inner > tensor_map.swizzle:
-        raise ValueError(f"the box is {inner} bytes wide, more than its swizzle of {tensor_map.swizzle}")
     if tensor_map.fill not in ("zero", "nan"):
         raise ValueError(f"fill {tensor_map.fill}")
     corners: list[int] = [0] * 6
     if columns is not None:
         if rank < 3 or len(columns.lower) != rank - 2 or len(columns.upper) != rank - 2:
             raise ValueError(f"im2col corners of rank {len(columns.lower)} for a tensor of rank {rank}")
-        if not 1 <= columns.channels <= 256 or not 1 <= columns.pixels <= 1024:
-            raise ValueError(f"{columns.channels} channels and {columns.pixels} pixels of an im2col map")
-        corners[: rank - 2], corners[3 : rank + 1] = columns.lower[::-1], columns.upper[::-1]
+        columns = Columns(columns.lower[::-1], columns.upper[::-1], columns.channels, columns.pixels)
+        corners[: rank - 2], corners[3 : rank + 1] = columns.lower, columns.upper
+    layout = Layout(
+        address, element, tensor_map.swizzle, tensor_map.fill, sizes, (size, *strides[1:]), box, steps, columns
+    )
+    if wrong := _why_refused(layout):
+        raise ValueError(wrong)
 
     def padded(values: tuple[int, ...], count: int = 5) -> tuple[int, ...]:
         return values + (0,) * (count - len(values))
@@ -139,6 +136,42 @@ def encode(tensor_map: TensorMap, address: int) -> bytes:
         *(*corners, *tail),
     )
     return packed.ljust(MAP_BYTES, b"\0")
+
+
+def _why_refused(layout: Layout) -> str | None:
+    """Return what `cuTensorMapEncodeTiled` or `cuTensorMapEncodeIm2col` documents against these arguments, or None.
+    `layout.box` is as the driver is given it, with the elements that strides skip."""
+    rank, columns, swizzle = len(layout.sizes), layout.columns, layout.swizzle
+    if layout.address % 16 or any(stride % 16 or stride < 0 for stride in layout.strides[1:]):
+        return "address and strides of a tensor map must be multiples of 16 bytes"
+    if any(stride >= 1 << 40 for stride in layout.strides):
+        return "the strides of a tensor map must be less than 2**40 bytes"
+    if not all(1 <= size <= 1 << 32 for size in layout.sizes):
+        return f"a tensor map of {layout.sizes} elements: each size must be 1 to 2**32"
+    if not all(1 <= step <= 8 for step in layout.element_strides):
+        return f"element strides of {layout.element_strides}: each must be 1 to 8"
+    if layout.fill == "nan" and layout.element not in _FLOATS:
+        return f"a tensor map of {layout.element} that is filled with NaN"
+    inner = layout.box[0] * layout.element_bytes
+    if columns is not None:
+        if rank not in CORNERS:
+            return f"an im2col map of rank {rank}: it must be 3, 4 or 5"
+        limit = CORNERS[rank]
+        if not all(-limit <= corner < limit for corner in (*columns.lower, *columns.upper)):
+            return f"im2col corners of {columns.lower} and {columns.upper}: each must be {-limit} to {limit - 1}"
+        sides = zip(layout.sizes[1:-1], columns.lower, columns.upper, strict=True)
+        if any(size + high - low <= 0 for size, low, high in sides):
+            return f"the corners {columns.lower} and {columns.upper} of an im2col map leave no filter positions"
+        if not 1 <= columns.channels <= 256 or not 1 <= columns.pixels <= 1024:
+            return f"{columns.channels} channels and {columns.pixels} pixels of an im2col map"
+        inner = columns.channels * layout.element_bytes
+    elif not all(1 <= extent <= 256 for extent in layout.box):
+        return f"a box of {layout.box}: each extent must be 1 to 256 elements"
+    if inner % 16:
+        return f"the box is {inner} bytes wide, which is not a multiple of 16"
+    if swizzle and inner > swizzle:
+        return f"the box is {inner} bytes wide, more than its swizzle of {swizzle}"
+    return None
 
 
 @lru_cache(maxsize=256)
@@ -155,17 +188,19 @@ def decode(data: bytes) -> Layout:
     sizes, box, steps = (tuple(numbers[start : start + rank]) for start in (0, 5, 10))
     name = _CODES[element]
     strides = (_SIZES[name], *numbers[15 : 15 + rank - 1])
-    if any(step == 0 for step in steps) or any(extent == 0 for extent in box):
-        raise Fault("bad-descriptor", "the tensor map has an empty box or an element stride of zero")
     columns = None
     if mode:
         lower, upper = tuple(numbers[19 : 19 + rank - 2]), tuple(numbers[22 : 22 + rank - 2])
         columns = Columns(lower, upper, numbers[25], numbers[26])
-        box = (columns.channels, columns.pixels)
-    else:
-        # With a stride the box skips elements, and takes so much less room.
-        box = tuple(-(-extent // step) for extent, step in zip(box, steps, strict=True))
-    return Layout(address, name, _SWIZZLES[swizzle], "nan" if fill else "zero", sizes, strides, box, steps, columns)
+    fill = "nan" if fill else "zero"
+    layout = Layout(address, name, _SWIZZLES[swizzle], fill, sizes, strides, box, steps, columns)
+    if wrong := _why_refused(layout):
+        raise Fault("bad-descriptor", wrong)
+    steps = (1, *steps[1:])  # of the fastest dimension it is ignored
+    # With a stride the box skips elements, and takes so much less room.
+    skipping = tuple(-(-extent // step) for extent, step in zip(box, steps, strict=True))
+    box = skipping if columns is None else (columns.channels, columns.pixels)
+    return replace(layout, box=box, element_strides=steps)
 
 
 def swizzled(addresses: Array, swizzle: int) -> Array:

@@ -237,6 +237,8 @@ def _encode(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mappin
     rank, size = len(tensor.shape), BY_NAME[tensor.dtype].bytes
     extents = [_c(e, names) for e in reversed(tensor.shape)]
     strides = [f"{size} * {_c(step, names)}" for step in reversed(_steps(tensor)[:-1])]
+    if rank == 1:  # the driver refuses a null array: as if there was a second dimension
+        strides = [f"({size} * {extents[0]} + {EMPTY_BYTES - 1}) / {EMPTY_BYTES} * {EMPTY_BYTES}"]
     address = f"(void *){names[tensor.name]}"
     empty = _empty(tensor, names)
     if empty != "0":
@@ -254,7 +256,7 @@ def _encode(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mappin
     if empty != "0":
         yield f"        const int empty = {empty};"
     yield f"        const cuuint64_t extents[{rank}] = {_array('cuuint64_t', extents)};"
-    yield f"        const cuuint64_t strides[{max(rank - 1, 1)}] = {_array('cuuint64_t', strides or ['0'])};"
+    yield f"        const cuuint64_t strides[{max(rank - 1, 1)}] = {_array('cuuint64_t', strides)};"
     if not isinstance(param, Im2colMapParam):
         yield f"        const cuuint32_t box[{rank}] = {{{', '.join(map(str, reversed(param.box)))}}};"
         yield f"        const cuuint32_t steps[{rank}] = {{{', '.join(['1'] * rank)}}};"

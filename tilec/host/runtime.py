@@ -330,8 +330,8 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
         rank,
         address,
         [driver.cuuint64_t(extent) for extent in reversed(shape)],
-        # One dimension has no stride, but the driver wants an array.
-        [driver.cuuint64_t(stride) for stride in strides[1:] or [0]],
+        # One dimension has no stride, but the driver refuses an empty array: as if there was a second one.
+        [driver.cuuint64_t(stride) for stride in strides[1:] or [-(-size * shape[0] // EMPTY_BYTES) * EMPTY_BYTES]],
     )
     modes = (
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

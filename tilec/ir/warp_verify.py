@@ -40,6 +40,8 @@ arithmetic.
 16. Of what threads have done to tensor memory, others are told by a barrier only when those have fenced it since, and
     who waits at one fences before it touches tensor memory: at the barriers of rings that lie there, and in a kernel
     that makes its roles at all of them.
+17. The boxes that TMA copies begin at multiples of 16 bytes of a row of their tensor, whatever the kernel is launched
+    with (`warp_boxes`).
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`explicit_roles.protocol` runs them on the
 same machine, `ir.barrier_machine`, which says why not here; the emulator finds what that cannot know); that a cursor
@@ -58,6 +60,7 @@ from tilec.ir.barrier_machine import run_together
 from tilec.ir.multicast import mates_by_any
 from tilec.ir.warp import Operation, Program, Ring, Role
 from tilec.ir.warp_alignment import alignment
+from tilec.ir.warp_boxes import boxes
 from tilec.ir.warp_conflicts import Conflicts
 from tilec.ir.warp_effects import combined, effects, name_of
 from tilec.ir.warp_order import Order
@@ -111,6 +114,7 @@ def _violations(program: Program, skips: dict[str, Unfollowed]) -> Iterator[str]
     yield from partition(program)
     yield from memory(program)
     yield from alignment(program)
+    yield from boxes(program)
     yield from parts_of(program)
     yield from copies_of(program)
     yield from reductions(program)

@@ -205,7 +205,7 @@ def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def _assume(hints: Hints, call: Call, warn: Warn) -> None:
-    """A promise allows more; nothing tilec does needs it. That it is a condition is worth a look."""
+    """Check that it is a condition, which may hold. `sema.promises` has what follows from it."""
     value = call["condition"].value
     if value is False:
         fail("assertion-failed", "this is promised and does not hold", call["condition"].span)
@@ -282,7 +282,10 @@ HINTS: dict[str, Hint] = {
         _hint("annotate_padding", (_P("values"),),
               "The same as T.annotate_safe_value.", _out_of_bounds_fill),
         _hint("assume", (_P("condition"),),
-              "Promise that a condition holds.", _assume),
+              "Promise that a condition holds. `T.assume(x % 8 == 0)` and `T.assume(x >= 0)`, in front of what uses "
+              "the variable x, may let TMA copy there: its boxes begin at multiples of 16 bytes of a row, and what it "
+              "stores at nothing negative. Of other conditions nothing is made yet. Where a promise does not hold, "
+              "results mean nothing.", _assume),
         _hint("annotate_l2_hit_ratio", (_P("l2_hit_ratio_map"),),
               "How much of a tensor should stay in the L2 cache.", _nothing("who launches the kernel sets that")),
         _hint("annotate_min_blocks_per_sm", (_P("n"),),

@@ -35,7 +35,8 @@ Bound = Callable[[Span, Value], None]
 class Scope:
     """`region` says in words what ends with this scope; `is_loop` means that its body runs more than once. What is
     bound in a function (`is_function`) is its own; `is_incomplete` where what was to bind names is wrong. `given` are
-    the arguments of a function, `iterated` what its loops run over. `bound` listens, here and in all scopes inside."""
+    the arguments of a function, `iterated` what its loops run over. `bound` listens, here and in all scopes inside.
+    `promises` are values of which something has been promised, and how they are written that this shows."""
 
     parent: Scope | None = None
     region: str = "the file"
@@ -47,6 +48,7 @@ class Scope:
     iterated: list[Value] = field(default_factory=list)
     read_from_outside: dict[str, Span] = field(default_factory=dict)
     bound: Bound | None = None
+    promises: list[tuple[Value, Value]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.bound is None and self.parent is not None:
@@ -105,7 +107,27 @@ class Scope:
         while scope is not None and name not in scope.names:
             scope.read_from_outside.setdefault(name, span)
             scope = scope.parent
-        return binding.value
+        return self.as_promised(binding.value)
+
+    def promised_of(self, value: Value) -> Value:
+        """Return what promises have written so, or the value itself."""
+        scope: Scope | None = self
+        while scope is not None:
+            for about, written in reversed(scope.promises):
+                if value == written:
+                    return about
+            scope = scope.parent
+        return value
+
+    def as_promised(self, value: Value) -> Value:
+        """Write the value as the innermost promise about it has it."""
+        scope: Scope | None = self
+        while scope is not None:
+            for about, written in reversed(scope.promises):
+                if value == about:
+                    return written
+            scope = scope.parent
+        return value
 
     def _meant(self, name: str) -> str | None:
         """A name of the language written without its `T.`, or one that looks like it."""

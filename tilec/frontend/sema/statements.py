@@ -13,6 +13,7 @@ from tilec.frontend.sema import (
     operations,
     per_thread,
     pipelines,
+    promises,
 )
 from tilec.frontend.sema.context import Context, ReadsStatement
 from tilec.frontend.sema.functions import check_assert, kind, refuse_raise
@@ -94,7 +95,10 @@ def evaluated(context: Context, path: str, node: ast.Call) -> None:
 def hint(context: Context, path: str, node: ast.Call) -> None:
     """One of `sema.hints`."""
     found = HINTS[path]
-    found.keep(context.hints, bind(found.signature, *evaluate.arguments(context, node), node.span), context.warn)
+    call = bind(found.signature, *evaluate.arguments(context, node), node.span)
+    found.keep(context.hints, call, context.warn)
+    if path == "T.assume":
+        promises.keep(context, call["condition"])
 
 
 def loop_break(context: Context, path: str, node: ast.Call) -> None:

@@ -15,6 +15,7 @@ from tilec.ops.copy import Copy
 from tilec.ops.four_rows import Gather4
 from tilec.ops.gemm import Gemm
 from tilec.ops.warpgroups import SetRegisters, WaitWgmma
+from tilec.passes.analysis.box_starts import Coordinates, coordinates_of
 from tilec.passes.analysis.named_versions import on_versions, versioned
 from tilec.passes.analysis.unique_names import with_unique_names
 from tilec.passes.explicit_roles.role_pairs import counted_elsewhere
@@ -30,15 +31,16 @@ from tilec.target.table import Target
 @dataclass(frozen=True, slots=True)
 class _Means:
     """What decides in a kernel: by name, the barriers to which it announces bytes itself, and those that count them in
-    another block; and the tiles in tensor memory that are multiplied."""
+    another block; the tiles in tensor memory that are multiplied; and what is known of coordinates."""
 
     announced: frozenset[str]
     elsewhere: Mapping[str, tile.Expr]
     multiplied: frozenset[tile.Buffer]
+    coordinates: Coordinates
 
     @classmethod
     def of(cls, kernel: tile.Kernel) -> _Means:
-        return cls(_announced(kernel), counted_elsewhere(kernel), factors(kernel))
+        return cls(_announced(kernel), counted_elsewhere(kernel), factors(kernel), coordinates_of(kernel))
 
 
 def with_means(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
@@ -68,7 +70,7 @@ def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp
     if isinstance(op, Copy) and op.signals is not None:
         return _offered(op, means, target)
     if op.signals_barrier:
-        reason = _why_not_signalling(op, target)
+        reason = _why_not_signalling(op, means, target)
         assert op.barrier is not None and isinstance(op, Copy | Gather4 | TryCancel)
         name = op.barrier.buffer.name
         op = replace(op, announces=name not in means.announced, via="tma")
@@ -115,17 +117,17 @@ def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp
     return op
 
 
-def _why_not_signalling(op: tile.TileOp, target: Target) -> str | None:
+def _why_not_signalling(op: tile.TileOp, means: _Means, target: Target) -> str | None:
     if isinstance(op, Gather4 | TryCancel):
         return None  # `layout.select_mechanisms` has asked
-    return why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
+    return why_not_tma(op, frozenset(), means.coordinates) if target.has("tma") else f"{target.name} has no TMA"
 
 
 def _offered(op: Copy, means: _Means, target: Target) -> tile.TileOp:
     """A copy into a stage of a pipeline: by TMA, which signals the stage's barrier, or as any other, which is complete
     when the stage is released."""
     plain = replace(op, signals=None, leader=None)
-    if not target.has("tma") or why_not_tma(plain, frozenset()) is not None:
+    if not target.has("tma") or why_not_tma(plain, frozenset(), means.coordinates) is not None:
         return plain
     return _by_its_means(replace(plain, barrier=op.signals, leader=op.leader), means, target)
 

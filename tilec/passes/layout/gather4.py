@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from tilec.ir.text import show_expr
 from tilec.ir.tile import Buffer
 from tilec.ops.four_rows import ROWS, Gather4, Scatter4
+from tilec.passes.analysis.box_starts import Coordinates
 from tilec.passes.layout.atoms import holds_boxes
 from tilec.passes.layout.tensor_maps import NO_BOXES, why_no_tensor_map
 from tilec.support.diagnostics import Label, fail
@@ -17,11 +19,15 @@ _ALIGNED = 128
 
 
 def check_four_rows(
-    op: Gather4 | Scatter4, target: Target, placed: Collection[Buffer], ordered: Collection[str]
+    op: Gather4 | Scatter4,
+    target: Target,
+    placed: Collection[Buffer],
+    ordered: Collection[str],
+    coordinates: Coordinates,
 ) -> None:
     """`placed` are tiles whose layout TMA does not know, `ordered` the tensors whose accesses by threads have an order.
     Errors: `unsupported-operand`."""
-    if reason := _why_not(op, target, placed, ordered):
+    if reason := _why_not(op, target, placed, ordered, coordinates):
         fail(
             "unsupported-operand",
             f"this T.tma_{op.name} cannot go by TMA",
@@ -33,7 +39,11 @@ def check_four_rows(
 
 
 def _why_not(
-    op: Gather4 | Scatter4, target: Target, placed: Collection[Buffer], ordered: Collection[str]
+    op: Gather4 | Scatter4,
+    target: Target,
+    placed: Collection[Buffer],
+    ordered: Collection[str],
+    coordinates: Coordinates,
 ) -> str | None:
     line, part = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     tile, size = part.buffer, part.buffer.dtype.bytes
@@ -43,9 +53,11 @@ def _why_not(
         return f"{tile.name} is given a layout that TMA does not know"
     if isinstance(op, Scatter4) and line.buffer.name in ordered:
         return f"the kernel touches {line.buffer.name} elsewhere too"
+    if isinstance(op, Scatter4) and not coordinates.is_never_negative(line.start[-1]):
+        return f"it begins in column {show_expr(line.start[-1])} of {line.buffer.name}, perhaps below 0"
     row = tile.shape[-1]
     if not part.is_whole and row * size * ROWS % _ALIGNED:
         return f"four rows of {tile.name} are {row * size * ROWS} bytes, not a multiple of {_ALIGNED}"
     if not holds_boxes(tile):
         return NO_BOXES
-    return why_no_tensor_map(line, replace(tile, extents=(row,)), least_dimensions=1)
+    return why_no_tensor_map(line, replace(tile, extents=(row,)), coordinates, least_dimensions=1)

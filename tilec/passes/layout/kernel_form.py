@@ -11,6 +11,7 @@ from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
 from tilec.ops.rendezvous import is_for_every_role
 from tilec.ops.sync import spelled
+from tilec.passes.analysis.box_starts import coordinates_of
 from tilec.passes.analysis.control_slice import is_per_thread, kept_by_every_role, scalar_reads
 from tilec.passes.analysis.rings import is_load, pipelined_loops, why_not_fed
 from tilec.passes.analysis.scheduling_hints import asynchronous, awaited
@@ -86,7 +87,7 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
     if kernel.threads % WARPGROUP_THREADS or kernel.threads > 3 * WARPGROUP_THREADS:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP_THREADS}"
     fed = 0
-    ordered, placed = ordered_tensors(kernel), placed_tiles(kernel)
+    ordered, placed, coordinates = ordered_tensors(kernel), placed_tiles(kernel), coordinates_of(kernel)
     tiles = {b.name for b in kernel.buffers} - kept_by_every_role(kernel)
     if control_reads := scalar_reads(kernel.body) & (ordered | tiles):
         return f"the kernel computes {min(control_reads)}, which decides what is copied"
@@ -106,7 +107,7 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
             for copy in inner:
                 if copy is not stmt:
                     return f"the copy in {copy.span.place} is conditional or in a loop of its own"
-                reason = why_not_tma(copy, placed)
+                reason = why_not_tma(copy, placed, coordinates)
                 if copy.regions[0].buffer.name in ordered:
                     reason = f"the kernel also writes {copy.regions[0].buffer.name}"
                 if reason:

@@ -31,6 +31,7 @@ from tilec.ops.refused import refused
 from tilec.ops.scan import Scan, expansion
 from tilec.ops.sync import Fence
 from tilec.ops.warpgroups import SetRegisters, WaitWgmma
+from tilec.passes.analysis.box_starts import coordinates_of
 from tilec.passes.analysis.cluster_launch_control import check_request
 from tilec.passes.analysis.clusters import check_cluster
 from tilec.passes.analysis.named_versions import carried
@@ -42,7 +43,7 @@ from tilec.passes.layout.atoms import CHUNK
 from tilec.passes.layout.gather4 import check_four_rows
 from tilec.passes.layout.kernel_form import NO_WARPS, Form, FormChoice, form_of, placed_tiles
 from tilec.passes.layout.legalise import check_arithmetic, check_narrow_sum, check_parts, no_fill, no_roles, no_wgmma
-from tilec.passes.layout.tensor_maps import why_no_tensor_map, why_not_tma, without_tma
+from tilec.passes.layout.tensor_maps import why_not_stored, why_not_tma, without_tma
 from tilec.passes.layout.tensor_memory import check_sums, check_tensor_copy, with_sums_in_tensor_memory
 from tilec.passes.layout.transpose_operands import is_transposed, transposed
 from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
@@ -181,6 +182,7 @@ class _Selector:
         self.in_pipeline = False
         self.whole_rows: set[str] = set()  # the accumulators of which each warpgroup has such
         self.ordered, self.placed = ordered_tensors(kernel), placed_tiles(kernel)
+        self.coordinates = coordinates_of(kernel)
         self.becoming_a = _becoming_a(kernel)
         self.origins = _from_accumulators(kernel)
         self.accumulators = frozenset().union(*self.origins.values())
@@ -217,13 +219,13 @@ class _Selector:
                 chosen = replace(stmt, via="cp_async" if by_threads else "registers")
                 return (replace(stmt, via="tma") if Same(stmt) in self.fed else chosen,)
             case Gather4():
-                check_four_rows(stmt, self.target, self.placed, self.ordered)
+                check_four_rows(stmt, self.target, self.placed, self.ordered, self.coordinates)
                 return (stmt,)
             case TryCancel():
                 check_request(stmt, self.kernel, self.target)
                 return (stmt,)
             case Scatter4():
-                check_four_rows(stmt, self.target, self.placed, self.ordered)
+                check_four_rows(stmt, self.target, self.placed, self.ordered, self.coordinates)
                 return (self.tma_store(stmt),)
             case Gemm() if stmt.is_in_tensor_memory:
                 if stmt.via != "tcgen05":
@@ -311,7 +313,7 @@ class _Selector:
             is_ordered = stmt.regions[0].buffer.name in self.ordered
             if (
                 not is_ordered
-                and why_not_tma(stmt, self.placed) is None
+                and why_not_tma(stmt, self.placed, self.coordinates) is None
                 and why_not_fed(self.kernel, loop, stmt) is None
             ):
                 yield stmt
@@ -339,7 +341,7 @@ class _Selector:
             and source.buffer not in self.placed
         )
         if tma_store and source.is_whole:
-            if scopes[0] == "shared" and why_no_tensor_map(destination, source.buffer) is None:
+            if scopes[0] == "shared" and why_not_stored(destination, source.buffer, self.coordinates) is None:
                 return (self.tma_store(op),)
             if scopes[0] == "fragment" and (staged := self.staged_store(op)):
                 return staged
@@ -400,7 +402,7 @@ class _Selector:
         if source.buffer in self.placed:
             return f"{source.buffer.name} is given a layout that TMA does not know"
         if source.buffer.scope == "shared":
-            return why_no_tensor_map(destination, source.buffer)
+            return why_not_stored(destination, source.buffer, self.coordinates)
         return None
 
     def resolved(self, op: Op) -> Op:
@@ -417,7 +419,7 @@ class _Selector:
         taken = sum(s.name.startswith(name) for s in self.staging)
         # No dot before the number: such names have the chunks that `memory.staged_stores` cuts a tile into.
         buffer = tile.Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
-        if why_no_tensor_map(destination, buffer) is not None:
+        if why_not_stored(destination, buffer, self.coordinates) is not None:
             return None
         # Not what is turned: each warpgroup may have that for itself.
         others = (s for s in self.staging if not is_transposed(s))

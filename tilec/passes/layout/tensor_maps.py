@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from tilec.ir.affine import row_divisor
 from tilec.ir.multicast import BOX_BYTES
+from tilec.ir.text import show_expr
 from tilec.ir.tile import Buffer, Region, TileOp
 from tilec.ops import im2col
 from tilec.ops.copy import Copy
 from tilec.ops.im2col import Im2col
 from tilec.ops.lowering import TMA_ALIGNMENT
+from tilec.passes.analysis.box_starts import Coordinates
 from tilec.passes.layout.atoms import MAX_BOX, holds_boxes
 
 NO_BOXES = f"no boxes of at most {MAX_BOX} columns, each from a multiple of {BOX_BYTES} bytes on, make up the tile"
 
 
-def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
+def why_not_tma(op: TileOp, placed: frozenset[Buffer], coordinates: Coordinates) -> str | None:
+    """Return why TMA cannot, or should not, load the tile, or None."""
     source, destination = op.regions
     if destination.buffer in placed:
         return f"{destination.buffer.name} is given a layout that TMA does not know"
@@ -24,14 +27,16 @@ def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
         return im2col.why_no_map(op) or (None if holds_boxes(destination.buffer) else NO_BOXES)
     if not destination.is_whole:
         return "it fills a part of a tile"
-    return why_no_tensor_map(source, destination.buffer, least_dimensions=1)
+    return why_no_tensor_map(source, destination.buffer, coordinates, least_dimensions=1)
 
 
 def without_tma(op: TileOp) -> bool:
     return isinstance(op, Copy | Im2col) and op.tma is not None
 
 
-def why_no_tensor_map(global_region: Region, tile: Buffer, least_dimensions: int = 2) -> str | None:
+def why_no_tensor_map(
+    global_region: Region, tile: Buffer, coordinates: Coordinates, least_dimensions: int = 2
+) -> str | None:
     """Why TMA cannot, or should not, move between this region of a tensor and the tile, or None."""
     tensor = global_region.buffer
     if tensor.dtype != tile.dtype:
@@ -45,6 +50,10 @@ def why_no_tensor_map(global_region: Region, tile: Buffer, least_dimensions: int
     if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
         length = f"{row} bytes, not" if isinstance(tensor.extents[-1], int) else "perhaps not, known only at launch,"
         return f"{tensor.name}'s rows are {length} a multiple of {TMA_ALIGNMENT}"
+    column = global_region.start[-1]
+    if coordinates.divisor(column) * size % TMA_ALIGNMENT:
+        where = f"in column {show_expr(column)} of {tensor.name}"
+        return f"it begins {where}, not known to be a multiple of {TMA_ALIGNMENT} bytes"
     if tile.shape[-1] * size % TMA_ALIGNMENT:
         return f"a tile row is {tile.shape[-1] * size} bytes, not a multiple of {TMA_ALIGNMENT}"
     if any(e > MAX_BOX for e in global_region.extent[:-1]):
@@ -52,6 +61,15 @@ def why_no_tensor_map(global_region: Region, tile: Buffer, least_dimensions: int
     if not holds_boxes(tile):
         return NO_BOXES
     return None
+
+
+def why_not_stored(global_region: Region, tile: Buffer, coordinates: Coordinates) -> str | None:
+    """Return why TMA cannot, or should not, store the tile there, or None."""
+    for start in global_region.start:
+        if not coordinates.is_never_negative(start):
+            name = global_region.buffer.name
+            return f"it begins at {show_expr(start)} of {name}, perhaps below 0, where TMA stores nothing"
+    return why_no_tensor_map(global_region, tile, coordinates)
 
 
 def _squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from tilec.ir.rewrite import rewrite, with_bodies
 from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr
 from tilec.ops.copy import Copy
 from tilec.ops.im2col import Im2col
+from tilec.passes.analysis.box_starts import coordinates_of
 from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops
 from tilec.passes.analysis.tensor_order import ordered_tensors
 from tilec.passes.analysis.usage import expressions, reads, writes
@@ -123,7 +124,7 @@ def _may_be_prefetched(
         and destination.is_whole
         and source.buffer.name not in ordered
         and not any(isinstance(e, Load) for index in source.start for e in walk_expr(index))
-        and why_no_tensor_map(source, tile, least_dimensions=1) is None
+        and why_no_tensor_map(source, tile, coordinates_of(assignment.kernel), least_dimensions=1) is None
         and is_legal(layout, ["tma"])
         and bool(pipelined_loops(stmts[: fetch.last + 1]))
         and not any(_may_leave(stmt) for stmt in stmts[fetch.copy + 1 : fetch.last + 1])

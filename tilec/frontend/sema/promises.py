@@ -1,0 +1,58 @@
+"""T.assume: what it promises of a variable stands in its value wherever that is read from there on.
+
+A variable that is promised to be a multiple of 8 is written `x // 8 * 8`, one that is never negative `max(x, 0)`:
+whoever asks what divides a coordinate finds the 8 there, and a promise that does not hold moves a copy instead of
+faulting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from tilec.frontend.sema.context import Context
+from tilec.ir import tile
+from tilec.ir.types import INT32
+from tilec.ops.signature import Argument, as_expr
+
+
+def keep(context: Context, condition: Argument) -> None:
+    """Note what the condition promises, for whatever reads the variables in this scope from here on."""
+    if isinstance(condition.value, bool | int):
+        return
+    for value, op, number in _promised(as_expr(condition)):
+        var = context.scope.promised_of(value)
+        if not isinstance(var, tile.Var) or var.dtype != INT32 or _is_an_extent(context, var):
+            continue
+        if op == "mul" or context.ranges.get(var.name, (-1, 0))[0] < 0:
+            by, written = tile.integer(number), as_expr(Argument(context.scope.as_promised(var), condition.span))
+            written = written if op == "max" else tile.Binary("floordiv", written, by, INT32)
+            context.scope.promises.append((var, tile.Binary(op, written, by, INT32)))
+
+
+def _promised(condition: tile.Expr) -> Iterator[tuple[tile.Expr, Literal["mul", "max"], int]]:
+    """What is promised of which values: `x % 8 == 0` that 8 divides them, `x >= 0` that they are 0 or more."""
+    match condition:
+        case tile.Binary(op="and", a=a, b=b):
+            yield from _promised(a)
+            yield from _promised(b)
+        case tile.Binary(
+            op="eq",
+            a=tile.Binary(op="floormod", a=value, b=tile.Const(value=int(multiple))),
+            b=tile.Const(value=0),
+        ) if multiple > 1:
+            yield value, "mul", multiple
+        case (
+            tile.Binary(op="ge", a=value, b=tile.Const(value=0)) | tile.Binary(op="le", a=tile.Const(value=0), b=value)
+        ):
+            yield value, "max", 0
+        case _:
+            return
+
+
+def _is_an_extent(context: Context, var: tile.Var) -> bool:
+    """Whether extents of a tensor are made of it: these it is compared with, as it is."""
+    bindings = (context.scope.find(name) for name in context.scope.visible())
+    tensors = (b.value for b in bindings if b is not None and isinstance(b.value, tile.Buffer))
+    extents = (extent for tensor in tensors for extent in tensor.extents if not isinstance(extent, int))
+    return any(var in tile.walk_expr(extent) for extent in extents)
