@@ -226,9 +226,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first that is drawn")
     parser.add_argument("--reach", type=Path, help="the folder with the functions that each test calls")
     parser.add_argument("--whole", action="store_true", help="the whole default tier, with all that are left")
-    parser.add_argument(
-        "--exhaustive", action="store_true", help="all tests in all forms, with all that are left"
-    )
+    parser.add_argument("--exhaustive", action="store_true", help="all tests in all forms, with all that are left")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds for one run of tests")
     parser.add_argument("--table", type=Path, help="write what the journal knows, and run nothing")
