@@ -16,6 +16,7 @@ OPTION = re.compile(r"(?<![\w/-])--?[A-Za-z][\w-]*")
 ELSEWHERE = {
     "docs/command-line.md": ("--max-chain-length", "--do-base-address-strength-reduce", "--scev-cgp-inst-limit"),
     "docs/nsight.md": ("--cache-control", "--clock-control"),
+    "CONTRIBUTING.md": ("--hypothesis-profile",),
 }
 """Options that are said not to be there, or to be those of a script."""
 PAGES = [*pages(), "benchmarks/README.md", "targets/README.md", "samples/README.md"]

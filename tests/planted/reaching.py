@@ -1,9 +1,15 @@
-"""A plugin of pytest: which functions of tilec each test calls, and how long it takes, in the folder $PLANTED_REACH."""
+"""Writes down which functions of tilec each test of the default tier calls, and how long it takes.
+
+    python tests/planted/reaching.py FOLDER
+
+This file is also the plugin of pytest that does it; it finds the folder in $PLANTED_REACH.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -40,3 +46,15 @@ def pytest_sessionfinish() -> None:
     if _reached:
         worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
         Path(os.environ["PLANTED_REACH"], f"{worker}.json").write_text(json.dumps(_reached), encoding="utf-8")
+
+
+def main() -> int:
+    folder = Path(sys.argv[1]).absolute()
+    folder.mkdir(exist_ok=True)
+    environment = {**os.environ, "PLANTED_REACH": str(folder), "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-m", "pytest", "-n", "auto", "-p", "reaching"]
+    return subprocess.run(command, cwd=Path(TILEC).parent, env=environment).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

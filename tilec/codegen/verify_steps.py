@@ -18,6 +18,7 @@ from tilec.codegen.steps import Assignment, Definition, Output, Step
 from tilec.ir import tile
 from tilec.ir.rewrite import map_expressions
 from tilec.ir.types import BOOL
+from tilec.support.identity import Same
 
 Effect = tuple[object, ...]
 """A store or a print: what it is, the numbers of its indices and values, and of all conditions that must hold."""
@@ -71,12 +72,13 @@ class _Execution:
 
     def number(self, expr: tile.Expr) -> int:
         """Return the number of an expression's value."""
-        known: dict[int, int] = {}  # by identity: what stands in several places is one object
+        known: dict[Same[tile.Expr], int] = {}  # what stands in several places is one object
 
         def find(part: tile.Expr) -> int:
-            if id(part) not in known:
-                known[id(part)] = compute(part)
-            return known[id(part)]
+            same = Same(part)
+            if same not in known:
+                known[same] = compute(part)
+            return known[same]
 
         def compute(part: tile.Expr) -> int:
             if isinstance(part, tile.Var) and part in self.variables:
