@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilec.frontend.sema import (
     assignments,
     branches,
@@ -94,6 +96,7 @@ def evaluated(context: Context, path: str, node: ast.Call) -> None:
 def hint(context: Context, path: str, node: ast.Call) -> None:
     """One of `sema.hints`."""
     found = HINTS[path]
+    context.hints.threads = max(context.threads, math.prod(context.thread_extents))
     found.keep(context.hints, bind(found.signature, *evaluate.arguments(context, node), node.span), context.warn)
 
 
