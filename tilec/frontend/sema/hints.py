@@ -5,6 +5,7 @@ What tilec can follow it keeps for the kernel; of the rest it says that it decid
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import NoReturn
@@ -28,7 +29,7 @@ class Hints:
     """What a kernel's hints have said so far. `raster` is the order of the blocks; `tensors` has where the elements of
     tensors lie that are given a layout, `out_of_bounds_fill` what they are where a tensor ends; `subtiles` are tiles in
     parts; `asks` is of the compiler, and `stages` of the loops that load tiles. `views` are the kernel's, by name, with
-    what they are views of."""
+    what they are views of; a block has so many `threads`."""
 
     raster: tile.Raster | None = None
     layouts: dict[tile.Buffer, tile.Pinned] = field(default_factory=dict)
@@ -38,6 +39,7 @@ class Hints:
     asks: list[tile.Ask] = field(default_factory=list)
     stages: list[Asked] = field(default_factory=list)
     views: Mapping[str, tile.Buffer] = field(default_factory=dict)
+    threads: int = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ def _layout(
     if buffer.scope == "fragment" and isinstance(given, tile.LoopLayout):
         if given.shape != buffer.shape:
             _mismatch(buffer, given.shape, entry)
+        _check_size(buffer, given, hints.threads)
         if (reason := why_irregular(given)) is not None:
             title = f"{buffer.name} does not get this layout"
             way_out = "leave the layout to tilec; no result depends on it"
@@ -118,6 +121,21 @@ def _layout(
             _mismatch(buffer, given.shape, entry)
         return placement_of(buffer, given, entry.span)
     return _refuse(buffer, entry)
+
+
+def _check_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: int) -> None:
+    """Refuse a fragment that no thread can hold its share of, before its layout is followed element by element."""
+    from tilec.passes.layout.register_limits import MAX_REGISTERS  # which imports what chooses layouts
+
+    registers = -(-math.prod(buffer.shape) * layout.copies * buffer.dtype.bits // (32 * threads))
+    if registers > MAX_REGISTERS:
+        fail(
+            "fragment-overflow",
+            f"{buffer.name} takes {registers} registers of a thread, {MAX_REGISTERS} are the most",
+            buffer.span,
+            secondary=(Label(layout.span, "with this layout"),),
+            help="use smaller tiles, or more threads to share them: a thread has 255 registers",
+        )
 
 
 def _refuse(buffer: tile.Buffer, entry: Entry) -> NoReturn:

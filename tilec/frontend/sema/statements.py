@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilec.frontend.sema import (
     assignments,
     branches,
@@ -95,6 +97,7 @@ def evaluated(context: Context, path: str, node: ast.Call) -> None:
 def hint(context: Context, path: str, node: ast.Call) -> None:
     """One of `sema.hints`."""
     found = HINTS[path]
+    context.hints.threads = max(context.threads, math.prod(context.thread_extents))
     call = bind(found.signature, *evaluate.arguments(context, node), node.span)
     found.keep(context.hints, call, context.warn)
     if path == "T.assume":
