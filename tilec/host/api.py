@@ -336,7 +336,9 @@ def _logical(tensor: TensorInfo, one: View) -> tuple[int, ...]:
 def _check(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
     dtype = BY_NAME[tensor.dtype]
     storage = storage_type(dtype)
-    scales = (FLOAT8_E8M0.name,) * (dtype == UINT8)  # a manifest calls tensors of this type uint8, as kernels store them
+    scales = (FLOAT8_E8M0.name,) * (
+        dtype == UINT8
+    )  # a manifest calls tensors of this type uint8, as kernels store them
     if one.dtype not in (dtype.name, storage.name, *scales):
         raised = f" (or its bits, {storage.name})" if storage.name != dtype.name else ""
         raise TypeError(f"{tensor.name} is {one.dtype}, the kernel takes {dtype.name}{raised}")

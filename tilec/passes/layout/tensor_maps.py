@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilec.ir.affine import row_divisor
 from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.tile import Buffer, Region, TileOp
@@ -43,8 +45,12 @@ def why_no_tensor_map(global_region: Region, tile: Buffer, least_dimensions: int
         return "the region has another shape than the tile"
     row = size * row_divisor(tensor)
     if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
-        length = f"{row} bytes, not" if isinstance(tensor.extents[-1], int) else "perhaps not, known only at launch,"
-        return f"{tensor.name}'s rows are {length} a multiple of {TMA_ALIGNMENT}"
+        if isinstance(tensor.extents[-1], int):
+            return f"{tensor.name}'s rows are {row} bytes, not a multiple of {TMA_ALIGNMENT}"
+        return (
+            f"whether {tensor.name}'s rows are a multiple of {TMA_ALIGNMENT} bytes is known only at launch: to promise "
+            f'it, declare that extent as {TMA_ALIGNMENT // math.gcd(row, TMA_ALIGNMENT)} * T.dynamic("n")'
+        )
     if tile.shape[-1] * size % TMA_ALIGNMENT:
         return f"a tile row is {tile.shape[-1] * size} bytes, not a multiple of {TMA_ALIGNMENT}"
     if any(e > MAX_BOX for e in global_region.extent[:-1]):

@@ -54,7 +54,10 @@ class _Keeping:
                     return (stmt, store)
                 case tile.If(condition=condition) if self.is_changed(condition):
                     store, holds = self.keep("holds", condition, stmt)
-                    return (store, with_bodies(replace(stmt, condition=holds), lambda inside: self.body(inside, values)))
+                    return (
+                        store,
+                        with_bodies(replace(stmt, condition=holds), lambda inside: self.body(inside, values)),
+                    )
             return with_bodies(stmt, lambda inside: self.body(inside, values))
 
         return map_statements(body, one)
