@@ -253,7 +253,8 @@ THREAD_TEXT = (
     "A statement outside T.Parallel that names the thread, or an array of its own, is what every thread does for "
     "itself: it stores an element (`A[i] = e`, T.copy of one element, atomics), sets a variable or binds a name. "
     "Under an `if` on which threads do not agree only those do it for which the condition holds; a serial loop "
-    "whose bounds differ runs in each thread as often as these say, if constants or T.min limit them. Barriers stand where threads meet. An element "
+    "whose bounds differ runs in each thread as often as these say, if constants or T.min limit them. "
+    "Barriers stand where threads meet. An element "
     "stored without naming the thread is stored once. What the block does together cannot depend on the thread: "
     "`thread-dependent`."
 )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from tilec.ir.tile import Buffer
 from tilec.ir.multicast import SWIZZLE_BYTES
+from tilec.ir.tile import Buffer
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.memory.shared_reuse import over_rings
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 from tilec.target.table import Target
-
 
 _SUMMED = 8
 """Tiles that are named in the sum; the sizes of others are added up."""
