@@ -241,11 +241,20 @@ GROUPS = {
     for file in files
 }
 
+REDUCTION_TEXT = (
+    "Statements of their own. A sum with a NaN in it is NaN. The largest and the smallest element, also of absolute "
+    "values, are those of the numbers: NaN is passed over, and is the result only where there is nothing else. A "
+    "reducer for which there was nothing else keeps what it was filled with. `nan_propagate=True` is refused: "
+    "add up 1 for each T.isnan(x), and test the sum."
+)
+"""tests/kernels/test_nan.py shows it."""
+
 THREAD_TEXT = (
     "A statement outside T.Parallel that names the thread, or an array of its own, is what every thread does for "
     "itself: it stores an element (`A[i] = e`, T.copy of one element, atomics), sets a variable or binds a name. "
     "Under an `if` on which threads do not agree only those do it for which the condition holds; a serial loop "
-    "whose bounds differ runs in each thread as often as these say. Barriers stand where threads meet. An element "
+    "whose bounds differ runs in each thread as often as these say, if constants or T.min limit them. "
+    "Barriers stand where threads meet. An element "
     "stored without naming the thread is stored once. What the block does together cannot depend on the thread: "
     "`thread-dependent`."
 )
@@ -312,9 +321,7 @@ def sections() -> tuple[Section, ...]:
             (*operations("tiles"), UPDATE, PRINT),
         ),
         Section("products", "Products", "Statements of their own.", (*operations("products"), DOT)),
-        Section(
-            "reductions", "Reductions and prefix sums", "Statements of their own.", tuple(operations("reductions"))
-        ),
+        Section("reductions", "Reductions and prefix sums", REDUCTION_TEXT, tuple(operations("reductions"))),
         Section(
             "scalars",
             "Functions of scalars",

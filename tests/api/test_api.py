@@ -15,7 +15,8 @@ import pytest
 
 import tilec
 from tilec.host import api, runtime
-from tilec.support.diagnostics import CompileError
+from tilec.support.diagnostics import CompileError, Diagnostic, Label
+from tilec.support.source import Span
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 
@@ -59,6 +60,21 @@ def test_text_sizes_and_scalars() -> None:
         b = np.zeros_like(a)
         call(b)
         np.testing.assert_array_equal(b, a * 1.5)
+
+
+def test_scales_of_ml_dtypes() -> None:
+    text = """import tilelang.language as T
+@T.prim_func
+def kernel(A: T.Tensor((64,), "float8_e8m0fnu"), B: T.Tensor((64,), "float32")):
+    with T.Kernel(1, threads=64):
+        for i in T.Parallel(64):
+            B[i] = T.cast(A[i], "float32")
+"""
+    a = (2.0 ** np.arange(-32, 32)).astype(ml_dtypes.float8_e8m0fnu)
+    for given in (a, a.view(np.uint8)):
+        b = np.zeros(64, np.float32)
+        tilec.compile(text, device="emulator")(given, b)
+        np.testing.assert_array_equal(b, a.astype(np.float32))
 
 
 def test_an_array_of_nothing() -> None:
@@ -274,6 +290,12 @@ def test_a_mistake_in_the_kernel_shows_its_place() -> None:
     first, place, *drawn = str(caught.value).splitlines()
     assert first.startswith("error[unknown-name]: ") and place.strip().startswith("--> kernel.tl:8:")
     assert any("^^^^^^^" in line for line in drawn)
+
+
+def test_a_mistake_that_is_not_drawn_has_its_line() -> None:
+    place = Label(Span(7, 3, 7, 4), "here")
+    twice = Diagnostic("wrong-rank", "2 indices for 1 dimension", place)
+    assert str(CompileError(twice, twice)) == "[wrong-rank] 2 indices for 1 dimension (line 7)"
 
 
 def test_a_mistake_survives_a_queue_between_processes() -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tilec.driver.build import Observer, build
+from tilec.driver.engine import checked
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.files import read_source
 from tilec.support.options import STRATEGIES, CompileOptions, parse_define
@@ -57,8 +58,10 @@ def run_options(text: str) -> list[str]:
     return shlex.split(first.removeprefix("# RUN:")) if first.startswith("# RUN:") else []
 
 
-def compile_diagnostics(source: SourceFile, options: Sequence[str]) -> tuple[Diagnostic, ...]:
-    """What a build of the kernel with these command-line options reports."""
+def compile_diagnostics(
+    source: SourceFile, options: Sequence[str], run: Callable[[SourceFile, CompileOptions, Observer], object] = build
+) -> tuple[Diagnostic, ...]:
+    """What a build of the kernel with these command-line options reports, or what else is run."""
     pairs = list(zip(options[::2], options[1::2], strict=True))
     given = dict(pairs)
     observer = Observer()
@@ -70,7 +73,7 @@ def compile_diagnostics(source: SourceFile, options: Sequence[str]) -> tuple[Dia
             silenced=tuple(code for code in IDLE if f"[{code}]" not in source.text),
             pipeline_strategy=next(s for s in STRATEGIES if s == given.get("--pipeline-strategy", "auto")),
         )
-        build(source, asked, observer)
+        run(source, asked, observer)
     except CompileError as error:
         return (*observer.warnings, *error.diagnostics)
     return tuple(observer.warnings)
@@ -95,6 +98,31 @@ def test_reports(path: Path) -> None:
     for diagnostic in diagnostics:
         assert any(e.code == diagnostic.code and e.text in said(diagnostic) for e in wanted), shown
         check_style(diagnostic)
+
+
+BY_BUILDS_ALONE = ("ambiguous_entry", "several_launches", "fragment_work")
+"""`tilec check` looks at every kernel of a file, and counts no instructions."""
+
+
+def errors_of_check(path: Path) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """Return the errors that `tilec check` reports, and those that a build is expected to report."""
+    text = path.read_text(encoding="utf-8")
+    found = compile_diagnostics(read_source(str(path)), run_options(text), checked)
+    reported = [(d.primary.span.line if d.primary else 0, d.code) for d in found if d.severity == "error"]
+    return sorted(reported), sorted((e.line, e.code) for e in expectations(text) if e.severity == "error")
+
+
+@pytest.mark.some(24)
+@pytest.mark.parametrize("path", [k for k in KERNELS if k.stem not in BY_BUILDS_ALONE], ids=lambda path: path.stem)
+def test_check_finds_what_a_build_finds(path: Path) -> None:
+    found, wanted = errors_of_check(path)
+    assert found == wanted
+
+
+@pytest.mark.parametrize("name", ["random_copies", "overflow_without_pipeline", "overflow_in_pipeline"])
+def test_check_finds_what_depends_on_layouts(name: str) -> None:
+    found, wanted = errors_of_check(FOLDER / f"{name}.tl")
+    assert found == wanted
 
 
 def check_style(diagnostic: Diagnostic) -> None:

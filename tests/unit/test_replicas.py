@@ -11,13 +11,12 @@ import pytest
 
 from tilec.driver import emulate
 from tilec.driver.build import Observer, build
-from tilec.ir import warp
+from tilec.ir import tile, warp
 from tilec.ir.layout import Axis, Fragment, plain, row_major
 from tilec.ir.tile import Buffer, Load, Parallel, Store, Var
-from tilec.ir.types import FLOAT32
+from tilec.ir.types import FLOAT32, DType
 from tilec.ir.warp_verify import program_violations
 from tilec.passes.lower.replicated_nests import separated
-from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -52,6 +51,36 @@ BY_FOUR = replace(row_major((32,), 128, 1), threads=(Axis(32, 0, 1), Axis(4, -1,
         (("mine[i] = held[i]", "held[i] = mine[i] + 1"), lambda a: a, lambda a: a + 1),
         (("mine[i] = held[i]", "held[i] = 3", "mine[i] += held[i]"), lambda a: a + 3, lambda a: a * 0 + 3),
         (("x = held[i]", "mine[i] = x", "held[i] = 5"), lambda a: a, lambda a: a * 0 + 5),
+        (("x = held[i] + 1", "held[i] = x * 2", "mine[i] = x"), lambda a: a + 1, lambda a: (a + 1) * 2),
+        (("x = held[i]", "y = x + 1", "held[i] = y", "mine[i] = x + y"), lambda a: a + (a + 1), lambda a: a + 1),
+        (
+            ("x = T.cast(held[i], 'float16')", "held[i] = 1", "mine[i] = x"),
+            lambda a: a.astype(np.float16).astype(np.float32),
+            lambda a: a * 0 + 1,
+        ),
+        (
+            ("if held[i] > 0:", "    held[i] = 1", "    mine[i] = 2", "else:", "    mine[i] = held[i]"),
+            lambda a: np.where(a > 0, 2, a),
+            lambda a: np.where(a > 0, 1, a),
+        ),
+        (
+            (
+                "mine[i] = 4",
+                "if held[i] > 0:",
+                "    x = held[i]",
+                "    held[i] = 1",
+                "    if mine[i] > x:",
+                "        mine[i] = x",
+                "        held[i] = x + 3",
+            ),
+            lambda a: np.where(a > 0, np.minimum(a, 4), 4),
+            lambda a: np.where(a > 0, np.where(a < 4, a + 3, 1), a),
+        ),
+        (
+            ("x = T.atomic_add(held[i], 2, return_prev=True)", "mine[i] = x * 2"),
+            lambda a: a * 2,
+            lambda a: a + 2,
+        ),
         (
             ("mine[i] = held[i]", "if i > 2:", "    held[i] = 0", "    mine[i] = held[i] - 1"),
             lambda a: np.where(np.arange(6) > 2, -1, a),
@@ -72,19 +101,12 @@ def test_every_copy_reads_before_one_of_them_sets(
         assert np.array_equal(found.tensors["P"], held(given))
 
 
-def test_what_decides_may_not_be_what_is_set() -> None:
-    lines = "            if held[i] > 0:\n                held[i] = 1\n                mine[i] = 2"
-    with pytest.raises(CompileError) as caught:
-        build(SourceFile("kernel.tl", HEAD + lines + TAIL), CompileOptions(target="sm_80"), Observer())
-    (found,) = caught.value.diagnostics
-    assert found.code == "thread-dependent"
-    assert found.help == "set held in a loop of its own"
-    assert found.primary is not None
-    assert found.primary.span.line == 10
-
-
 def nest(*body: Store) -> Parallel:
     return Parallel((ROW,), (32,), body)
+
+
+def no_tile(name: str, dtype: DType, scope: str) -> Buffer:
+    raise AssertionError(f"{name} of type {dtype} is kept in a {scope} tile")
 
 
 def violations(layout: Fragment, *nests: Parallel) -> list[str]:
@@ -101,11 +123,19 @@ def test_the_verifier_finds_a_nest_that_does_both() -> None:
     both = nest(READ, SET)
     (found,) = violations(BY_FOUR, both)
     assert "sets registers of threads that read held, which another one sets" in found
-    assert violations(BY_FOUR, *separated(both, BY_FOUR)) == []
-    assert len(separated(both, BY_FOUR)) == 2
+    apart = separated(both, BY_FOUR, no_tile)
+    assert violations(BY_FOUR, *apart) == []
+    assert len(apart) == 2
+
+
+def test_the_verifier_finds_a_value_that_one_thread_knows() -> None:
+    before = Var("before", FLOAT32)
+    swap = Store(HELD, (ROW,), tile.Const(1.0, FLOAT32), atomic="add", previous=before)
+    (found,) = violations(BY_FOUR, nest(swap, Store(MINE, (ROW,), before)))
+    assert "sets registers of threads that read held, which another one sets" in found
 
 
 def test_without_copies_a_nest_stays_whole() -> None:
     alone = row_major((32,), 32, 1)
-    assert separated(nest(READ, SET), alone) == (nest(READ, SET),)
-    assert separated(nest(READ), BY_FOUR) == (nest(READ),)
+    assert separated(nest(READ, SET), alone, no_tile) == (nest(READ, SET),)
+    assert separated(nest(READ), BY_FOUR, no_tile) == (nest(READ),)

@@ -31,6 +31,10 @@ def kernel(
 LOAD_B = "            T.copy(B[0, k * 32], Y)\n"
 PRODUCT = "            T.gemm(X, Y, S, transpose_B=True)\n"
 SCALE = "            for i, j in T.Parallel(128, 64): S[i, j] = S[i, j] * 2.0\n"
+AGAIN = f"""        for i, j in T.Parallel(128, 64): S[i, j] += 1.0
+        for k in T.Pipelined(4, num_stages=2):
+            T.copy(A[0, k * 32], X)
+{LOAD_B}{PRODUCT}"""
 LOOP = "for k in T.Pipelined(8, num_stages=2)"
 
 
@@ -77,6 +81,15 @@ def test_what_stands_around_a_product(text: str, why: str, remedy: str) -> None:
     assert said.primary is not None and why in said.primary.text and remedy in (said.help or "")
     assert "T.gemm" in text.splitlines()[said.primary.span.line - 1]
     assert why in made.trace
+
+
+def test_two_loops_that_load_the_same_tiles() -> None:
+    """Of the first one the second one is the reason, not columns of tensor memory."""
+    made, _ = compiled(changed(("        T.copy(S, C)", AGAIN + "        T.copy(S, C)")))
+    first, second = made.warnings
+    assert {first.code, second.code} == {"mma-sync-fallback"} and first.primary and second.primary
+    assert first.primary.text == "the loop in line 20 loads the same tiles, and its products go by mma.sync"
+    assert second.primary.text == "S is not cleared right in front of the loop"
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,9 @@ from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ir.warp import Elementwise
 from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.analysis.fold_constants import compute_expr
+from tilec.passes.layout.generator_copies import check_nest
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
-from tilec.support.diagnostics import InternalError, fail
+from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 
 BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used
@@ -63,14 +64,7 @@ class _Sweep:
         self.kept += tuple(s.previous for s in self.stored if s.previous is not None)
         replica = op.layout.replica(self.copies())
         self.once = () if replica is None else (tile.Binary("eq", replica, tile.integer(0), BOOL),)
-        if replica is not None and {"local", "fragment"} <= {s.buffer.scope for s in self.stored}:
-            fail(
-                "thread-dependent",
-                "threads that have copies of an element set them differently",
-                op.nest.span,
-                "each draws a number of its own",
-                help="let the loop set a shared tile, of which there is one",
-            )
+        check_nest(op.nest, op.layout, self.copies())
         # Of the threads with a copy of an element one stores it: the others must not read what it overwrites meanwhile.
         in_memory = all(not s.buffer.in_registers and s.previous is None for s in self.stored)
         self.overwritten = {s.buffer.name for s in self.stored} if in_memory else set()

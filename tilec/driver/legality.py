@@ -13,6 +13,7 @@ from tilec.passes.analysis.usage import writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.annotate import given_schedule
 from tilec.passes.loop.build_problem import LoopProblem, Scheduled, loops_to_schedule, problems
+from tilec.passes.memory.shared_limits import check_without_loops
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.schedule import Schedule
 from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
@@ -24,6 +25,9 @@ def check_loops(assignment: LayoutAssignment, target: Target, switches: Switches
     """What pipelined loops ask for, inner ones first."""
     decided: list[Scheduled] = []
     loops = loops_to_schedule(assignment)
+    if not loops and not assignment.roles and not switches.unlimited_smem:
+        with mistakes.caught():
+            check_without_loops(assignment, target)
     while ready := problems(assignment, target, decided, unlimited_smem=switches.unlimited_smem, mistakes=mistakes):
         for loop in ready:
             check_ceilings(loop, target, mistakes)

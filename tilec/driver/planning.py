@@ -56,7 +56,11 @@ def legalise_types(work: Work, observer: Observer) -> Work:
 
 def assign_layouts(work: Work, observer: Observer) -> Work:
     """A mechanism for each copy and product, and a layout for each tile."""
-    return replace(work, layouts=layouts_of(work.kernel, work), unassigned=work)
+    from tilec.passes.layout.generator_copies import check_generator_copies
+
+    layouts = layouts_of(work.kernel, work)
+    check_generator_copies(layouts, work.mistakes)
+    return replace(work, layouts=layouts, unassigned=work)
 
 
 def check_registers(work: Work, observer: Observer) -> Work:

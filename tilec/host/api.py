@@ -20,7 +20,7 @@ from tilec.host import notebook
 from tilec.host.arrays import CPU, GPU, View, dense, view
 from tilec.ir.elements import storage_shape, storage_type
 from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract
-from tilec.ir.types import BY_NAME
+from tilec.ir.types import BY_NAME, FLOAT8_E8M0, UINT8
 from tilec.support import files, options
 from tilec.support.diagnostics import CompileError as CompileError, Diagnostic
 from tilec.support.resources import target_names
@@ -336,7 +336,10 @@ def _logical(tensor: TensorInfo, one: View) -> tuple[int, ...]:
 def _check(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
     dtype = BY_NAME[tensor.dtype]
     storage = storage_type(dtype)
-    if one.dtype not in (dtype.name, storage.name):
+    scales = (FLOAT8_E8M0.name,) * (
+        dtype == UINT8
+    )  # a manifest calls tensors of this type uint8, as kernels store them
+    if one.dtype not in (dtype.name, storage.name, *scales):
         raised = f" (or its bits, {storage.name})" if storage.name != dtype.name else ""
         raise TypeError(f"{tensor.name} is {one.dtype}, the kernel takes {dtype.name}{raised}")
     wanted = storage_shape(shape_of(tensor.shape, sizes), dtype)

@@ -169,6 +169,7 @@ def replicas(program: Program) -> Iterator[str]:
                 read = {
                     e.buffer for s in inside for x in _parts(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)
                 }
+                read |= {s.buffer for s in inside if isinstance(s, tile.Store) and s.previous is not None}
                 memory_read = sorted(b.name for b in stored & read if not b.in_registers)
                 if memory_read and any(b.in_registers for b in stored):
                     where = f"line {op.span.line}: {name_of(op)}"

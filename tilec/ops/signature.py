@@ -258,15 +258,21 @@ def vector_type(name: str) -> VectorType | None:
     return VectorType(BY_NAME[element], int(lanes))
 
 
-def as_shape(argument: Argument, what: str) -> tuple[int, ...]:
-    """Positive integers known at compile time: a tuple, or one number."""
+def as_shape(argument: Argument, what: str, instead: str | None = None) -> tuple[int, ...]:
+    """Positive integers known at compile time: a tuple, or one number. `instead` helps where they are not known."""
     value = argument.value
     items = value if isinstance(value, tuple) else (value,)
     if not items:
         fail("wrong-shape", f"{what} needs at least one dimension", argument.span)
     for item in items:
         if isinstance(item, EXPR_TYPES):
-            fail("dynamic-shape", f"{what} must be known at compile time", argument.span, "depends on a run-time value")
+            fail(
+                "dynamic-shape",
+                f"{what} must be known at compile time",
+                argument.span,
+                "depends on a run-time value",
+                help=instead,
+            )
         if not isinstance(item, int) or isinstance(item, bool):
             fail("wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe(item)}")
         if item <= 0:

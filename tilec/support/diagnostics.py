@@ -69,7 +69,7 @@ class CompileError(Exception):
         self.shown: str | None = None
 
     def __str__(self) -> str:
-        return self.shown or "; ".join(f"[{d.code}] {d.title}" for d in self.diagnostics)
+        return self.shown or "; ".join(dict.fromkeys(map(_in_one_line, self.diagnostics)))
 
     def called_from(self, span: Span) -> CompileError:
         """The same, with the place of the call: the innermost, and the others by which it came from another file."""
@@ -78,6 +78,12 @@ class CompileError(Exception):
     def in_file(self, path: str) -> CompileError:
         """The same, pointing into an imported file."""
         return CompileError(*(_moved(d, path) for d in self.diagnostics))
+
+
+def _in_one_line(diagnostic: Diagnostic) -> str:
+    """Return code, title and place, for who has not the source to draw it."""
+    line = "" if diagnostic.primary is None else f" (line {diagnostic.primary.span.line})"
+    return f"[{diagnostic.code}] {diagnostic.title}{line}"
 
 
 def _called(diagnostic: Diagnostic, call: Label) -> Diagnostic:

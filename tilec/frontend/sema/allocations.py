@@ -42,9 +42,13 @@ SIGNATURES: dict[str, tuple[Scope, Signature]] = {
 VARIABLE = Signature("T.alloc_var", (Parameter("dtype"), Parameter("init", None), Parameter("scope", "local.var")))
 
 
+FIXED_SIZE = "give it a fixed size, and go through parts of that size, or use `for i in T.Parallel(n):` on tensors"
+"""The help where a tile is to have a size that is known only at launch."""
+
+
 def _reducer(context: Context, name: str, node: ast.Call) -> Buffer:
     call = bind(ALLOCATE_REDUCER, *evaluate.arguments(context, node), node.span)
-    shape, dtype = as_shape(call["shape"], f"the shape of {name}"), as_dtype(call["dtype"])
+    shape, dtype = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE), as_dtype(call["dtype"])
     kind, everywhere = kind_of(call, dtype)
     result = Buffer(context.unique.take(name), shape, dtype, "fragment", node.span)
     parts = replace(result, name=context.unique.take(f"{name}_parts"), scope="reducer")
@@ -115,7 +119,7 @@ def allocate(context: Context, name: str, path: str, node: ast.Call) -> Buffer |
         call.refuse("scope", '"shared" or "shared.dyn"')
     if scope in ("local", "global") and call["scope"].value != scope:
         call.refuse("scope", f'"{scope}"')
-    shape = as_shape(call["shape"], f"the shape of {name}")
+    shape = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE)
     if scope == "tmem" and len(shape) < 2:
         fail(
             "wrong-shape",

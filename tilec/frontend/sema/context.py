@@ -22,6 +22,7 @@ from tilec.frontend.sema.recover import poison
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
+from tilec.ir.affine import Interval
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.types import BOOL
 from tilec.ops.reducer import Reducer
@@ -122,6 +123,8 @@ class Context:
 
     # ---- what names stand for ----------------------------------------------------------------------------------------
 
+    limits: dict[tile.Var, Interval] = field(default_factory=dict)
+    """Bounds on the values of names on which threads do not agree."""
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The smallest and largest value of variables, by name."""
     mutable: set[str] = field(default_factory=set)

@@ -5,6 +5,7 @@ Its body says what its parameters are, `T.const` names sizes that -D gives, `T.e
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from typing import NoReturn
 
@@ -14,6 +15,8 @@ from tilec.frontend.sema.context import Context, ReadsStatement
 from tilec.frontend.sema.functions import named
 from tilec.frontend.sema.launch import Param, folded, parameter
 from tilec.frontend.sema.recover import bound_names
+from tilec.frontend.sema.scope import Scope
+from tilec.frontend.sema.statements import refuse_early_return
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer
 from tilec.ops.signature import Parameter, Signature, as_element, as_extents, bind
@@ -39,9 +42,13 @@ class Eager:
     spans: dict[str, Span] = field(default_factory=dict)
     results: list[Buffer] = field(default_factory=list)
     returned: tuple[str, ...] | None = None
+    last: frozenset[Span] = frozenset()
+    """The places of the `return`s behind which the function has nothing."""
+    scope: Scope = field(init=False)
 
     def __post_init__(self) -> None:
         """What only such a kernel may say is read here."""
+        self.scope = self.context.scope
         common = self.context.dispatch
         statements: dict[type[ast.Stmt], ReadsStatement] = {
             ast.AnnotatedAssign: self._annotated,
@@ -61,6 +68,7 @@ class Eager:
 
     def header(self, function: ast.Function) -> None:
         """Parameters are tensors and scalars where the header or the body says so, else known at compile time."""
+        self.last = frozenset(_last_returns(function.body))
         declared = {
             s.target.id
             for s in function.body
@@ -203,6 +211,8 @@ class Eager:
     # ---- what it returns ---------------------------------------------------------------------------------------------
 
     def _return(self, context: Context, node: ast.Return) -> None:
+        if node.span not in self.last or context.scope is not self.scope:
+            refuse_early_return(node)
         given = () if node.value is None else context.value(node.value)
         listed = given if isinstance(given, tuple) else (given,)
         for result in listed:
@@ -231,3 +241,17 @@ class Eager:
         undeclared = next((n for n, p in self.inputs.items() if p is None), None)
         if undeclared is not None:
             fail("missing-type", f"parameter `{undeclared}` has no type", self.spans[undeclared])
+
+
+def _last_returns(body: Sequence[ast.Stmt]) -> Iterator[Span]:
+    """Yield the places of the `return`s that end a list of statements, also by ending the last one of it."""
+    match body[-1] if body else None:
+        case ast.Return(span=span):
+            yield span
+        case ast.With(body=inner):
+            yield from _last_returns(inner)
+        case ast.If(then=then, orelse=orelse):
+            yield from _last_returns(then)
+            yield from _last_returns(orelse)
+        case _:
+            pass

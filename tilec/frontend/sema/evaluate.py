@@ -153,7 +153,13 @@ def _index(context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, di
     if form.terms:
         form = affine(tile.Binary("sub", _spelled_out(context, stop), _spelled_out(context, start), INT32))
     if form.terms:
-        fail("dynamic-shape", "the extent of a slice must be known at compile time", node.span)
+        fail(
+            "dynamic-shape",
+            "the extent of a slice must be known at compile time",
+            node.span,
+            "depends on a run-time value",
+            help="go through the elements by `for i in T.Parallel(n):`, where n may be a run-time value",
+        )
     if form.constant <= 0:
         fail("wrong-shape", "the slice is empty", node.span, f"its extent is {form.constant}")
     return Range(start, form.constant)

@@ -133,8 +133,9 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
     with context.held():
         call = bind(signature, *evaluate.arguments(context, iterable), iterable.span)
     wanted = asked(call, context.warn)
-    own = thread_loops.own(context, header(call), iterable.span)
-    bounds = thread_loops.common(context, own, iterable.span)
+    written = header(call)
+    own = thread_loops.own(context, written, iterable.span)
+    bounds = thread_loops.common(context, own, written, iterable.span)
     (name,) = target_names(node.target, 1)
     var = tile.Var(context.unique.take(name.id))
     wrong = context.mistakes.met

@@ -14,6 +14,7 @@ from typing import NoReturn, TypeVar
 
 from tilec.frontend.sema.context import Context
 from tilec.ir import tile
+from tilec.ir.affine import Interval, interval
 from tilec.ir.types import BOOL, DType
 from tilec.ops.device_assert import DeviceAssert
 from tilec.support.diagnostics import CompileError, Diagnostic, Warn, fail
@@ -124,8 +125,15 @@ def named(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Exp
     var = tile.Var(context.unique.take(name), value.dtype)
     if is_varying(context, value):
         context.varying.add(var)
+        context.limits[var] = limits(context, value)
     context.out.append(tile.Bind(var, value, span))
     return var
+
+
+def limits(context: Context, value: tile.Expr) -> Interval:
+    """Return bounds on what the value is in any thread."""
+    ranges = {tile.Var(name): (float(low), float(high)) for name, (low, high) in context.ranges.items()}
+    return interval(value, {**ranges, **context.limits})
 
 
 def frozen(context: Context, value: tile.Expr, span: Span) -> tile.Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NoReturn
 
 from tilec.frontend.sema import (
     assignments,
@@ -147,7 +148,18 @@ def _import(context: Context, node: ast.Import | ast.Foreign) -> None:
     fail("misplaced-statement", "imports stand at the top of the file", node.span)
 
 
+def refuse_early_return(node: ast.Return) -> NoReturn:
+    fail(
+        "misplaced-statement",
+        "a kernel runs to its end, and cannot be left by `return`",
+        node.span,
+        help="put what follows under an `if`; T.thread_return is not supported either",
+    )
+
+
 def _return(context: Context, node: ast.Return) -> None:
+    if node.value is None:
+        refuse_early_return(node)
     fail("misplaced-statement", "a kernel returns nothing", node.span, help="its results are the tensors it writes")
 
 

@@ -11,7 +11,7 @@ from tilec.frontend.sema import per_thread
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.loops import Header
 from tilec.ir import tile
-from tilec.ir.affine import add, interval
+from tilec.ir.affine import add
 from tilec.ir.groups import WARP_THREADS
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
@@ -116,14 +116,14 @@ def own(context: Context, bounds: Header, span: Span) -> Header:
     )
 
 
-def common(context: Context, bounds: Header, span: Span) -> Header:
-    """The iterations that some thread makes, where the bounds differ from thread to thread."""
-    ranges = {tile.Var(name): (float(low), float(high)) for name, (low, high) in context.ranges.items()}
+def common(context: Context, bounds: Header, written: Header, span: Span) -> Header:
+    """The iterations that some thread makes, where the bounds differ from thread to thread. `written` are these as the
+    kernel has them, in which constants say how large they can be."""
     start, stop = bounds.start, bounds.stop
     if per_thread.is_varying(context, start):
-        start = _end(interval(start, ranges)[0], span)
+        start = _end(per_thread.limits(context, written.start)[0], span)
     if per_thread.is_varying(context, stop):
-        stop = _end(interval(stop, ranges)[1], span)
+        stop = _end(per_thread.limits(context, written.stop)[1], span)
     return replace(bounds, start=start, stop=stop)
 
 
@@ -134,7 +134,7 @@ def _end(bound: float, span: Span) -> tile.Expr:
             "how often this loop runs differs from thread to thread",
             span,
             "and has no bound that is known at compile time",
-            help="loop as often as any thread needs, and put the body under an `if`",
+            help="give it a bound, as in T.min(n, 64): threads that have done all of theirs wait for the others",
         )
     return tile.integer(int(bound))
 

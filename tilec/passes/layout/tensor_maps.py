@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilec.ir.affine import row_divisor
 from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.text import show_expr
@@ -48,8 +50,12 @@ def why_no_tensor_map(
         return "the region has another shape than the tile"
     row = size * row_divisor(tensor)
     if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
-        length = f"{row} bytes, not" if isinstance(tensor.extents[-1], int) else "perhaps not, known only at launch,"
-        return f"{tensor.name}'s rows are {length} a multiple of {TMA_ALIGNMENT}"
+        if isinstance(tensor.extents[-1], int):
+            return f"{tensor.name}'s rows are {row} bytes, not a multiple of {TMA_ALIGNMENT}"
+        return (
+            f"whether {tensor.name}'s rows are a multiple of {TMA_ALIGNMENT} bytes is known only at launch: to promise "
+            f'it, declare that extent as {TMA_ALIGNMENT // math.gcd(row, TMA_ALIGNMENT)} * T.dynamic("n")'
+        )
     column = global_region.start[-1]
     if coordinates.divisor(column) * size % TMA_ALIGNMENT:
         where = f"in column {show_expr(column)} of {tensor.name}"

@@ -61,16 +61,24 @@ def factors(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
 def with_sums_in_tensor_memory(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """The kernel, mechanisms selected and loads left to a producer, with the sums in tensor memory that can be there
     and that there are columns for, in the order of the text."""
+    return _with_sums(kernel, target, target.limit("tmem_columns"))[0]
+
+
+def _with_sums(
+    kernel: tile.Kernel, target: Target, room: int | None
+) -> tuple[tile.Kernel, list[tile.Buffer], set[Span]]:
+    """Return the kernel with sums in tensor memory, these, and the loops that keep theirs in registers since other
+    loops, whose products threads do, load the same tiles."""
     kept: set[Span] = set()
     while True:
-        rewriter = _Rewriter(kernel, target, target.limit("tmem_columns"), kept)
+        rewriter = _Rewriter(kernel, target, room, kept)
         body = rewriter.body(kernel.body)
         if not rewriter.tiles:
-            return kernel
+            return kernel, [], kept
         rewritten = replace(kernel, body=body, buffers=(*kernel.buffers, *rewriter.tiles))
-        uneven = set(_unevenly_read(rewritten))
+        uneven = set(_unevenly_read(rewritten)) & rewriter.loops
         if not uneven:
-            return rewritten
+            return rewritten, rewriter.tiles, kept
         kept |= uneven
 
 
@@ -90,9 +98,14 @@ def _releases(loop: tile.For, tensor: str) -> set[bool]:
 
 def crowded_out(kernel: tile.Kernel, target: Target) -> tuple[tile.Buffer, ...]:
     """The sums of a kernel with sums in tensor memory that lie elsewhere only since there is no room."""
-    rewriter = _Rewriter(kernel, target, None)
-    rewriter.body(kernel.body)
-    return tuple(replace(t, name=t.name.removesuffix(SUFFIX)) for t in rewriter.tiles)
+    _, tiles, _ = _with_sums(kernel, target, None)
+    return tuple(replace(t, name=t.name.removesuffix(SUFFIX)) for t in tiles)
+
+
+def loops_sharing_tiles(kernel: tile.Kernel, target: Target) -> set[Span]:
+    """Return the loops whose sums lie in registers only since other loops load the same tiles for threads."""
+    _, _, kept = _with_sums(kernel, target, None)
+    return kept
 
 
 def tensor_tiles(kernel: tile.Kernel, target: Target, versions: Mapping[str, int]) -> tuple[warp.TensorTile, ...]:
@@ -134,6 +147,8 @@ class _Rewriter:
     def __init__(self, kernel: tile.Kernel, target: Target, room: int | None, kept: Collection[Span] = ()) -> None:
         self.kernel, self.target, self.room, self.kept = kernel, target, room, kept
         self.tiles: list[tile.Buffer] = []
+        self.loops: set[Span] = set()
+        """Those whose sums lie in tensor memory."""
 
     def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         new: list[tile.Stmt] = []
@@ -200,6 +215,7 @@ class _Rewriter:
             if tensor.name in taken:  # another loop has one of this name
                 tiles[held] = replace(tensor, name=f"{tensor.name}.{len(self.tiles) + number}")
         self.tiles += tiles.values()
+        self.loops.add(loop.span)
         first = tile.Binary("eq", loop.var, loop.start, BOOL)
         begun: set[tile.Buffer] = set()
         body: list[tile.Stmt] = []

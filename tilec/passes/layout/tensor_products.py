@@ -15,7 +15,7 @@ from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, sh
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.kernel_form import NO_WARPS
-from tilec.passes.layout.tensor_memory import crowded_out, why_no_tensor_product
+from tilec.passes.layout.tensor_memory import crowded_out, loops_sharing_tiles, why_no_tensor_product
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -108,6 +108,11 @@ def _about_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, str
             )
     if sums.name in {t.name for t in crowded_out(kernel, target)}:
         return f"the sums together take more than {target.limit('tmem_columns')} columns", "use smaller tiles"
-    if shared_with(kernel, loop):
-        return "other loops load the same tiles, for threads that read them", "give each loop tiles of its own"
+    if loop.span in loops_sharing_tiles(kernel, target):
+        others = {other.span.line for loops in shared_with(kernel, loop).values() for other in loops} - {loop.span.line}
+        where = ", ".join(map(str, sorted(others)))
+        return (
+            f"the loop in line {where} loads the same tiles, and its products go by mma.sync",
+            "give each loop shared tiles of its own",
+        )
     return f"{sums.name} is not cleared right in front of the loop", f"T.clear({sums.name}) there"

@@ -328,7 +328,12 @@ class _Builder:
             left -= sum(v * s for v, s in sizes) - versions * size
             span = loop.scheduling_hints.span if loop.scheduling_hints is not None else loop.span
             refuse_versions(versions, plan.buffers, size, left, span)
-        refuse_tiles(self.assignment, self.target, self.least)
+        versions, _ = self.reserved_versions(self.plans)
+        for plan in (p for p in self.plans if self.begun(p) is None):
+            versions |= {b.name: 1 for b in plan.buffers}
+        layouts, late = self.assignment.shared, over_rings(self.assignment.kernel)
+        sizes = {name: each.bytes * versions.get(name, 1) for name, each in layouts.items() if name not in late}
+        refuse_tiles(self.assignment, self.target, self.least, sizes)
 
     def is_loaded(self, plan: RingPlan) -> bool:
         """Whether TMA fills the ring."""
@@ -369,8 +374,18 @@ class _Builder:
     # ---- shared memory ----
 
     def reserved(self, rings: tuple[RingPlan, ...]) -> int:
-        """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
-        many versions as is decided, or given by hand, else one."""
+        """Shared memory that is not this loop's rings: other tiles, scratch, barriers."""
+        versions, barriers = self.reserved_versions(rings)
+        late = over_rings(self.assignment.kernel)  # there is room for them where the rings are
+        beside = ((name, layout) for name, layout in self.assignment.shared.items() if name not in late)
+        tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
+        if walk_of(self.assignment.kernel) is not None:
+            tiles += _aligned(RING_BYTES)
+        return tiles + _aligned(barriers * BARRIER_BYTES)
+
+    def reserved_versions(self, rings: tuple[RingPlan, ...]) -> tuple[dict[str, int], int]:
+        """Return how many versions of tiles are reserved, by name, where that is not one, and the barriers. Of the
+        tiles of other loops as many as is decided, or given by hand, else one."""
         versions = versions_of(self.assignment.kernel)
         passed = len(rings) + sum(len(links("", ring, self.roles, self.statements)) for ring in rings)
         barriers = (self.loop.num_stages or MOST_VERSIONS) * max(passed, 1) + sum(versions.values())
@@ -391,12 +406,7 @@ class _Builder:
                 barriers += depth
         for plan in rings:
             versions |= dict.fromkeys((b.name for b in plan.buffers), self.begun(plan) or 0)
-        late = over_rings(self.assignment.kernel)  # there is room for them where the rings are
-        beside = ((name, layout) for name, layout in self.assignment.shared.items() if name not in late)
-        tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
-        if walk_of(self.assignment.kernel) is not None:
-            tiles += _aligned(RING_BYTES)
-        return tiles + _aligned(barriers * BARRIER_BYTES)
+        return versions, barriers
 
     # ---- costs ----
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
+from tilec.passes.memory.shared_limits import sum_note
 from tilec.support.diagnostics import Label, fail
 from tilec.target.table import Target
 
@@ -26,12 +27,15 @@ def place(program: Program, target: Target, *, unlimited: bool = False) -> Progr
     limit = target.limit("smem_bytes_per_cta")
     if total > limit and not unlimited:
         largest = sorted(tiles, key=lambda t: -t.bytes)
+        behind = over if end_over > end else rings
+        sizes = {t.buffer.name: t.bytes for t in tiles if t.buffer.name in placed | behind}
         fail(
             "shared-memory-overflow",
             f"the tiles take {total:,} bytes of shared memory, {target.name} has {limit:,} for a block",
             largest[0].buffer.span,
             f"{largest[0].buffer.name} alone takes {largest[0].bytes:,} bytes",
             secondary=tuple(Label(t.buffer.span, f"{t.bytes:,} bytes") for t in largest[1:3]),
+            notes=(sum_note(total, sizes),),
             help="use smaller tiles or fewer stages",
         )
     return replace(program, shared=tiles, smem_bytes=total, barriers_at=barriers_at)

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Literal
 
 from tilec.ir import tile, warp
 from tilec.ir.affine import add, scale
 from tilec.ir.groups import WARPGROUP_WARPS
-from tilec.ir.layout import plain
+from tilec.ir.layout import Fragment, plain
 from tilec.ir.multicast import mates_by_any
 from tilec.ir.text import show_expr
-from tilec.ir.types import INT8, INT32
+from tilec.ir.types import INT8, INT32, DType
 from tilec.ops import registry
 from tilec.ops.barriers import AllocBarrier, barrier_of
 from tilec.ops.copy import Copy
@@ -89,7 +91,8 @@ class Expander:
         self.trip_count = {n.var: static_trip_count(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}
         self.specialised = assignment.form == "warp_specialised"
         self.maps: dict[tuple[str, tuple[int, ...], int, warp.Corners | None], warp.TensorMap] = {}
-        self.scratch_tiles: dict[tuple[Span, int], tile.Buffer] = {}
+        self.scratch_tiles: dict[tuple[Span, int] | str, tile.Buffer] = {}
+        self.kept_fragments: list[tuple[tile.Buffer, Fragment]] = []
         self.ring_of: dict[str, warp.Ring] = {}
         self.rings: dict[str, warp.Ring] = {}
         self.passes: dict[str, Passing] = {}
@@ -200,7 +203,10 @@ class Expander:
             kernel.block_vars,
             roles,
             tuple(self.shared_tiles()),
-            tuple((b, self.assignment.fragments[b.name]) for b in kernel.buffers if b.in_registers),
+            (
+                *((b, self.assignment.fragments[b.name]) for b in kernel.buffers if b.in_registers),
+                *self.kept_fragments,
+            ),
             tuple(
                 dynamic_tile_scheduler.counted(ring, roles) if ring.heard_by else ring for ring in self.rings.values()
             ),
@@ -212,6 +218,7 @@ class Expander:
     def share(self, other: Expander) -> None:
         """Roles of one program have its maps, tiles and versions in common."""
         self.maps, self.scratch_tiles = other.maps, other.scratch_tiles
+        self.kept_fragments = other.kept_fragments
         self.ring_of, self.rings = other.ring_of, other.rings
 
     def shared_tiles(self) -> Iterator[warp.SharedTile]:
@@ -221,7 +228,7 @@ class Expander:
                 ring, layout = self.ring_of.get(buffer.name), self.assignment.shared[buffer.name]
                 yield warp.SharedTile(buffer, layout, ring.depth if ring else 1, over_rings=buffer.name in late)
         for buffer in self.scratch_tiles.values():
-            yield warp.SharedTile(buffer, plain(buffer.shape, 1))
+            yield warp.SharedTile(buffer, plain(buffer.shape, buffer.dtype.bytes))
         if self.walk is not None:
             yield dynamic_tile_scheduler.tile_of(self.walk)
 
@@ -238,6 +245,18 @@ class Expander:
         return self.scratch_tiles.setdefault(
             (span, size), tile.Buffer(f"scratch.{len(self.scratch_tiles)}", (size,), INT8, "shared", span)
         )
+
+    def kept_tile(
+        self, nest: tile.Parallel, layout: Fragment, name: str, dtype: DType, scope: Literal["fragment", "shared"]
+    ) -> tile.Buffer:
+        """A tile with an element for each iteration of a nest, which keeps what one part of it hands to the next."""
+        number = len(self.kept_fragments) + len(self.scratch_tiles)
+        made = tile.Buffer(f"kept.{name}.{number}", nest.extents, dtype, scope, nest.span)
+        if scope == "shared":
+            self.scratch_tiles[made.name] = made
+        else:
+            self.kept_fragments.append((made, layout))
+        return made
 
     def fresh(self, var: tile.Var) -> tile.Var:
         """Another variable for the same bind, which is evaluated in several places."""
@@ -405,7 +424,7 @@ class Expander:
                 return copied, warp.CpAsyncCommit(span=stmt.span)
             case tile.Parallel():
                 layout = self.assignment.nest_layout(stmt)
-                nests = separated(stmt, layout)
+                nests = separated(stmt, layout, partial(self.kept_tile, stmt, layout))
                 return tuple(warp.Elementwise(nest, layout, cursors=cursors, span=stmt.span) for nest in nests)
             case _:
                 raise InternalError("a store outside T.Parallel")

@@ -1,4 +1,4 @@
-"""Nests of which several threads have a copy of each element, apart where one copy would overwrite what others read.
+"""Nests of which several threads have a copy of each element, split where one copy would overwrite what others read.
 
 Of such threads one stores to memory, and each sets registers of its own. Where a nest does both, the one may store
 before another has read there what it sets its registers to. In nests one after the other a barrier is between the two.
@@ -6,38 +6,95 @@ before another has read there what it sets its registers to. In nests one after 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from tilec.ir import tile
 from tilec.ir.layout import Fragment
-from tilec.ir.rewrite import map_statements, with_bodies
-from tilec.passes.analysis.usage import expressions, reads
-from tilec.support.diagnostics import Label, fail
+from tilec.ir.rewrite import map_expressions, map_statements, with_bodies
+from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, DType
+from tilec.passes.analysis.usage import reads
 from tilec.support.identity import Same
 
+MakeTile = Callable[[str, DType, Literal["fragment", "shared"]], tile.Buffer]
+"""Makes a tile with an element for each iteration of the nest, a fragment in the layout of the nest."""
 
-def separated(nest: tile.Parallel, layout: Fragment) -> tuple[tile.Parallel, ...]:
-    """The nest, or nests that do the same, in which no thread stores what another one with a copy of its element reads.
-    A name or a condition that would have another value by then is an error of the kernel's."""
+
+def separated(nest: tile.Parallel, layout: Fragment, make_tile: MakeTile) -> tuple[tile.Parallel, ...]:
+    """Return the nest, or nests that do the same, in which no thread stores what another one with a copy of its element
+    reads. A name or a condition that a store of the nest would change is kept in a tile of its own."""
     stores = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store)]
     stored = {s.buffer for s in stores if not s.buffer.in_registers}
     is_mixed = any(s.buffer.in_registers for s in stores) and not stored.isdisjoint(reads(nest))
     if not is_mixed or layout.replica() is None:
         return (nest,)
-    made, before = [], set[tile.Buffer]()
-    for part in _parts(nest):
-        body = _only(nest.body, set(map(Same, part)))
-        _check_same(body, before, nest)
-        made.append(replace(nest, body=body))
-        before |= {s.buffer for s in part if isinstance(s, tile.Store)}
-    return tuple(made)
+    kept = _Keeping(nest, {s.buffer for s in stores}, make_tile).body(nest.body, {})
+    return tuple(replace(nest, body=_only(kept, set(map(Same, part)))) for part in _parts(kept))
 
 
-def _parts(nest: tile.Parallel) -> list[list[tile.Store | tile.Print]]:
-    """Neighbours in the order of the program that all set registers, or all set memory."""
+class _Keeping:
+    """Replaces names and conditions that read what the nest stores by elements of tiles, set where those stand."""
+
+    def __init__(self, nest: tile.Parallel, stored: set[tile.Buffer], make_tile: MakeTile) -> None:
+        self.nest, self.stored, self.make_tile = nest, stored, make_tile
+
+    def body(self, body: tuple[tile.Stmt, ...], values: dict[tile.Var, tile.Expr]) -> tuple[tile.Stmt, ...]:
+        """Return a list of statements with elements of tiles in place of the names that are kept so far."""
+        values = dict(values)
+
+        def one(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+            stmt = map_expressions(stmt, lambda expr: tile.substitute(expr, values))
+            match stmt:
+                case tile.Bind(var=var, value=value) if self.is_changed(value) or var.name.startswith(tile.ONCE):
+                    store, values[var] = self.keep(var.name, value, stmt)
+                    return store
+                case tile.Store(previous=tile.Var() as var):  # one thread knows it, and tells the others
+                    store, values[var] = self.keep(var.name, var, stmt, "shared")
+                    return (stmt, store)
+                case tile.If(condition=condition) if self.is_changed(condition):
+                    store, holds = self.keep("holds", condition, stmt)
+                    return (
+                        store,
+                        with_bodies(replace(stmt, condition=holds), lambda inside: self.body(inside, values)),
+                    )
+            return with_bodies(stmt, lambda inside: self.body(inside, values))
+
+        return map_statements(body, one)
+
+    def is_changed(self, value: tile.Expr) -> bool:
+        """Return whether a store of the nest may change the value."""
+        return any(isinstance(e, tile.Load) and e.buffer in self.stored for e in tile.walk_expr(value))
+
+    def keep(
+        self, name: str, value: tile.Expr, at: tile.Stmt, scope: Literal["fragment", "shared"] = "fragment"
+    ) -> tuple[tile.Store, tile.Expr]:
+        """Return a statement that puts the value into a tile, and the expression that reads it there."""
+        dtype = value.dtype
+        wide = _held_as(dtype)
+        kept = self.make_tile(name, wide, scope)
+        indices: tuple[tile.Expr, ...] = self.nest.vars
+        load: tile.Expr = tile.Load(kept, indices)
+        if dtype == BOOL:
+            value = tile.Select(value, tile.integer(1), tile.integer(0), INT32)
+            load = tile.Binary("ne", load, tile.integer(0), BOOL)
+        elif wide != dtype:
+            value, load = tile.Cast(value, wide), tile.Cast(load, dtype)
+        return tile.Store(kept, indices, value, at.span), load
+
+
+def _held_as(dtype: DType) -> DType:
+    """Return a type of at least 32 bits, of which registers hold one element each, with all values of this one."""
+    if dtype.bits >= 32:
+        return dtype
+    return FLOAT32 if dtype.is_float else UINT32 if dtype.kind == "uint" else INT32
+
+
+def _parts(body: tuple[tile.Stmt, ...]) -> list[list[tile.Store | tile.Print]]:
+    """Return the stores in the order of the program, in groups that all set registers, or all set memory."""
     parts: list[list[tile.Store | tile.Print]] = []
     is_of_registers: bool | None = None
-    for stmt in tile.walk(nest.body):
+    for stmt in tile.walk(body):
         if isinstance(stmt, tile.Store | tile.Print):
             own = stmt.buffer.in_registers if isinstance(stmt, tile.Store) else is_of_registers
             if not parts or (is_of_registers is not None and own != is_of_registers):
@@ -48,7 +105,7 @@ def _parts(nest: tile.Parallel) -> list[list[tile.Store | tile.Print]]:
 
 
 def _only(body: tuple[tile.Stmt, ...], chosen: set[Same[tile.Stmt]]) -> tuple[tile.Stmt, ...]:
-    """The statements without others that store or print, and what is left without a use."""
+    """Return the statements without others that store or print, and without conditions of nothing."""
 
     def one(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         if isinstance(stmt, tile.Store | tile.Print):
@@ -58,20 +115,3 @@ def _only(body: tuple[tile.Stmt, ...], chosen: set[Same[tile.Stmt]]) -> tuple[ti
         return left if is_used or not isinstance(left, tile.If) else ()
 
     return map_statements(body, one)
-
-
-def _check_same(body: tuple[tile.Stmt, ...], before: set[tile.Buffer], nest: tile.Parallel) -> None:
-    """What the statements go by is as it was before the others ran."""
-    used = {part for stmt in tile.walk(body) for expr in expressions(stmt) for part in tile.walk_expr(expr)}
-    for stmt in tile.walk(body):
-        if isinstance(stmt, tile.If) or (isinstance(stmt, tile.Bind) and stmt.var in used):
-            for part in (p for expr in expressions(stmt) for p in tile.walk_expr(expr)):
-                if isinstance(part, tile.Load) and part.buffer in before:
-                    fail(
-                        "thread-dependent",
-                        f"threads that have copies of an element go by {part.buffer.name}, which one of them sets",
-                        stmt.span,
-                        f"this would see what the loop has stored in {part.buffer.name}",
-                        secondary=(Label(nest.span, "each element is with several threads here"),),
-                        help=f"set {part.buffer.name} in a loop of its own",
-                    )

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.tile import Buffer
 from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.memory.shared_reuse import over_rings
 from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 from tilec.target.table import Target
 
+_SUMMED = 8
+"""Tiles that are named in the sum; the sizes of others are added up."""
 
-def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int) -> NoReturn:
-    """One version of each tile takes `needed` bytes, which are too many."""
+
+def sum_note(total: int, sizes: Mapping[str, int]) -> str:
+    """Return how the sizes of tiles, by name, add up to the bytes that a kernel takes."""
+    ordered = sorted(sizes.items(), key=lambda each: (-each[1], each[0]))
+    shown, others = ordered[:_SUMMED], ordered[_SUMMED:]
+    parts = [f"{size:,} ({name})" for name, size in shown]
+    if others:
+        parts.append(f"{sum(size for _, size in others):,} ({len(others)} smaller tiles)")
+    if rest := total - sum(sizes.values()):
+        parts.append(f"{rest:,} (barriers, and what lies between tiles)")
+    return f"{total:,} = {' + '.join(parts)}"
+
+
+def check_without_loops(assignment: LayoutAssignment, target: Target) -> None:
+    """Refuse a kernel without pipelined loops whose tiles have no room."""
+    late = over_rings(assignment.kernel)
+    sizes = {name: layout.bytes for name, layout in assignment.shared.items() if name not in late}
+    needed = sum(-(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES for size in sizes.values())
+    if needed > target.limit("smem_bytes_per_cta"):
+        refuse_tiles(assignment, target, needed, sizes)
+
+
+def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int, sizes: Mapping[str, int]) -> NoReturn:
+    """Refuse tiles that take `needed` bytes, among them these `sizes` by name, even with one version of each."""
 
     def size(tile: Buffer) -> str:
         """Of a tile that nobody wrote down, what it is for."""
@@ -28,6 +54,7 @@ def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int) -> N
         tiles[0].span,
         f"{tiles[0].name} alone is {assignment.shared[tiles[0].name].bytes:,} bytes",
         secondary=tuple(Label(b.span, size(b)) for b in tiles[1:3]),
+        notes=(sum_note(needed, sizes),),
         help="use smaller tiles",
     )
 
