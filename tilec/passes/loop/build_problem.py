@@ -328,12 +328,12 @@ class _Builder:
             left -= sum(v * s for v, s in sizes) - versions * size
             span = loop.scheduling_hints.span if loop.scheduling_hints is not None else loop.span
             refuse_versions(versions, plan.buffers, size, left, span)
-        versions, _ = self.reserved_versions(self.plans)
+        counts, _ = self.reserved_versions(self.plans)
         for plan in (p for p in self.plans if self.begun(p) is None):
-            versions |= {b.name: 1 for b in plan.buffers}
+            counts |= {b.name: 1 for b in plan.buffers}
         layouts, late = self.assignment.shared, over_rings(self.assignment.kernel)
-        sizes = {name: each.bytes * versions.get(name, 1) for name, each in layouts.items() if name not in late}
-        refuse_tiles(self.assignment, self.target, self.least, sizes)
+        held = {name: each.bytes * counts.get(name, 1) for name, each in layouts.items() if name not in late}
+        refuse_tiles(self.assignment, self.target, self.least, held)
 
     def is_loaded(self, plan: RingPlan) -> bool:
         """Whether TMA fills the ring."""
