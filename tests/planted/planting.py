@@ -42,8 +42,8 @@ from faults import FAULTS, Fault
 ROOT = Path(__file__).parents[2]
 TIERS: dict[str, tuple[str, ...]] = {"default": (), "exhaustive": ("--exhaustive",)}
 NOT_YET = "no test that calls it finds it"
-FIRST_TESTS = (25, 120)
-"""So many tests that call a function are run first, and so many next. All others meet the faults that are left."""
+FIRST_TESTS = (25, 150)
+"""So many tests that call a function are run first, then up to so many. All others meet the faults that are left."""
 
 Entry = dict[str, Any]
 
@@ -144,10 +144,10 @@ def try_calling_tests(tree: Tree, fault: Fault, reach: Reach, limit: float) -> E
     """Plant a fault and run the tests that call its function, up to the first that finds it."""
     begun = time.monotonic()
     entry: Entry = {"fault": fault.name, "digest": digest(fault), "tier": "default", "outcome": NOT_YET, "by": None}
-    left = [*(f"tests/{path}" for path in fault.near), *reach.tests_of(fault)]
-    entry["tests"] = len(left)
-    for count in FIRST_TESTS:
-        tests, left = left[:count], left[count:]
+    calling, near = reach.tests_of(fault), [f"tests/{path}" for path in fault.near]
+    first, last = FIRST_TESTS
+    entry["tests"] = len(calling)
+    for tests in (calling[:first], [*near, *calling[first:last]]):
         while tests:
             with tree.planted(fault):
                 failed = tree.failing(tests, ["-x"], limit)
