@@ -32,6 +32,16 @@ def scaled(A: T.Tensor((T.dynamic("m"), 64), "float32"), B: T.Tensor((T.dynamic(
 """
 
 
+NIBBLES = """\
+import tilelang.language as T
+@T.prim_func
+def nibbles(A: T.Tensor((64,), "int4"), B: T.Tensor((64,), "int32")):
+    with T.Kernel(1, threads=64):
+        for i in T.Parallel(64):
+            B[i] = A[i]
+"""
+
+
 @pytest.fixture(autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
@@ -115,6 +125,21 @@ def test_bfloat16_as_bits() -> None:
     a = np.full(64, 0x3F80, np.uint16)  # 1.0
     tilec.compile(HALF, device="emulator")(a)
     assert (a == 0x4000).all()  # 2.0
+
+
+@pytest.mark.parametrize("bytes_are", [np.uint8, np.int8])
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_two_numbers_in_a_byte_of_either_sign(dtype: str, bytes_are: Any) -> None:
+    kernel = tilec.compile(NIBBLES.replace("int4", dtype), device="emulator")
+    numbers = np.arange(64) % 16 - (8 if dtype == "int4" else 0)
+    packed = ((numbers[0::2] & 15) | (numbers[1::2] & 15) << 4).astype(np.uint8).view(bytes_are)
+    found = np.zeros(64, np.int32)
+    kernel(packed, found)
+    assert np.array_equal(found, numbers)
+    with pytest.raises(TypeError, match="A is int16, the kernel takes uint8"):
+        kernel(packed.astype(np.int16), found)
+    with pytest.raises(TypeError, match="A is int8, the kernel takes uint8"):  # where each byte is a number
+        tilec.compile(NIBBLES.replace("int4", "uint8"), device="emulator")(np.zeros(64, np.int8), found)
 
 
 def test_types_that_numpy_has_from_others() -> None:

@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from tilec.host import notebook
 from tilec.host.arrays import CPU, GPU, View, dense, view
 from tilec.ir.elements import storage_shape, storage_type
 from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract
+from tilec.ir.tile import Buffer
 from tilec.ir.types import BY_NAME, FLOAT8_E8M0, UINT8
 from tilec.support import files, options
 from tilec.support.diagnostics import CompileError as CompileError, Diagnostic
@@ -277,7 +279,13 @@ class Kernel:
         if found.device[0] != kind:
             wanted = "the CPU, where the emulator runs" if kind == CPU else "the GPU; compile for device='emulator'"
             raise ValueError(f"{name} of {self.manifest.entry} must be on {wanted}")
-        return found
+        # Two numbers of four bits are a byte, whichever sign the array says that it has.
+        return replace(found, dtype="uint8") if found.dtype == "int8" and name in self._packed() else found
+
+    def _packed(self) -> set[str]:
+        """Return the tensors of four-bit numbers, where it was compiled here: a manifest calls them uint8."""
+        params = () if self._build is None else self._build.kernel.params
+        return {p.name for p in params if isinstance(p, Buffer) and p.dtype.per_byte == 2}
 
     def _check_memory(self, tensor: TensorInfo, one: View) -> None:
         if one.is_read_only and tensor.role != "in":
