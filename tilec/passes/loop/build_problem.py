@@ -328,12 +328,17 @@ class _Builder:
             left -= sum(v * s for v, s in sizes) - versions * size
             span = loop.scheduling_hints.span if loop.scheduling_hints is not None else loop.span
             refuse_versions(versions, plan.buffers, size, left, span)
-        counts, _ = self.reserved_versions(self.plans)
-        for plan in (p for p in self.plans if self.begun(p) is None):
-            counts |= {b.name: 1 for b in plan.buffers}
-        layouts, late = self.assignment.shared, over_rings(self.assignment.kernel)
-        held = {name: each.bytes * counts.get(name, 1) for name, each in layouts.items() if name not in late}
-        refuse_tiles(self.assignment, self.target, self.least, held)
+        refuse_tiles(self.assignment, self.target, self.least, self.least_sizes())
+
+    def least_sizes(self) -> dict[str, int]:
+        """Return the bytes of each tile in `least`, by name."""
+        versions, _ = self.reserved_versions(self.plans)
+        for plan in self.plans:
+            if self.begun(plan) is None:
+                versions |= {b.name: 1 for b in plan.buffers}
+        late = over_rings(self.assignment.kernel)
+        layouts = self.assignment.shared.items()
+        return {name: layout.bytes * versions.get(name, 1) for name, layout in layouts if name not in late}
 
     def is_loaded(self, plan: RingPlan) -> bool:
         """Whether TMA fills the ring."""
