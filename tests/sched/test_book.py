@@ -61,6 +61,11 @@ def test_the_second_example_needs_two_stages() -> None:
     assert max(solve(blackwell).schedule.stage) >= 1
 
 
+def test_the_roofline_counts_loads_and_compute_apart() -> None:
+    hopper = body((op("long load", 20, "tma"), MMA), (Edge(0, 1, 20),), (Ring("tile", (0,), (1,), 16384, 0),))
+    assert roofline(hopper) == Roofline(20, 8, 3)
+
+
 def test_no_roofline_without_loads() -> None:
     assert roofline(body((READ, MMA), (Edge(0, 1, 7),))) is None
     assert roofline(Problem("empty", (), (), ())) is None
