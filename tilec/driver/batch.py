@@ -106,7 +106,7 @@ def _with_evidence(job: Job) -> Made:
     except MemoryError:
         raise
     except Exception as bug:
-        with suppress(OSError):
+        with suppress(OSError, CompileError):
             bug.add_note(_evidence(job, bug))
         raise
 
@@ -119,7 +119,8 @@ def _evidence(job: Job, bug: Exception) -> str:
 
     folder = job.dump_dir or tempfile.mkdtemp(prefix="tilec-bug-")
     said = "".join(traceback.format_exception(bug))
-    (Path(folder) / "traceback.txt").write_text(f"tilec {__version__}\n{said}", encoding="utf-8", errors="replace")
+    text = f"tilec {__version__}\n{said}".encode(errors="replace")
+    files.write_all({str(Path(folder) / "traceback.txt"): text})
     if job.dump_dir is None:
         again = replace(job, dump_dir=folder)
         with suppress(Exception):
