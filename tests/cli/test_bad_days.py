@@ -105,7 +105,15 @@ def _is_running(process: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGKILL, -9),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.weekly),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.weekly),
+    ],
+)
 def test_no_process_stays_behind(ending: signal.Signals, code: int, tmp_path: Path) -> None:
     with _blocked_build(tmp_path) as (build, workers):
         assert len(workers) == 2

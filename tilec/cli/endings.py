@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-_INTERRUPTED, _NOBODY_READS = 130, 141  # as a shell reports processes ended by SIGINT and SIGPIPE
+_NOBODY_READS = 141  # as a shell reports a process ended by SIGPIPE
 
 
 def guarded(work: Callable[[], int]) -> int:
@@ -15,8 +15,10 @@ def guarded(work: Callable[[], int]) -> int:
     try:
         code = work()
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+    except KeyboardInterrupt as reason:
+        from tilec.support.processes import interrupted_code
+
+        return interrupted_code(reason)
     except BrokenPipeError:
         # The reader of our output has gone: nothing to say, and nowhere to say it.
         _abandon(sys.stdout)

@@ -14,6 +14,7 @@ from stat import S_ISREG
 from typing import BinaryIO, NoReturn
 
 from tilec.support.diagnostics import fail
+from tilec.support.processes import ENDING_SIGNALS
 from tilec.support.recognise import check_no_binary
 from tilec.support.source import SourceFile
 from tilec.support.staging import Staging, staging
@@ -139,20 +140,6 @@ def check_writable(path: str) -> None:
         fail("unwritable-output", f"cannot write {path}: {parent} is not a directory")
     if not os.access(file if _is_special(file) else parent, os.W_OK):
         fail("unwritable-output", f"cannot write {path}: permission denied")
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal that ends the command as Ctrl-C does."""
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__()
-        self.signal_number = signal_number
-
-
-ENDING_SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
-)
-"""What ends a command: Ctrl-C, `kill`, a terminal that is closed, Ctrl-\\."""
 
 
 class _Renames:
