@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+_LIMIT = 4
 _NOBODY_READS = 141  # as a shell reports a process ended by SIGPIPE
 
 
@@ -25,7 +26,12 @@ def guarded(work: Callable[[], int]) -> int:
         _abandon(sys.stderr)
         return _NOBODY_READS
     except OSError as error:
+        from tilec.support.exhaustion import exhausted
+
         _abandon(sys.stdout)
+        if (what := exhausted(error)) is not None:
+            print(f"tilec: there is no more {what}", file=sys.stderr)
+            return _LIMIT
         print(f"tilec: cannot write: {(error.strerror or str(error)).lower()}", file=sys.stderr)
         return 1
     return code

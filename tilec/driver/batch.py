@@ -17,6 +17,7 @@ from tilec.ir.manifest import Manifest
 from tilec.ptx.assemble import EntryReport
 from tilec.support import files, progress, resources
 from tilec.support.diagnostics import CompileError, Diagnostic, fail
+from tilec.support.exhaustion import exhausted
 from tilec.support.options import CompileOptions
 from tilec.support.processes import deaf_processes, end_with_parent
 from tilec.support.records import dataclass
@@ -106,11 +107,10 @@ def _begin(parent: int) -> None:
 def _with_evidence(job: Job) -> Made:
     try:
         return carry_out(job)
-    except MemoryError:
-        raise
     except Exception as bug:
-        with suppress(OSError, CompileError):
-            bug.add_note(_evidence(job, bug))
+        if exhausted(bug) is None:
+            with suppress(OSError, CompileError):
+                bug.add_note(_evidence(job, bug))
         raise
 
 

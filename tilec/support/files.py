@@ -14,6 +14,7 @@ from stat import S_ISREG
 from typing import BinaryIO, NoReturn
 
 from tilec.support.diagnostics import fail
+from tilec.support.exhaustion import exhausted
 from tilec.support.processes import ENDING_SIGNALS
 from tilec.support.recognise import check_no_binary
 from tilec.support.source import SourceFile
@@ -57,6 +58,8 @@ def read_bytes(path: str, largest: int = LARGEST) -> bytes:
     except IsADirectoryError:
         fail("not-a-file", f"{path} is a directory, not a file")
     except (OSError, ValueError) as error:
+        if exhausted(error):
+            raise
         fail("unreadable-file", f"cannot read {path}: {_reason(error)}")
     if len(data) > largest:
         fail("file-too-large", f"{path} has more than {largest:,} bytes")
@@ -178,7 +181,8 @@ def end_process(code: int) -> NoReturn:
 
 
 def write_all(contents: Mapping[str, bytes]) -> None:
-    """Write every file beside its destination, then rename them all: a failure leaves each destination as it was."""
+    """Write every file beside its destination, then rename them all: a failure leaves each destination as it was.
+    Where the machine runs out of something, that is an `OSError`: see `support.exhaustion`."""
     destination = Path()
     try:
         with ExitStack() as stack:
@@ -207,6 +211,8 @@ def write_all(contents: Mapping[str, bytes]) -> None:
     except BrokenPipeError:
         raise  # the reader of a pipe has seen enough: no mistake of anyone's
     except OSError as error:
+        if exhausted(error):
+            raise OSError(error.errno, error.strerror, str(destination)) from error
         fail("unwritable-output", f"cannot write {destination}: {_reason(error)}")
 
 
@@ -256,6 +262,8 @@ def make_folder(path: str) -> None:
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        if exhausted(error):
+            raise
         fail("unwritable-output", f"cannot make the folder {path}: {_reason(error)}")
 
 
