@@ -9,9 +9,10 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from io import FileIO
 from pathlib import Path
-from stat import S_ISREG
-from typing import BinaryIO, NoReturn
+from stat import S_ISFIFO, S_ISREG
+from typing import NoReturn
 
 from tilec.support.diagnostics import fail
 from tilec.support.exhaustion import exhausted
@@ -35,8 +36,8 @@ def read_source(path: str) -> SourceFile:
     return SourceFile(path, text_of(path, data))
 
 
-def read_text(path: str) -> str:
-    return text_of(path, read_bytes(path, LARGEST_TEXT))
+def read_text(path: str, largest: int = LARGEST_TEXT) -> str:
+    return text_of(path, read_bytes(path, largest))
 
 
 def text_of(path: str, data: bytes) -> str:
@@ -51,7 +52,11 @@ def text_of(path: str, data: bytes) -> str:
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
     note(path)
     try:
-        with Path(path).open("rb") as file:
+        with FileIO(path, opener=_open_at_once) as file:
+            # /dev/fd/63, as shells name a pipe, leads to no name in a folder.
+            if S_ISFIFO(os.fstat(file.fileno()).st_mode) and Path(path).resolve().exists():
+                fail("not-a-file", f"{path} is a pipe, not a file", help=f"write - instead, and < {path} at the end")
+            os.set_blocking(file.fileno(), True)
             data = _at_most(largest + 1, file)
     except FileNotFoundError:
         fail("no-such-file", f"{path} does not exist")
@@ -66,7 +71,12 @@ def read_bytes(path: str, largest: int = LARGEST) -> bytes:
     return data
 
 
-def _at_most(largest: int, file: BinaryIO) -> bytes:
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting: a pipe may have nobody who writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _at_most(largest: int, file: FileIO) -> bytes:
     """Piece by piece: Python takes memory for as much as it is asked for, however short the file is."""
     pieces = bytearray()
     while piece := file.read(min(_PIECE, largest - len(pieces))):
