@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 from command import GEMM, VECTOR_ADD, tilec
 
 from tilec.driver import build as driver
+from tilec.support.diagnostics import InternalError
 
 TESTS = Path(__file__).parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
@@ -48,8 +51,10 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFi
 
 
 def test_a_full_disk_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert tilec(VECTOR_ADD, "-o", "/dev/full") == 1
-    assert "cannot write /dev/full: no space left on device" in capfd.readouterr().err
+    assert tilec(VECTOR_ADD, "-o", "/dev/full") == 4
+    said = capfd.readouterr().err
+    assert said.startswith("error[limit-reached]: there is no more room on the disk\n")
+    assert "it was needed for /dev/full" in said
     (tmp_path / "cache").symlink_to("/dev/full")
     assert tilec(VECTOR_ADD, "-o", "a.cubin") == 0
 
@@ -105,7 +110,15 @@ def _is_running(process: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGKILL, -9),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.weekly),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.weekly),
+    ],
+)
 def test_no_process_stays_behind(ending: signal.Signals, code: int, tmp_path: Path) -> None:
     with _blocked_build(tmp_path) as (build, workers):
         assert len(workers) == 2
@@ -153,4 +166,47 @@ def test_no_memory_is_no_bug(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
 
     monkeypatch.setattr(driver, "build_all", large)
     assert tilec(VECTOR_ADD) == 4
-    assert capfd.readouterr().err.startswith("error[limit-reached]: there is no memory left")
+    assert capfd.readouterr().err.startswith("error[limit-reached]: there is no more memory")
+
+
+RAN_OUT = [
+    (OSError(errno.EMFILE, "Too many open files"), "open files (ulimit -n)"),
+    (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "processes or threads (ulimit -u)"),
+    (RuntimeError("can't start new thread"), "processes or threads (ulimit -u)"),
+    (ImportError("libx.so: failed to map segment from shared object"), "memory"),
+    (OSError(errno.EDQUOT, "Disk quota exceeded"), "room in the disk quota"),
+]
+
+
+@pytest.mark.parametrize(("error", "what"), RAN_OUT)
+def test_what_has_run_out_is_said(
+    error: Exception, what: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the error is that of another one."""
+
+    def run_out(*_: object) -> None:
+        raise InternalError("the assembler cannot be loaded") from error
+
+    monkeypatch.setattr(driver, "build_all", run_out)
+    assert tilec(VECTOR_ADD) == 4
+    assert capfd.readouterr().err.startswith(f"error[limit-reached]: there is no more {what}\n")
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize(
+    ("limit", "size", "jobs", "what"),
+    [
+        (resource.RLIMIT_NOFILE, 16, "2", "open files (ulimit -n)"),
+        (resource.RLIMIT_AS, 60 << 20, "1", "memory"),
+        (resource.RLIMIT_AS, 150 << 20, "1", "memory"),
+    ],
+)
+def test_limits_of_the_process_are_said(limit: int, size: int, jobs: str, what: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tilec", VECTOR_ADD, GEMM, "--no-cache", "-j", jobs, "-o", str(tmp_path)],
+        env=ENVIRONMENT, capture_output=True, text=True, check=False,
+        preexec_fn=lambda: resource.setrlimit(limit, (size, size)),
+    )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.startswith(f"error[limit-reached]: there is no more {what}\n")
+    assert list(tmp_path.iterdir()) == []

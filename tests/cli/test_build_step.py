@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from command import GEMM, SMALL, VECTOR_ADD, tilec
 
+from tilec.cli import build
 from tilec.ir.manifest import extract, to_json
-from tilec.support import resources
+from tilec.support import files, resources
+from tilec.support.diagnostics import CompileError
 
 TWO = ["--target", "sm_80,sm_90a"]
 
@@ -262,3 +264,60 @@ def test_a_smaller_problem_is_another_output(tmp_path: Path) -> None:
     assert tilec(VECTOR_ADD, "-o", "a.cubin") == 0
     assert tilec(VECTOR_ADD, *SMALL, "-o", "b.cubin") == 0
     assert (tmp_path / "a.cubin").read_bytes() != (tmp_path / "b.cubin").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "name", ["a;id", "`id`", "$(id)", "a\\\\", "a=b", "%", "a:b", "*", "a|b", "a&", "~", "a\tb", "a\nb"]
+)
+def test_what_make_would_run_or_read_otherwise_is_in_no_rule(name: str) -> None:
+    for outputs, inputs in (([name], ["k.tl"]), (["k.cubin"], ["k.tl", name])):
+        with pytest.raises(CompileError) as error:
+            build._rule(outputs, inputs)
+        assert error.value.diagnostics[0].code == "unwritable-output"
+    assert build._rule(["my $k.cubin"], ["it's #1.tl"]) == "my\\ $$k.cubin: it's\\ \\#1.tl\n"
+
+
+# ---- @FILE and pipes -------------------------------------------------------------------------------------------------
+
+
+def test_files_of_words_that_double_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Twenty files of two lines are a million words."""
+    for number in range(15):
+        (tmp_path / str(number)).write_text(f"@{number + 1}\n@{number + 1}\n")
+    (tmp_path / "15").write_text("-v\n")
+    assert tilec("@0") == 1
+    assert "is not read: it is the 257th @ word" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("-D x=1\n" * 10_001, "beyond 20,000 words of such files"),
+        ("#" * (1 << 20) + "\n", "has more than 1,048,576 bytes"),
+        ("@deeper", "more than 16 files deep"),
+    ],
+)
+def test_files_of_words_have_bounds(text: str, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "words").write_text(text)
+    (tmp_path / "deeper").write_text("@d1")
+    for number in range(1, 20):
+        (tmp_path / f"d{number}").write_text(f"@d{number + 1}")
+    assert tilec("@words") == 1
+    assert says in capfd.readouterr().err
+
+
+def test_a_pipe_that_nobody_writes_to_is_no_kernel_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "k.tl")
+    for words in (["k.tl"], ["check", "k.tl"], ["@k.tl"]):
+        assert tilec(*words) == 1
+        assert "k.tl is a pipe, not a file" in capfd.readouterr().err
+
+
+def test_a_pipe_of_the_shell_is_read() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"M = 1\n")
+    os.close(writer)
+    try:
+        assert files.read_source(f"/dev/fd/{reader}").text == "M = 1\n"
+    finally:
+        os.close(reader)

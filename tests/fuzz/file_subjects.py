@@ -40,6 +40,7 @@ from tilec.sched.trace import TraceError
 from tilec.sched.verify import violations
 from tilec.support import resources
 from tilec.support.diagnostics import CompileError, fail
+from tilec.support.kept_files import keep
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 from tilec.target import table as target
@@ -309,8 +310,7 @@ def _use_solution(text: str) -> bool:
     problem, solution = _solved()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "schedules" / f"{schedules.key(problem, 1.0)}.json"
-        path.parent.mkdir()
-        path.write_text(text, encoding="utf-8", errors="surrogatepass")
+        keep(path, path.stem, text.encode(errors="surrogatepass"))
         taken = schedules.solve_cached(problem, Path(folder), solver=lambda *_: solution)
         assert not list(violations(problem, taken.schedule))
         return taken is not solution

@@ -24,6 +24,7 @@ from subjects import ROOT, SMALL
 
 from tilec.cli import main as tilec
 from tilec.sched.cp import load_solver
+from tilec.support.processes import ENDING_SIGNALS
 
 COMMAND = (
     "small.tl", "add.tl", "--target", "sm_80", "--emit", "cubin,json", "-MD", "--no-cache", "-o", "out",
@@ -72,14 +73,14 @@ def _runs(end: Callable[[int, random.Random, float], None], count: int, chance: 
         left.faults += [f"build {number}: {said}" for said in _faults(good, _contents("out"), is_killed)]
         left.faults += [f"build {number}: {said}" for said in _faults(cached, _contents("cache/schedules"), is_killed)]
     code = os.waitstatus_to_exitcode(os.waitpid(_forked([w for w in COMMAND if w != "--no-cache"]), 0)[1])
-    if code != 0 or _faults(good, _contents("out"), is_killed):
-        left.faults.append("a build with that cache makes something else")
+    if code != 0 or _faults(good, _contents("out"), is_killed=False):
+        left.faults.append("a build with that cache makes something else, or leaves what the killed ones have left")
     return left
 
 
 def _forked(command: list[str] | tuple[str, ...]) -> int:
     # Not to be interrupted as this process, which goes on.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     child = os.fork()
     if child == 0:
         code = 99
@@ -88,18 +89,19 @@ def _forked(command: list[str] | tuple[str, ...]) -> int:
             quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
             code = tilec(list(command))
         except KeyboardInterrupt:
             code = 130  # before the command has begun, or behind its end
         finally:
             os._exit(code)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     return child
 
 
 def _contents(folder: str) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+    """The files of a folder; what is no file, as the private folder of a killed process, counts as empty."""
+    return {path.name: path.read_bytes() if path.is_file() else b"" for path in sorted(Path(folder).iterdir())}
 
 
 def _faults(good: dict[str, bytes], found: dict[str, bytes], is_killed: bool) -> list[str]:
@@ -115,7 +117,7 @@ def _faults(good: dict[str, bytes], found: dict[str, bytes], is_killed: bool) ->
 def _interrupt(child: int, chance: random.Random, duration: float) -> None:
     time.sleep(chance.uniform(0, duration * 1.1))
     # From a terminal it reaches every process; from another process, one.
-    (os.killpg if chance.random() < 0.5 else os.kill)(child, signal.SIGINT)
+    (os.killpg if chance.random() < 0.5 else os.kill)(child, chance.choice(ENDING_SIGNALS))
 
 
 def _kill(child: int, chance: random.Random, duration: float) -> None:

@@ -20,6 +20,7 @@ from tilec.sched.budget import Budget
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve
+from tilec.support.kept_files import keep, kept
 
 
 class Counting:
@@ -66,10 +67,20 @@ def test_an_entry_that_does_not_hold_is_not_believed(tmp_path: Path) -> None:
     solver = Counting()
     first = cache.solve_cached(gemm(), tmp_path, solver=solver)
     path = entry(tmp_path)
-    value = json.loads(path.read_text())
+    value = json.loads(kept(path, path.stem))
     value["solution"]["schedule"]["start"][2] -= 1
-    path.write_text(json.dumps(value))
+    keep(path, path.stem, json.dumps(value).encode())
     assert cache.solve_cached(gemm(), tmp_path, solver=solver) == first
+    assert solver.calls == 2
+
+
+def test_an_entry_under_another_key_is_not_believed(tmp_path: Path) -> None:
+    """It may hold, and still not be what this search would have found."""
+    solver = Counting()
+    cache.solve_cached(gemm(), tmp_path, solver=solver)
+    path = entry(tmp_path)
+    path.rename(path.with_name(f"{cache.key(gemm(), 2.0)}.json"))
+    cache.solve_cached(gemm(), tmp_path, effort=2.0, solver=solver)
     assert solver.calls == 2
 
 
@@ -130,7 +141,8 @@ def test_many_builds_at_once_leave_one_whole_entry(tmp_path: Path) -> None:
         found = list(pool.map(lambda at: cache.solve_cached(gemm(), tmp_path, afresh=at % 2 == 0), range(40)))
     assert [other.wait() for other in others] == [0, 0, 0]
     assert all(solution == found[0] for solution in found)
-    assert json.loads(entry(tmp_path).read_text())["solution"]["schedule"]["ii"] == 512
+    path = entry(tmp_path)
+    assert json.loads(kept(path, path.stem))["solution"]["schedule"]["ii"] == 512
 
 
 def test_another_solver_has_entries_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

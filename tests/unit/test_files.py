@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from stat import S_IMODE
 
 import pytest
 
 from tilec.support import files
 from tilec.support.diagnostics import CompileError
+from tilec.support.staging import Staging, staging
 
 
 def _code(error: pytest.ExceptionInfo[CompileError]) -> str:
@@ -77,6 +80,120 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
 def test_a_device_is_written_not_replaced() -> None:
     files.write_all({"/dev/null": b"gone"})
     assert Path("/dev/null").is_char_device()
+
+
+# ---- folders that others may write -----------------------------------------------------------------------------------
+
+
+def test_names_of_temporary_folders_are_random_and_never_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, shared = tmp_path / "victim", tmp_path / "shared"
+    for folder in (victim, shared):
+        folder.mkdir()
+    (shared / f".tilec-{bytes(8).hex()}").symlink_to(victim)
+    drawn = iter([bytes(8), bytes(8), bytes([1] * 8)])
+    monkeypatch.setattr(os, "urandom", lambda _: next(drawn))
+    files.write_all({str(shared / "out"): b"new"})
+    assert (shared / "out").read_bytes() == b"new"
+    assert not list(victim.iterdir())
+    assert list(drawn) == []
+
+
+@pytest.mark.parametrize("length", [245, 255])
+def test_a_name_as_long_as_names_may_be(tmp_path: Path, length: int) -> None:
+    files.write_all({str(tmp_path / ("a" * length)): b"new"})
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"new"]
+
+
+def test_a_link_that_someone_else_has_made_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    precious, link = tmp_path / "precious", tmp_path / "out"
+    precious.write_bytes(b"old")
+    link.symlink_to(precious)
+    monkeypatch.setattr(files, "_link_owner", lambda _: 4242)
+    for attempt in (lambda: files.write_all({str(link): b"new"}), lambda: files.check_outputs([str(link)], [])):
+        with pytest.raises(CompileError) as error:
+            attempt()
+        assert error.value.diagnostics[0].title == f"cannot write {link}: it is a link that someone else has made"
+    assert precious.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("planted", ["link", "folder", "pipe"])
+def test_outputs_replace_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    """What others have put there after it was looked at, and before the outputs got their names."""
+    precious, out = tmp_path / "precious", tmp_path / "out"
+    precious.write_bytes(b"old")
+    write = Staging.write
+
+    def write_late(staged: Staging, data: bytes, name: str) -> int:
+        number = write(staged, data, name)
+        if name == "out":
+            make = {"link": lambda: out.symlink_to(precious), "folder": out.mkdir, "pipe": lambda: os.mkfifo(out)}
+            make[planted]()
+        return number
+
+    monkeypatch.setattr(Staging, "write", write_late)
+    with pytest.raises(CompileError) as error:
+        files.write_all({str(tmp_path / "first"): b"new", str(out): b"new"})
+    assert error.value.diagnostics[0].title == f"cannot write {out}: what is there is no regular file"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "precious"]
+    assert precious.read_bytes() == b"old"
+
+
+def test_a_device_that_has_become_a_file_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"old")
+    monkeypatch.setattr(files, "_is_special", lambda _: True)
+    with pytest.raises(CompileError):
+        files.write_all({str(precious): b"new"})
+    assert precious.read_bytes() == b"old"
+
+
+def test_permissions_stay_but_not_those_that_give_rights_to_who_runs_it(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_bytes(b"old")
+    out.chmod(0o4751)
+    files.write_all({str(out): b"new"})
+    assert S_IMODE(out.stat().st_mode) == 0o751
+
+
+# ---- what killed processes leave -------------------------------------------------------------------------------------
+
+
+def _killed(folder: Path, *contents: str) -> Path:
+    """Leave a private folder as a killed process does: unlocked, with what it has written."""
+    private = folder / ".tilec-0123456789abcdef"
+    private.mkdir(mode=0o700)
+    for name in contents:
+        (private / name).write_bytes(b"half")
+    return private
+
+
+def test_strays_are_removed_by_whoever_writes_there_next(tmp_path: Path) -> None:
+    _killed(tmp_path, "0", "1")
+    files.write_all({str(tmp_path / "out"): b"new"})
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_a_living_process_writes_is_no_stray(tmp_path: Path) -> None:
+    with staging(tmp_path) as staged:
+        number = staged.write(b"first", "first")
+        files.write_all({str(tmp_path / "second"): b"second"})
+        staged.place(number, "first")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
+
+
+@pytest.mark.parametrize("kind", ["other files", "open to others", "link", "file"])
+def test_what_is_no_stray_stays(tmp_path: Path, kind: str) -> None:
+    private = _killed(tmp_path, "0", *(["thesis.tex"] if kind == "other files" else []))
+    if kind == "open to others":
+        private.chmod(0o755)
+    elif kind != "other files":
+        moved = private.rename(tmp_path / "moved")
+        private.symlink_to(moved) if kind == "link" else private.write_bytes(b"")
+    before = sorted(tmp_path.rglob("*"))
+    files.write_all({str(tmp_path / "out"): b"new"})
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "out"])
 
 
 # ---- outputs against inputs and each other ---------------------------------------------------------------------------

@@ -53,7 +53,7 @@ FOLDERS = {
 # Narrower than their height: what else of tilec these may import.
 ONLY = {
     "support": set[str](),
-    "sched": {"support.identity", "support.records", "support.readers", "support.schema"},
+    "sched": {"support.kept_files", "support.identity", "support.records", "support.readers", "support.schema"},
     "emu": {"support.identity", "support.records", "support.source", "support.diagnostics", "support.resources", "ptx"},
 }
 

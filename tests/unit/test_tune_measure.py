@@ -129,3 +129,16 @@ def test_only_a_gpu_that_runs_the_code(
         assert measure.gpu_for(load(target)) == name
         monkeypatch.setattr(runtime, "has_gpu", lambda: False)
         assert measure.gpu_for(load(target)) == ""
+
+
+def test_the_lock_of_measurements_follows_no_link_and_writes_nothing(tmp_path: Path) -> None:
+    precious, lock = tmp_path / "precious", tmp_path / "lock"
+    precious.write_bytes(b"old")
+    lock.symlink_to(precious)
+    with pytest.raises(OSError), measure.one_at_a_time(lock):
+        pass
+    assert precious.read_bytes() == b"old"
+    lock.unlink()
+    for _ in range(2):
+        with measure.one_at_a_time(lock):
+            assert lock.read_bytes() == b""

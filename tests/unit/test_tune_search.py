@@ -15,7 +15,9 @@ import pytest
 
 import tilec as package
 from tilec.support.diagnostics import CompileError
+from tilec.support.exhaustion import exhausted
 from tilec.support.options import CompileOptions
+from tilec.tune import journal as journals
 from tilec.tune.engines import Local, Lost
 from tilec.tune.journal import Journal
 from tilec.tune.knobs import as_written
@@ -169,6 +171,14 @@ def test_a_journal_of_another(other: dict[str, str], tmp_path: Path) -> None:
         Journal(str(path), other)
     assert caught.value.diagnostics[0].code == "bad-journal"
     assert path.read_bytes() == before
+
+
+def test_a_new_journal_that_has_no_room_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "_TABLES", f"PRAGMA max_page_count = 2; {journals._TABLES}")
+    with pytest.raises(sqlite3.OperationalError) as caught:
+        Journal(str(tmp_path / "j"), ABOUT)
+    assert exhausted(caught.value) == "room on the disk"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_journal_that_is_none(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A stream that was closed before we started is None.
     sys.stdout = sys.stdout or io.TextIOWrapper(io.BytesIO(), "utf-8")
     sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO(), "utf-8")
+    # Where OpenBLAS can start no thread it raises SIGINT, as numpy is imported. Its products here are small.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return guarded(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
 
 

@@ -11,16 +11,53 @@ import click
 from tilec.support import files
 from tilec.support.diagnostics import fail
 
+MOST_DEPTH, MOST_FILES, MOST_WORDS = 16, 256, 20_000
+LARGEST_FILES = 1 << 20
+"""Bounds on how deep `@FILE`s name each other, how often they are read, the words of them all, and their bytes."""
+
+
+class _Reading:
+    """What has been read so far: files that name each other may be small and still never end."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._bytes = self._words = 0
+
+    def words_of(self, path: str, depth: int) -> list[str]:
+        """Return the words of one file, within the bounds on all of them."""
+        text = files.read_text(path, LARGEST_FILES)
+        self.names.append(path)
+        self._bytes += len(text)
+        too_much = {
+            f"more than {MOST_DEPTH} files deep": depth > MOST_DEPTH,
+            f"the {MOST_FILES + 1:,}th @ word": len(self.names) > MOST_FILES,
+            f"beyond {LARGEST_FILES:,} characters of such files": self._bytes > LARGEST_FILES,
+        }
+        if reasons := [reason for reason, is_so in too_much.items() if is_so]:
+            fail("bad-response-file", f"{path} is not read: it is {reasons[0]}", help="take @ words out of such files")
+        try:
+            words = shlex.split(text, comments=True)
+        except ValueError as error:
+            fail("bad-response-file", f"{path} cannot be read: {str(error).lower()}", help="close the quotation")
+        self._words += len(words)
+        if self._words > MOST_WORDS:
+            fail(
+                "bad-response-file",
+                f"{path} is not read: it is beyond {MOST_WORDS:,} words of such files",
+                help="compile fewer kernels at a time",
+            )
+        return words
+
 
 def expanded(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """The arguments, with the words of every `@FILE` in its place, and the names of these files. The words are quoted
     as in a shell, may stand in several lines and have `#` comments. Such a file may name others."""
-    read: list[str] = []
-    words = _expanded(arguments, (), read)
-    return words, tuple(dict.fromkeys(read))
+    reading = _Reading()
+    words = _expanded(arguments, (), reading)
+    return words, tuple(dict.fromkeys(reading.names))
 
 
-def _expanded(arguments: Sequence[str], within: tuple[Path, ...], read: list[str]) -> list[str]:
+def _expanded(arguments: Sequence[str], within: tuple[Path, ...], reading: _Reading) -> list[str]:
     """`within` are the files that are being read."""
     words: list[str] = []
     for word in arguments:
@@ -31,12 +68,7 @@ def _expanded(arguments: Sequence[str], within: tuple[Path, ...], read: list[str
         place = Path(path).resolve()
         if place in within:
             fail("bad-response-file", f"{path} names itself", help="take its @ word out of it")
-        try:
-            inner = shlex.split(files.read_text(path), comments=True)
-        except ValueError as error:
-            fail("bad-response-file", f"{path} cannot be read: {str(error).lower()}", help="close the quotation")
-        read.append(path)
-        words += _expanded(inner, (*within, place), read)
+        words += _expanded(reading.words_of(path, len(within) + 1), (*within, place), reading)
     return words
 
 

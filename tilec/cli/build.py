@@ -481,14 +481,23 @@ def _read(made: Sequence[Made], targets: Sequence[str], given: dict[str, Any]) -
     return list(dict.fromkeys([*input_files([made[0].source.path], given), *imported, *machines]))
 
 
+_UNSAFE_IN_RULES = frozenset(";&|<>()`\\*?[]~=%:")
+"""What means something to make or Ninja where a path stands, or to a shell where a recipe names that path."""
+
+
 def _rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
     """A rule of make. Ninja and CMake read it too."""
     for path in (*outputs, *inputs):
-        if not path.isprintable():
-            fail("unwritable-output", f"no rule of make can name {path!r}", help="rename it, or leave out -MD and -MF")
+        found = next((sign for sign in path if sign in _UNSAFE_IN_RULES or not sign.isprintable()), None)
+        if found is not None:
+            fail(
+                "unwritable-output",
+                f"no rule of make can name {path!r}: it has {found!r} in it",
+                help="rename it, or leave out -MD and -MF",
+            )
     return f"{' '.join(map(_escaped, outputs))}: {' '.join(map(_escaped, inputs))}\n"
 
 
 def _escaped(path: str) -> str:
-    """As GCC writes it: make has no escape for what is left."""
+    """As GCC writes it, which make and Ninja understand."""
     return path.replace("$", "$$").replace(" ", "\\ ").replace("#", "\\#")

@@ -34,8 +34,9 @@ from tilec.cli.terminal import attended
 from tilec.driver.build import Observer
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.exhaustion import exhausted
 
-NO_ROOM = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+NO_READER = (errno.EPIPE, errno.EIO)
 """Errors of what standard output goes to."""
 
 
@@ -177,13 +178,19 @@ def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
     except click.UsageError as error:
         show([refusal(error)], None)
         return USAGE
-    except MemoryError:
-        show(
-            [Diagnostic("limit-reached", "there is no memory left", help="compile fewer at a time: a smaller -j")], None
-        )
-        return LIMIT
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
+        if (what := exhausted(error)) is not None:
+            show([_reached(error, what)], None)
+            return LIMIT
+        if isinstance(error, OSError) and error.errno in NO_READER:
             raise  # where our output goes is at fault: `main` knows
         show_bug(error, arguments, traceback=any(a in ("-v", "--verbose") for a in arguments))
         return BUG
+
+
+def _reached(error: Exception, what: str) -> Diagnostic:
+    """Say what has run out, and what it was wanted for where that is known."""
+    path = getattr(error, "filename", None)
+    notes = () if path is None else (f"it was needed for {path}",)
+    help_text = None if "disk" in what or "in a file" in what else "compile fewer at a time: a smaller -j"
+    return Diagnostic("limit-reached", f"there is no more {what}", notes=notes, help=help_text)

@@ -19,14 +19,12 @@ from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.processes import interrupted_code
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.driver.emulate import RunOptions
     from tilec.emu import Report
-
-_INTERRUPTED = 130
-"""As a shell reports a process that SIGINT ended."""
 
 
 @click.command(cls=Grouped)
@@ -241,10 +239,10 @@ def _watched(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
     with _progress(name) as draw:
         try:
             yield note
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as reason:
             message = f"interrupted after {reached} of {blocks} blocks: nothing is compared, nothing written"
             print(message, file=sys.stderr)
-            raise Exit(_INTERRUPTED) from None
+            raise Exit(interrupted_code(reason)) from None
 
 
 def _allowed(found: tuple[str, int]) -> str:

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-_INTERRUPTED, _NOBODY_READS = 130, 141  # as a shell reports processes ended by SIGINT and SIGPIPE
+_LIMIT = 4
+_NOBODY_READS = 141  # as a shell reports a process ended by SIGPIPE
 
 
 def guarded(work: Callable[[], int]) -> int:
@@ -15,15 +16,22 @@ def guarded(work: Callable[[], int]) -> int:
     try:
         code = work()
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+    except KeyboardInterrupt as reason:
+        from tilec.support.processes import interrupted_code
+
+        return interrupted_code(reason)
     except BrokenPipeError:
         # The reader of our output has gone: nothing to say, and nowhere to say it.
         _abandon(sys.stdout)
         _abandon(sys.stderr)
         return _NOBODY_READS
     except OSError as error:
+        from tilec.support.exhaustion import exhausted
+
         _abandon(sys.stdout)
+        if (what := exhausted(error)) is not None:
+            print(f"tilec: there is no more {what}", file=sys.stderr)
+            return _LIMIT
         print(f"tilec: cannot write: {(error.strerror or str(error)).lower()}", file=sys.stderr)
         return 1
     return code

@@ -140,6 +140,8 @@ def _carry_out(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
         # Ctrl-C and the status line are this process's own affair.
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
         with progress.listening(writer, only=True), attended():
             code = guarded(work)
         with suppress(OSError):
@@ -148,13 +150,13 @@ def _carry_out(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
         os._exit(code)
 
 
-def _end_in_silence(*_: object) -> NoReturn:
+def _end_in_silence(*_: object) -> None:
     """As for Ctrl-C, so that what is being written is removed; the other process has the word now."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     files.write_no_more()
-    raise KeyboardInterrupt
+    files.interrupt(KeyboardInterrupt())
 
 
 # ---- in the one that watches -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import click
 
 from tilec.cli.console import reported
 from tilec.support import files
-from tilec.support.diagnostics import CompileError, fail
+from tilec.support.diagnostics import fail
 
 _FOLDER = Path(__file__).parent / "templates"
 
@@ -68,7 +68,7 @@ def _write(folder: Path, contents: dict[str, bytes]) -> None:
     files.make_folder(str(folder))
     try:
         files.write_all({str(folder / name): data for name, data in contents.items()})
-    except CompileError:
+    except BaseException:
         with suppress(OSError):
             folder.rmdir()
         raise

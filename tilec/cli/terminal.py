@@ -1,4 +1,4 @@
-"""While a command is carried out: Ctrl-C ends it at once, and a terminal is told what takes long.
+"""While a command is carried out: Ctrl-C, SIGTERM and the like end it at once, and a terminal is told what takes long.
 
 Solver and assembler are calls of machine code, in which Python hears of no signal until they return. So a thread of its
 own hears of it too, and ends the process where nothing else does. The same thread writes, and erases, the status line.
@@ -17,12 +17,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn
 
-from tilec.support import progress
+from tilec.support import files, progress
+from tilec.support.processes import ENDING_SIGNALS, Interrupted
 
-INTERRUPTED = 130
-"""As a shell reports a process that SIGINT ended."""
+_DEFAULT_HANDLERS = (signal.default_int_handler, signal.SIG_DFL)
 _PATIENCE = 0.15
 """Seconds in which Python hears of Ctrl-C, unless machine code keeps it from that."""
 _SILENCE = 1.0
@@ -128,7 +127,7 @@ class _Attendant:
         self._process = os.getpid()
         self._ended, self._end_writer = _pipe()
         # The signal is for the thread that works: what it writes without interruption is then not interrupted.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
             self._thread = threading.Thread(target=self._attend, name="terminal", daemon=True)
             self._thread.start()
@@ -153,13 +152,19 @@ class _Attendant:
         if not is_ours:
             yield
             return
+        ours = [
+            number for number in ENDING_SIGNALS if signal.getsignal(number) in _DEFAULT_HANDLERS
+        ]  # nohup ignores one
+        known = {number: signal.getsignal(number) for number in ours}
         before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        signal.signal(signal.SIGINT, self._interrupt)
+        for number in ours:
+            signal.signal(number, self._interrupt)
         try:
             yield
         finally:
-            if signal.getsignal(signal.SIGINT) == self._interrupt:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+            for number in ours:
+                if signal.getsignal(number) == self._interrupt:
+                    signal.signal(number, known[number])
             signal.set_wakeup_fd(before)
 
     def end(self) -> None:
@@ -171,9 +176,9 @@ class _Attendant:
             if pipe >= 0:
                 os.close(pipe)
 
-    def _interrupt(self, _: int, __: FrameType | None) -> NoReturn:
+    def _interrupt(self, number: int, _: FrameType | None) -> None:
         self._heard_at = time.monotonic()
-        raise KeyboardInterrupt
+        files.interrupt(Interrupted(number))
 
     # ---- in the thread -----------------------------------------------------------------------------------------------
 
@@ -187,8 +192,9 @@ class _Attendant:
             ready = select.select(sources, [], [], _STEP if said else None)[0]
             if self._ended in ready:
                 return
-            if self._reader in ready and signal.SIGINT in os.read(self._reader, 4096):
-                self._end_unless_heard()
+            if self._reader in ready:
+                for number in set(os.read(self._reader, 4096)).intersection(ENDING_SIGNALS):
+                    self._end_unless_heard(number)
             if self._line is None:
                 continue
             if self._said_reader in ready:
@@ -204,7 +210,7 @@ class _Attendant:
             if ready and said:
                 time.sleep(_STEP / 4)  # much may be said at once
 
-    def _end_unless_heard(self) -> None:
+    def _end_unless_heard(self, number: int) -> None:
         until = time.monotonic() + _PATIENCE
         while time.monotonic() < until:
             if time.monotonic() - self._heard_at < 1.0:
@@ -212,9 +218,9 @@ class _Attendant:
             time.sleep(0.005)
         if self._line is not None:
             self._line.erase()
-        # Whatever has been written is whole: outputs get their names at one go, which no signal interrupts. Processes
-        # that this one has started end with it.
-        os._exit(INTERRUPTED)
+        # Whatever has been written is whole: outputs get their names at one go. Processes that this one has started end
+        # with it.
+        files.end_process(128 + number)
 
 
 def _spelled(said: dict[int, str]) -> str:

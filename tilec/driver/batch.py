@@ -17,8 +17,9 @@ from tilec.ir.manifest import Manifest
 from tilec.ptx.assemble import EntryReport
 from tilec.support import files, progress, resources
 from tilec.support.diagnostics import CompileError, Diagnostic, fail
+from tilec.support.exhaustion import exhausted
 from tilec.support.options import CompileOptions
-from tilec.support.processes import end_with_parent
+from tilec.support.processes import deaf_processes, end_with_parent
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
 
@@ -72,7 +73,9 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
 
     with ProcessPoolExecutor(min(processes, len(jobs)), initializer=_begin, initargs=(os.getpid(),)) as pool:
         try:
-            for job, made in zip(jobs, pool.map(_with_evidence, jobs), strict=True):
+            with deaf_processes():
+                results = pool.map(_with_evidence, jobs)
+            for job, made in zip(jobs, results, strict=True):
                 # What was read in the other process.
                 files.note(str(resources.target_file(job.options.target)))
                 for imported in made.source.imported.values():
@@ -94,20 +97,20 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
 
 
 def _begin(parent: int) -> None:
-    """Ctrl-C reaches every process of a terminal: the first one ends the others, which end with it in any case."""
+    """The first process ends the others, which end with it in any case. They have no handlers of their own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     end_with_parent(parent)
 
 
 def _with_evidence(job: Job) -> Made:
     try:
         return carry_out(job)
-    except MemoryError:
-        raise
     except Exception as bug:
-        with suppress(OSError):
-            bug.add_note(_evidence(job, bug))
+        if exhausted(bug) is None:
+            with suppress(OSError, CompileError):
+                bug.add_note(_evidence(job, bug))
         raise
 
 
@@ -119,7 +122,8 @@ def _evidence(job: Job, bug: Exception) -> str:
 
     folder = job.dump_dir or tempfile.mkdtemp(prefix="tilec-bug-")
     said = "".join(traceback.format_exception(bug))
-    (Path(folder) / "traceback.txt").write_text(f"tilec {__version__}\n{said}", encoding="utf-8", errors="replace")
+    text = f"tilec {__version__}\n{said}".encode(errors="replace")
+    files.write_all({str(Path(folder) / "traceback.txt"): text})
     if job.dump_dir is None:
         again = replace(job, dump_dir=folder)
         with suppress(Exception):

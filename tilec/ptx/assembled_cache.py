@@ -7,6 +7,7 @@ damaged are made again and overwritten; the oldest go once there are too many.
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +19,7 @@ from tilec.support.kept_files import keep, kept
 MOST_ENTRIES = 1000
 """One entry is 10 to 300 KB."""
 
-_FORMAT = 1  # of entries, and of the options that `assembler.assemble` makes of what it is asked for
+_FORMAT = 2  # of entries, and of the options that `assembler.assemble` makes of what it is asked for
 _LENGTH = 8  # bytes that say how long the log is
 
 
@@ -30,11 +31,11 @@ def assemble_cached(
     if folder is None:
         return assembler.assemble(ptx, target, opt_level=opt_level)
     path = folder / "assembled" / key(ptx, target, opt_level)
-    if not afresh and (known := _read(path)) is not None:
+    if not afresh and (known := _read(path, ptx)) is not None:
         return known
     made = assembler.assemble(ptx, target, opt_level=opt_level)
     log = made.info.encode()
-    keep(path, len(log).to_bytes(_LENGTH, "little") + log + made.cubin)
+    keep(path, path.name, len(log).to_bytes(_LENGTH, "little") + log + made.cubin)
     _forget_oldest(path.parent)
     return made
 
@@ -45,20 +46,29 @@ def key(ptx: str, target: str, opt_level: int) -> str:
     return sha256(repr((_FORMAT, version, target, opt_level, ptx)).encode()).hexdigest()
 
 
-def _read(path: Path) -> assembler.Assembled | None:
+def _read(path: Path, ptx: str) -> assembler.Assembled | None:
     try:
-        data = kept(path)
-        os.utime(path)  # what is used is not old
+        data = kept(path, path.name)
+        length = int.from_bytes(data[:_LENGTH], "little")
+        found = assembler.assembled(data[_LENGTH + length :], data[_LENGTH : _LENGTH + length].decode())
+        os.utime(path, follow_symlinks=False)  # what is used is not old
     except (OSError, ValueError):
         return None
-    end = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
-    return assembler.assembled(data[end:], data[_LENGTH:end].decode())
+    return found if _is_machine_code_of(ptx, found) else None
+
+
+def _is_machine_code_of(ptx: str, found: assembler.Assembled) -> bool:
+    """Return whether there is code, and a report, for each entry of the PTX and no other."""
+    entries = set(re.findall(r"^[^/\n]*\.entry\s+([\w$]+)", ptx, re.MULTILINE))
+    has_code = all(f"\0.text.{name}\0".encode() in found.cubin for name in entries)
+    return found.cubin.startswith(b"\x7fELF") and has_code and {entry.name for entry in found.entries} == entries
 
 
 def _forget_oldest(folder: Path) -> None:
     """Leaves half of the entries where there are more than there may be. Other processes may do the same."""
     with suppress(OSError):
-        entries = [(entry.stat().st_mtime_ns, entry.path) for entry in os.scandir(folder)]
+        found = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
+        entries = [(entry.stat().st_mtime_ns, entry.path) for entry in found]
         if len(entries) > MOST_ENTRIES:
             for _, path in sorted(entries)[: -(MOST_ENTRIES // 2)]:
                 Path(path).unlink(missing_ok=True)

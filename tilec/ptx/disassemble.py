@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 PACKAGE = "nvidia-cuda-nvdisasm"
 """What brings the disassembler, where there is no CUDA toolkit."""
@@ -24,8 +24,10 @@ def disassembled(cubin: bytes) -> str | None:
     program = disassembler()
     if program is None:
         return None
-    with TemporaryDirectory(prefix="tilec-") as folder:
-        file = Path(folder) / "kernel.cubin"
-        file.write_bytes(cubin)
-        done = subprocess.run([program, "-c", "-g", str(file)], capture_output=True, text=True, check=False)
+    # A file in memory, which goes with this process however it ends.
+    with os.fdopen(os.memfd_create("kernel.cubin"), "wb") as file:
+        file.write(cubin)
+        file.flush()
+        command = [program, "-c", "-g", f"/proc/self/fd/{file.fileno()}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=[file.fileno()])
     return done.stdout if done.returncode == 0 else None

@@ -7,13 +7,10 @@ do not hold are solved again and overwritten. A folder that cannot be written is
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from threading import get_ident
 
 from tilec.sched import text
 from tilec.sched.bounds import bounds
@@ -23,6 +20,7 @@ from tilec.sched.solution import Solution
 from tilec.sched.solve import solve
 from tilec.sched.verify import violations
 from tilec.support import readers
+from tilec.support.kept_files import keep, kept
 
 # Raise the first whenever the same problem may get another answer; the second is the version that pyproject.toml pins.
 SOLVER = 14
@@ -81,7 +79,7 @@ def key(problem: Problem, effort: float, scheduler: str = "exact", left: int | N
 
 def _read(path: Path, problem: Problem) -> Solution | None:
     try:
-        solution = text.solution_from_json(readers.json_value(path.read_text(encoding="utf-8")))
+        solution = text.solution_from_json(readers.json_value(kept(path, path.stem).decode()))
     except (OSError, ValueError):
         return None
     if solution.bounds != bounds(problem) or any(violations(problem, solution.schedule)):
@@ -90,12 +88,4 @@ def _read(path: Path, problem: Problem) -> Solution | None:
 
 
 def _write(path: Path, solution: Solution) -> None:
-    # Beside its place and then renamed: a reader sees a whole entry or none, whoever else is writing.
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.{get_ident()}")
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_text(json.dumps(text.solution_to_json(solution)), encoding="utf-8")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    keep(path, path.stem, json.dumps(text.solution_to_json(solution)).encode())

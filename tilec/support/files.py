@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from io import FileIO
 from pathlib import Path
-from stat import S_IMODE
-from typing import BinaryIO
+from stat import S_ISFIFO, S_ISREG
+from typing import NoReturn
 
 from tilec.support.diagnostics import fail
+from tilec.support.exhaustion import exhausted
+from tilec.support.processes import ENDING_SIGNALS
 from tilec.support.recognise import check_no_binary
 from tilec.support.source import SourceFile
+from tilec.support.staging import Staging, staging
 
 LARGEST_SOURCE = 1 << 20
 LARGEST_TEXT = 1 << 26
 LARGEST = 1 << 31
 """Bytes of a kernel file, of other text, and of any file that is read: more takes long, or does not end."""
 _PIECE = 1 << 20
+_MOST_LINKS = 40  # as Linux follows
 
 
 def read_source(path: str) -> SourceFile:
@@ -29,8 +36,8 @@ def read_source(path: str) -> SourceFile:
     return SourceFile(path, text_of(path, data))
 
 
-def read_text(path: str) -> str:
-    return text_of(path, read_bytes(path, LARGEST_TEXT))
+def read_text(path: str, largest: int = LARGEST_TEXT) -> str:
+    return text_of(path, read_bytes(path, largest))
 
 
 def text_of(path: str, data: bytes) -> str:
@@ -45,20 +52,31 @@ def text_of(path: str, data: bytes) -> str:
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
     note(path)
     try:
-        with Path(path).open("rb") as file:
+        with FileIO(path, opener=_open_at_once) as file:
+            # /dev/fd/63, as shells name a pipe, leads to no name in a folder.
+            if S_ISFIFO(os.fstat(file.fileno()).st_mode) and Path(path).resolve().exists():
+                fail("not-a-file", f"{path} is a pipe, not a file", help=f"write - instead, and < {path} at the end")
+            os.set_blocking(file.fileno(), True)
             data = _at_most(largest + 1, file)
     except FileNotFoundError:
         fail("no-such-file", f"{path} does not exist")
     except IsADirectoryError:
         fail("not-a-file", f"{path} is a directory, not a file")
     except (OSError, ValueError) as error:
+        if exhausted(error):
+            raise
         fail("unreadable-file", f"cannot read {path}: {_reason(error)}")
     if len(data) > largest:
         fail("file-too-large", f"{path} has more than {largest:,} bytes")
     return data
 
 
-def _at_most(largest: int, file: BinaryIO) -> bytes:
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting: a pipe may have nobody who writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _at_most(largest: int, file: FileIO) -> bytes:
     """Piece by piece: Python takes memory for as much as it is asked for, however short the file is."""
     pieces = bytearray()
     while piece := file.read(min(_PIECE, largest - len(pieces))):
@@ -120,6 +138,7 @@ def check_writable(path: str) -> None:
     """Refuse an output that cannot be written, before any work is done for it."""
     file = Path(path)
     try:
+        _behind_links(file)
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
         pass  # a new file, or one whose folder is no folder
@@ -136,6 +155,17 @@ def check_writable(path: str) -> None:
         fail("unwritable-output", f"cannot write {path}: permission denied")
 
 
+class _Renames:
+    """Whether outputs are being renamed. `lock` is held meanwhile: whoever ends the process at once takes it first.
+    A signal that is heard all the same – by a thread of a library, which does not block it – is kept for later."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.thread: int | None = None
+        self.kept: KeyboardInterrupt | None = None
+
+
+_renames = _Renames()
 _is_over = False
 
 
@@ -146,59 +176,104 @@ def write_no_more() -> None:
     _is_over = True
 
 
+def interrupt(reason: KeyboardInterrupt) -> None:
+    """Raise what a signal handler has to raise: now, or after the renames that this thread is at."""
+    if _renames.thread == threading.get_ident():
+        _renames.kept = reason
+        return
+    raise reason
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process at once, but not between two renames."""
+    with _renames.lock:
+        os._exit(code)
+
+
 def write_all(contents: Mapping[str, bytes]) -> None:
     """Write every file beside its destination, then rename them all: a failure leaves each destination as it was.
-    Who may do what with a file that is replaced stays as it is."""
-    pending: list[tuple[Path, Path]] = []
+    Where the machine runs out of something, that is an `OSError`: see `support.exhaustion`."""
     destination = Path()
     try:
-        for path, data in contents.items():
-            destination = Path(path)
-            if _is_special(destination):
-                destination.write_bytes(data)
-                continue
-            # Through a symbolic link, so that the link stays and its file is replaced.
-            destination = destination.resolve()
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
-            pending.append((temporary, destination))
-            temporary.write_bytes(data)
-            if destination.exists():
-                temporary.chmod(S_IMODE(destination.stat().st_mode))
-        with _uninterrupted():
-            if _is_over:
-                raise KeyboardInterrupt
-            while pending:
-                temporary, destination = pending[0]
-                temporary.replace(destination)
-                pending.pop(0)
+        with ExitStack() as stack:
+            folders: dict[Path, Staging] = {}
+            pending: list[tuple[Staging, int, Path]] = []
+            for path, data in contents.items():
+                destination = Path(path)
+                # Through a symbolic link, so that the link stays and its file is replaced.
+                real = _behind_links(destination)
+                if _is_special(destination):
+                    _write_in_place(destination, data)
+                    continue
+                destination = real
+                folder = destination.parent
+                if folder not in folders:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    folders[folder] = stack.enter_context(staging(folder))
+                pending.append((folders[folder], folders[folder].write(data, destination.name), destination))
+            with _uninterrupted():
+                if _is_over:
+                    raise KeyboardInterrupt
+                for staged, _, destination in pending:
+                    staged.check_replaceable(destination.name)
+                for staged, number, destination in pending:
+                    staged.place(number, destination.name)
     except BrokenPipeError:
         raise  # the reader of a pipe has seen enough: no mistake of anyone's
     except OSError as error:
+        if exhausted(error):
+            raise OSError(error.errno, error.strerror, str(destination)) from error
         fail("unwritable-output", f"cannot write {destination}: {_reason(error)}")
-    finally:
-        for temporary, _ in pending:
-            with suppress(OSError):
-                temporary.unlink()
+
+
+def _write_in_place(destination: Path, data: bytes) -> None:
+    """Write to a device or a pipe. What has become a file since it was looked at stays as it is."""
+    with os.fdopen(os.open(destination, os.O_WRONLY | os.O_CLOEXEC), "wb") as file:
+        if S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FileExistsError(errno.EEXIST, "it has just become another file")
+        file.write(data)
+
+
+def _behind_links(path: Path) -> Path:
+    """Return the file that a link leads to. Where others may write, they can plant links: only those of this user, of
+    the folder's owner and of root are followed."""
+    for _ in range(_MOST_LINKS):
+        if not path.is_symlink():
+            return path.parent.resolve() / path.name
+        if _link_owner(path) not in (os.geteuid(), path.parent.stat().st_uid, 0):
+            raise PermissionError(errno.EACCES, "it is a link that someone else has made")
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _link_owner(path: Path) -> int:
+    return path.lstat().st_uid
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Inside, Ctrl-C waits: so that all outputs are replaced, or none."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    """Inside, whatever ends the command waits: so that all outputs are replaced, or none."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:
-        yield
+        with _renames.lock:
+            _renames.thread = threading.get_ident()
+            try:
+                yield
+            finally:
+                _renames.thread = None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        kept, _renames.kept = _renames.kept, None
+        if kept is not None:
+            raise kept
 
 
 def make_folder(path: str) -> None:
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        if exhausted(error):
+            raise
         fail("unwritable-output", f"cannot make the folder {path}: {_reason(error)}")
 
 

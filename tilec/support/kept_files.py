@@ -1,41 +1,55 @@
-"""Files that a run of tilec leaves for the next one, in a cache folder: whole and undamaged, or as if not there."""
+"""Files that a run of tilec leaves for the next one, in a cache folder: whole and undamaged, or as if not there.
+
+An entry is sealed with the version of tilec that wrote it and the key that it was written for, so that one that was
+copied to another name is not taken for what belongs there. A seal is no secret: whoever reads an entry still checks its
+content, and nothing in an entry is ever executed.
+"""
 
 from __future__ import annotations
 
 import os
-import zlib
+from hashlib import sha256
 from pathlib import Path
+from stat import S_ISREG
 
-_SEAL = 4  # bytes of the sum
+from tilec import __version__
+from tilec.support.staging import staging
+
+LARGEST_ENTRY = 1 << 26
+"""Bytes of an entry; those of tilec have some hundred thousand."""
+_SEAL = 65  # a hash in hexadecimal digits, and a line feed
 
 
-def kept(path: Path) -> bytes:
-    """What `keep` has written. A file that is no longer what was written is a `ValueError`: what is in it is taken at
-    its word, and damage would be found anywhere in the parser, or nowhere."""
-    whole = path.read_bytes()
-    if whole != sealed(whole[_SEAL:]):
+def kept(path: Path, key: str) -> bytes:
+    """Return what `keep` has written for this key. Anything else there is a `ValueError`, and what is no file of a
+    plausible size is not read."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not S_ISREG(found.st_mode) or found.st_size > LARGEST_ENTRY:
+            raise ValueError("it is no entry of a cache")
+        whole = file.read(LARGEST_ENTRY + 1)
+    data = whole[_SEAL:]
+    if whole[:_SEAL] != _seal(data, key):
         raise ValueError("it is not what was written")
-    return whole[_SEAL:]
+    return data
 
 
-def sealed(data: bytes) -> bytes:
-    """The data, and a sum by which damage to it is found."""
-    return zlib.crc32(data).to_bytes(_SEAL, "little") + data
+def sealed(data: bytes, key: str) -> bytes:
+    """Put a seal before the data: a hash of it, the key, and the version of tilec."""
+    return _seal(data, key) + data
 
 
-def keep(path: Path, data: bytes) -> None:
-    """Write beside the destination and rename: another process may be reading or writing the same file."""
-    import tempfile  # which takes as long to import as the parser's tables to load
+def _seal(data: bytes, key: str) -> bytes:
+    return sha256(repr((__version__, key)).encode() + b"\n" + data).hexdigest().encode() + b"\n"
 
+
+def keep(path: Path, key: str, data: bytes) -> None:
+    """Write an entry, which other processes may be reading or writing. A cache that cannot be written costs time,
+    nothing else."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(sealed(data))
-            Path(name).replace(path)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        with staging(path.parent) as staged:
+            staged.place(staged.write(sealed(data, key), path.name), path.name)
     except OSError:
-        # A cache that cannot be written costs time, nothing else.
         return

@@ -1,4 +1,4 @@
-"""What processes that tilec starts have to do with the one that started them."""
+"""The signals that end a command, and what processes that tilec starts have to do with the one that started them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _PR_SET_PDEATHSIG = 1  # man 2 prctl
+
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""What ends a command: Ctrl-C, `kill`, a terminal that is closed, Ctrl-\\."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Raised where a signal ends the command."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def interrupted_code(reason: KeyboardInterrupt) -> int:
+    """The exit code of a command that a signal has ended, as a shell reports it."""
+    return 128 + (reason.number if isinstance(reason, Interrupted) else signal.SIGINT)
 
 
 def end_with_parent(parent: int) -> None:
@@ -25,12 +42,9 @@ def end_with_parent(parent: int) -> None:
 
 @contextmanager
 def deaf_processes() -> Iterator[None]:
-    """Processes that are started inside never hear of Ctrl-C, which a terminal sends to all of them: one that is still
-    starting up would end with a traceback that nobody can prevent."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Processes that are started inside never hear of Ctrl-C and the like, which a terminal sends to all of them: one
+    that is still starting up would end with a traceback that nobody can prevent. SIGTERM is how they are ended."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING_SIGNALS} - {signal.SIGTERM})
     try:
         yield
     finally:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from tilec.support import readers, schema
 from tilec.support.diagnostics import fail
+from tilec.support.exhaustion import exhausted
 from tilec.tune.outcome import Outcome, from_json, to_json
 from tilec.tune.space import Point
 
@@ -30,8 +32,20 @@ class Journal:
 
     def __init__(self, path: str, about: Mapping[str, str]) -> None:
         self.path = path
+        is_new = not Path(path).exists()
+        try:
+            self._open(about)
+        except BaseException:
+            if is_new:  # a half one is of no use to anyone
+                with suppress(AttributeError):  # it could not even be made
+                    self.close()
+                with suppress(OSError):
+                    Path(path).unlink(missing_ok=True)
+            raise
+
+    def _open(self, about: Mapping[str, str]) -> None:
         with self._readable():
-            self._base = sqlite3.connect(path, isolation_level=None)
+            self._base = sqlite3.connect(self.path, isolation_level=None)
             tables = {name for (name,) in self._base.execute("SELECT name FROM sqlite_master")}
             if tables and "about" not in tables:
                 self.close()
@@ -106,6 +120,8 @@ class Journal:
         try:
             yield
         except sqlite3.OperationalError as error:  # not the file's own fault: it is locked, or may not be opened
+            if exhausted(error):
+                raise
             fail("bad-journal", f"cannot read {self.path}: {str(error).lower()}", help="name another with --journal")
         except (sqlite3.Error, ValueError) as error:
             why = str(error).lower() if isinstance(error, sqlite3.Error) else error
@@ -125,6 +141,8 @@ class Journal:
                     cursor.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
+            if exhausted(error):
+                raise
             fail("bad-journal", f"cannot write {self.path}: {str(error).lower()}", help="name another with --journal")
 
 

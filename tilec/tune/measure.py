@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +33,7 @@ def measured(cubin: bytes) -> tuple[float, str]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        with (Path(tempfile.gettempdir()) / "tilec-measures.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with one_at_a_time(Path(tempfile.gettempdir()) / "tilec-measures.lock"):
             command = [sys.executable, "-m", "tilec.tune.measure", str(path)]
             try:
                 child = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
@@ -41,6 +43,20 @@ def measured(cubin: bytes) -> tuple[float, str]:
         raise RuntimeError((child.stderr.strip().splitlines() or [f"ended with code {child.returncode}"])[-1])
     milliseconds, gpu = json.loads(child.stdout.splitlines()[-1])
     return float(milliseconds), str(gpu)
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Hold a lock that all users of this machine share. Its file is never written, and a link there is not followed."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def gpu_for(target: Target) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -65,12 +66,25 @@ def _load(text: str, cache_dir: Path | None) -> lark.Lark:
     version = f"{lark.__version__} {sys.version_info[:2]} {Lines.__module__}.{Lines.__qualname__}\n"
     path = cache_dir / f"lark-{hashlib.sha256((version + text).encode()).hexdigest()[:24]}.tables"
     try:
-        return lark.Lark.load(io.BytesIO(kept(path)))
-    except (OSError, ValueError):  # absent, or not whole
+        return lark.Lark.load(_plain_data(kept(path, path.name)))
+    except Exception:  # it is absent; or Lark, which believes what it loads, stumbles over it
         parser, file = _build(text), io.BytesIO()
-        parser.save(file)
-        keep(path, file.getvalue())
-        return parser
+    parser.save(file)
+    keep(path, path.name, file.getvalue())
+    return parser
+
+
+class _PlainData(pickle.Unpickler):
+    """Reads data that makes no objects but the one that Lark's tables contain: nothing of an entry is executed."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) != (Lines.__module__, Lines.__qualname__):
+            raise pickle.UnpicklingError(f"an entry does not contain {module}.{name}")
+        return Lines
+
+
+def _plain_data(data: bytes) -> Any:
+    return _PlainData(io.BytesIO(data)).load()
 
 
 def _build(text: str) -> lark.Lark:

@@ -6,17 +6,18 @@ Loading them takes two milliseconds. Importing Lark takes thirty, so that only a
 
 from __future__ import annotations
 
-import marshal
-import sys
+import json
+import re
 import zlib
 from pathlib import Path
+from typing import Any
 
 from tilec.frontend.syntax.lalr import Rule, Tables, tree
 from tilec.frontend.syntax.tree import Branch
 from tilec.support.kept_files import keep, kept, sealed
 from tilec.support.resources import grammar, tables_folder
 
-_FORMAT = 2  # of the tables: what they mean to `syntax.lalr`
+_FORMAT = 3  # of the tables: what they mean to `syntax.lalr`
 
 _made: dict[str, Tables] = {}
 """The tables of this process, by their grammar."""
@@ -47,9 +48,8 @@ def _tables(cache_dir: Path | None) -> Tables:
 
 
 def tables_name(text: str) -> str:
-    """Tables hold for one grammar, one meaning of them, and one Python, whose way to write data they are in."""
-    version = "".join(map(str, sys.version_info[:2]))
-    return f"tile-{_FORMAT}-{version}-{zlib.crc32(text.encode()):08x}-{len(text)}.tables"
+    """Name the tables of one grammar and one meaning of them."""
+    return f"tile-{_FORMAT}-{zlib.crc32(text.encode()):08x}-{len(text)}.tables"
 
 
 def _load(text: str, name: str, cache_dir: Path | None) -> Tables:
@@ -59,28 +59,42 @@ def _load(text: str, name: str, cache_dir: Path | None) -> Tables:
             continue
         try:
             return _read(folder / name)
-        except (OSError, EOFError, ValueError, TypeError):
-            continue  # absent, or not whole
+        except (OSError, ValueError, TypeError, RecursionError):
+            continue  # absent, or no tables of this grammar
     tables = _build(text)
     if cache_dir is not None:
-        keep(cache_dir / name, _dumped(tables))
+        keep(cache_dir / name, name, _dumped(tables))
     return tables
 
 
 def _read(path: Path) -> Tables:
-    states, rules, *rest = marshal.loads(kept(path))
-    return Tables(states, tuple(Rule(*rule) for rule in rules), *rest)
+    """Read tables and check their form: the parser follows the numbers in them without looking."""
+    states, rules, start, end, scanner, keywords, ignored, with_newlines = json.loads(kept(path, path.name))
+    steps = range(-len(rules), len(states))
+    if not all(step in steps for state in states for step in state.values()) or not {start, end} <= set(steps):
+        raise ValueError("a step leads nowhere")
+    re.compile(scanner)
+    return Tables(
+        tuple(states), tuple(_rule(*rule) for rule in rules), start, end, scanner, keywords, tuple(ignored),
+        tuple(with_newlines),
+    )  # fmt: skip
+
+
+def _rule(origin: str, size: int, name: str, kept: Any, trailing: int, is_single: bool, is_chain: bool) -> Rule:
+    if kept is not None:
+        kept = tuple((int(part), bool(is_spread), int(empty)) for part, is_spread, empty in kept)
+    return Rule(origin, int(size), name, kept, int(trailing), bool(is_single), bool(is_chain))
 
 
 def _dumped(tables: Tables) -> bytes:
-    return marshal.dumps((tables.states, tuple(map(tuple, tables.rules)), *tables[2:]))
+    return json.dumps(tables, separators=(",", ":")).encode()
 
 
 def write_tables(folder: Path) -> Path:
     """Make the tables and save them in `folder`, as the build of the wheel does."""
     text = grammar("tile.lark")
     path = folder / tables_name(text)
-    path.write_bytes(sealed(_dumped(_build(text))))
+    path.write_bytes(sealed(_dumped(_build(text)), path.name))
     return path
 
 

@@ -1,0 +1,53 @@
+"""Tells errors that say that the machine, or a limit of the process, has run out of something."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+_BY_NUMBER = {
+    errno.ENOMEM: "memory",
+    errno.EMFILE: "open files (ulimit -n)",
+    errno.ENFILE: "open files of the system",
+    errno.EAGAIN: "processes or threads (ulimit -u)",
+    errno.ENOSPC: "room on the disk",
+    errno.EDQUOT: "room in the disk quota",
+    errno.EFBIG: "room in a file (ulimit -f)",
+}
+# What libraries say where they have no error number: the loader of shared libraries, nvJitLink, and threads.
+_BY_WORDS = {
+    "cannot allocate memory": "memory",
+    "failed to map segment": "memory",
+    "out of memory": "memory",
+    "out_of_memory": "memory",
+    "std::bad_alloc": "memory",
+    "too many open files": "open files (ulimit -n)",
+    "can't start new thread": "processes or threads (ulimit -u)",
+    "no space left on device": "room on the disk",
+    "database or disk is full": "room on the disk",
+}
+
+
+def exhausted(error: BaseException) -> str | None:
+    """Say what has run out, if that is why an error, or one that it was raised from, came about."""
+    return next((what for one in _chain(error) if (what := _said_by(one)) is not None), None)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _said_by(error: BaseException) -> str | None:
+    if isinstance(error, MemoryError):
+        return "memory"
+    # A pipe that takes no more at the moment is a BlockingIOError too, which says how much it took.
+    if isinstance(error, OSError) and not hasattr(error, "characters_written"):
+        return _BY_NUMBER.get(error.errno or 0)
+    if isinstance(error, ImportError | RuntimeError) or type(error).__module__.partition(".")[0] in ("sqlite3", "cuda"):
+        text = str(error).lower()
+        return next((what for words, what in _BY_WORDS.items() if words in text), None)
+    return None

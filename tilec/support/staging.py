@@ -1,0 +1,153 @@
+"""Writes files in a private folder beside their place, to rename them from there: whole, or not at all.
+
+The private folder is made by this process alone (`mkdir` follows no link), nobody else may look into it, and it is
+named by random digits, however long the names of the files are. Files are opened and renamed relative to open folders,
+so that a folder that is moved or replaced meanwhile does not redirect them.
+
+The folder is locked as long as the process lives. One that nobody has locked was left by a process that was killed:
+whoever writes there next removes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from stat import S_IMODE, S_ISREG
+
+_NAME = re.compile(r"\.tilec-[0-9a-f]{16}")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_TRIES = 100
+
+
+class Staging:
+    """A private folder inside another one, and the files that are in it, numbered from 0."""
+
+    def __init__(self, parent: int, private: int) -> None:
+        self._parent, self._private, self._count = parent, private, 0
+
+    def write(self, data: bytes, name: str) -> int:
+        """Write a file that is to become `name` and return its number. Who may do what with a file of this user that
+        it replaces stays as it is; a file of someone else says nothing about ours."""
+        number = self._count
+        handle = os.open(str(number), _NEW_FILE, 0o666, dir_fd=self._private)
+        self._count += 1
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            found = self._stat(name)
+            if found is not None and found.st_uid == os.geteuid():
+                os.fchmod(handle, S_IMODE(found.st_mode) & 0o777)
+        return number
+
+    def check_replaceable(self, name: str) -> None:
+        """Refuse a name that has become something else than a file since it was looked at."""
+        found = self._stat(name)
+        if found is not None and not S_ISREG(found.st_mode):
+            raise FileExistsError(errno.EEXIST, "what is there is no regular file")
+
+    def place(self, number: int, name: str) -> None:
+        """Rename a file out of the private folder. A link that bears the name is replaced, never followed."""
+        os.rename(str(number), name, src_dir_fd=self._private, dst_dir_fd=self._parent)
+
+    def remove_files(self) -> None:
+        for number in range(self._count):
+            with suppress(OSError):
+                os.unlink(str(number), dir_fd=self._private)
+
+    def _stat(self, name: str) -> os.stat_result | None:
+        try:
+            return os.stat(name, dir_fd=self._parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+
+@contextmanager
+def staging(folder: Path) -> Iterator[Staging]:
+    """A private folder in `folder`; it goes at the end, with the files that were not placed."""
+    parent = os.open(folder, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        remove_strays(folder, parent)
+        name, private = _make_private(parent)
+        made = Staging(parent, private)
+        try:
+            yield made
+        finally:
+            made.remove_files()
+            with suppress(OSError):
+                os.rmdir(name, dir_fd=parent)
+            os.close(private)
+    finally:
+        os.close(parent)
+
+
+def _make_private(parent: int) -> tuple[str, int]:
+    """Make and lock a private folder; return its name and an open handle."""
+    for _ in range(_MOST_TRIES):
+        name = f".tilec-{os.urandom(8).hex()}"
+        try:
+            os.mkdir(name, 0o700, dir_fd=parent)
+            private = os.open(name, _FOLDER, dir_fd=parent)
+        except (FileExistsError, FileNotFoundError):
+            continue  # the name is taken, or the folder was removed as a stray before it could be locked
+        if _lock(private) and _is_private(private) and _is_still(name, parent, private):
+            return name, private
+        os.close(private)
+    raise FileExistsError(errno.EEXIST, "no name is free for a temporary folder")
+
+
+def _lock(private: int) -> bool:
+    """Lock a private folder unless another process has; where the file system knows no locks, nobody has."""
+    try:
+        fcntl.flock(private, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_private(private: int) -> bool:
+    found = os.fstat(private)
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def _is_still(name: str, parent: int, private: int) -> bool:
+    """Return whether the name is still that of the open folder."""
+    try:
+        return os.path.samestat(os.stat(name, dir_fd=parent, follow_symlinks=False), os.fstat(private))
+    except FileNotFoundError:
+        return False
+
+
+# ---- what killed processes have left ---------------------------------------------------------------------------------
+
+
+def remove_strays(folder: Path, parent: int) -> None:
+    """Remove the private folders of this user in `folder` whose process has ended."""
+    try:
+        names = [path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+    except OSError:
+        return  # a folder that may be written but not listed
+    for name in names:
+        with suppress(OSError):
+            private = os.open(name, _FOLDER, dir_fd=parent)
+            try:
+                if _is_private(private):
+                    _remove_stray(name, parent, private)
+            finally:
+                os.close(private)
+
+
+def _remove_stray(name: str, parent: int, private: int) -> None:
+    """Remove one folder, if it is not locked and has nothing in it but what this module writes."""
+    fcntl.flock(private, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    inside = os.listdir(private)
+    if all(file.isdecimal() for file in inside):
+        for file in inside:
+            os.unlink(file, dir_fd=private)
+        os.rmdir(name, dir_fd=parent)
