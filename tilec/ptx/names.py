@@ -18,7 +18,7 @@ _RESERVED = re.compile(r"_|WARP_SZ|vprintf|tilec_smem|__tilec_.*|printf_argument
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether PTX or tilec gives the name a meaning of its own: a kernel, which is found by it, cannot have it."""
+    """Return whether PTX or tilec uses the name itself: a kernel, which is found by its name, cannot have it."""
     return _RESERVED.fullmatch(name) is not None
 
 
