@@ -185,5 +185,9 @@ def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             raise  # where our output goes is at fault: `main` knows
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            # Whatever asks for a file first: the system refuses the name itself.
+            show([Diagnostic("unreadable-file", f"cannot read {error.filename}: file name too long")], None)
+            return WRONG_KERNEL
         show_bug(error, arguments, traceback=any(a in ("-v", "--verbose") for a in arguments))
         return BUG

@@ -124,7 +124,8 @@ class EntryCode:
             kind = f"{'s' if param.dtype.kind == 'int' else 'u'}{small}" if small else cls
             # An extent is not negative, and indices are taken not to overflow.
             range_ = (0, (1 << 31) - 1) if param in sizes else (-(2.0**31), 2.0**31)
-            self.scalars.define(param, self.builder.into(cls, f"ld.param.{kind}", Address(Symbol(parameter_name(param.name)))), range_)
+            place = Address(Symbol(parameter_name(param.name)))
+            self.scalars.define(param, self.builder.into(cls, f"ld.param.{kind}", place), range_)
         for tensor in tensors:
             self.addresses.measure(tensor)
         for tensor_map in self.program.maps:
