@@ -13,7 +13,9 @@ from tilec.ptx.module import Module, Variable
 
 def name_clashes(module: Module) -> Iterator[str]:
     """Yield a sentence for each name that stands for two things in one place."""
-    outer = [item.name for item in (*module.variables, *module.functions, *module.entries)]
+    outer = [variable.name for variable in module.variables]
+    outer += [function.name for function in module.functions]
+    outer += [entry.name for entry in module.entries]
     yield from _repeated(outer)
     for entry in module.entries:
         inner = [p.name for p in entry.params] + [item.name for item in entry.body if isinstance(item, Variable)]
