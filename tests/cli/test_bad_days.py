@@ -140,6 +140,25 @@ def test_a_process_that_is_killed_is_said(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.cubin"))
 
 
+@pytest.mark.weekly
+def test_a_process_that_crashes_is_said_to_have_crashed(tmp_path: Path) -> None:
+    with _blocked_build(tmp_path) as (build, workers):
+        os.kill(workers[0], signal.SIGSEGV)
+        _, said = build.communicate(timeout=HANG)
+    assert build.returncode == 3
+    assert "\ninternal error: a process that compiled crashed with SIGSEGV" in said
+
+
+@pytest.mark.weekly
+def test_a_crash_of_the_assembler_names_it(tmp_path: Path) -> None:
+    code = "import os, sys; from tilec import cli; from tilec.ptx import assemble as a;"
+    code += "a._link = lambda *_: os.abort(); sys.exit(cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, str(VECTOR_ADD), "--no-cache", "-o", str(tmp_path / "a.cubin")]
+    ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG)
+    assert ended.returncode == -signal.SIGABRT
+    assert "Aborted" in ended.stderr and "in assemble" in ended.stderr
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_bug_leaves_what_is_to_be_seen_of_it(
     jobs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]

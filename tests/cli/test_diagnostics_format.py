@@ -123,3 +123,39 @@ def test_warnings_are_warnings(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     found = results(written("sarif", capfd, "check", "warn.tl", "--target", "sm_80", code=0))
     assert {r["level"] for r in found} == {"warning"}
     assert {r["level"] for r in results(written("sarif", capfd, "check", "warn.tl", "-Werror"))} == {"error"}
+
+
+@pytest.mark.parametrize("form", ["json", "sarif", "github", "text"])
+def test_control_characters_are_not_passed_on(form: str, capfd: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[31m\x9b\u202e\x07\x7f\u2028é"
+    lines = [
+        "import tilelang.language as T",
+        "@T.prim_func",
+        'def k(A: T.Tensor((32,), "float32")):',
+        "    with T.Kernel(1, threads=32) as bx:",
+        f"        T.device_assert(False, {hostile!a})",
+    ]
+    Path("k.tl").write_text("\n".join(lines))
+    assert tilec("check", "k.tl", "--diagnostics-format", form) == 1
+    said = capfd.readouterr().err
+    assert [c for c in said if not c.isprintable() and c != "\n"] == []
+    if form == "json":
+        assert hostile in json.loads(said.splitlines()[0])["notes"]
+    assert "é" in said
+
+
+def test_what_a_kernel_prints_cannot_steer_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        "import tilelang.language as T",
+        "@T.prim_func",
+        'def k(A: T.Tensor((32,), "float32")):',
+        "    with T.Kernel(1, threads=32) as bx:",
+        '        T.print("\\x1b[2J\\u202eé")',
+        "        for i in T.Parallel(32):",
+        "            A[i] = 1.0",
+    ]
+    Path("k.tl").write_text("\n".join(lines))
+    assert tilec("emulate", "k.tl") == 0
+    said = capfd.readouterr().out
+    assert "[2J" in said and "é" in said
+    assert [c for c in said if not c.isprintable() and c != "\n"] == []

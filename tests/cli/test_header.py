@@ -18,7 +18,7 @@ import pytest
 from command import GEMM, SAMPLES, VECTOR_ADD, tilec
 from native import CUDA, STRICT, done
 
-from tilec.host import runtime
+from tilec.host import header, runtime
 from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, extract
 
 HERE = Path(__file__).parent
@@ -396,3 +396,76 @@ int main(void) {{
     linked = (f"-L{driver_library}", "-lcuda", f"-Wl,-rpath,{driver_library}")
     done("gcc", "-std=c11", *STRICT, "refused.c", "-o", "refused", *linked)
     done("./refused")
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+NAMES = [
+    "memset",
+    "CUDA_SUCCESS",
+    "INT32_MAX",
+    "SIZE_MAX",
+    "_Static_assert",
+    "_Bool",
+    "_Complex",
+    "__asm__",
+    "__LINE__",
+    "__FILE__",
+    "__func__",
+    "__cplusplus",
+    "memset_",
+    "int",
+    "int_",
+    "k_launch",
+    "k_kernel",
+    "k_load",
+    "names_sm_90a_image",
+    "CUstream",
+    "cuLaunchKernel",
+    "NULL",
+    "size_t",
+    "uint64_t",
+    "strlen",
+    "offsetof",
+    "kernel",
+    "status",
+    "WCHAR_MAX",
+    "UINT8_C",
+    "tilec_min",
+    "TILEC_TYPES",
+    "x1",
+    "ALPHA",
+    "_",
+]
+"""What C11, C++17 and the headers that ours includes reserve, its own names, and what such names become."""
+
+
+def _write_kernel_of_names() -> None:
+    params = ", ".join(f"{name}: T.int32" for name in NAMES)
+    body = " + ".join(NAMES)
+    Path("names.tl").write_text(f"""\
+import tilelang.language as T
+@T.prim_func
+def k(out: T.Tensor((32,), "int32"), {params}):
+    with T.Kernel(1, threads=32) as bx:
+        for i in T.Parallel(32):
+            out[i] = {body}
+""")
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("compiler", [("gcc", "-std=c11"), ("g++", "-std=c++17")], ids=lambda words: str(words[0]))
+def test_parameters_may_have_any_names(compiler: tuple[str, str], driver_library: Path) -> None:
+    _write_kernel_of_names()
+    assert tilec("names.tl", "--emit", "header") == 0
+    suffix = "c" if compiler[0] == "gcc" else "cpp"
+    Path(f"main.{suffix}").write_text('#include "names.h"\nint main(void) { return 0; }\n')
+    done(*compiler, *STRICT, "-fsyntax-only", f"main.{suffix}")
+
+
+def test_names_that_c_may_know_get_an_underscore() -> None:
+    spelled = header._c_names([*NAMES, "alpha", "M", "dS", "n_rows"], ("k_", "names_"))
+    assert len(set(spelled.values())) == len(spelled)
+    free = {name for name, other in spelled.items() if name == other}
+    assert free == {"int_", "x1", "alpha", "M", "dS", "n_rows"}
+    assert (spelled["int"], spelled["memset"], spelled["SIZE_MAX"]) == ("int__", "memset__", "SIZE_MAX_")

@@ -266,3 +266,50 @@ def test_a_cubin_without_an_end_is_refused_by_its_size(
     monkeypatch.setattr(files.read_bytes, "__defaults__", (1 << 24,))  # not gigabytes
     assert tilec("inspect", "/dev/zero") == 1
     assert capfd.readouterr().err.startswith("error[file-too-large]: /dev/zero has more than ")
+
+
+# ---- what is too long or not known -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "code"), [(32, 0), (33, 1), (200, 1)])
+def test_a_chain_of_imports_ends(length: int, code: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for number in range(length):
+        then = f"from .m{number + 1} import N\n" if number < length - 1 else "N = 1.0\n"
+        (tmp_path / f"m{number}.tl").write_text(then)
+    _written(tmp_path, "from .m0 import N", "N")
+    assert tilec("check", "k.tl") == code
+    assert ("error[bad-import]: this is the end of a chain" in capfd.readouterr().err) == bool(code)
+
+
+@pytest.mark.parametrize("words", [(), ("check",), ("fmt",), ("emulate",), ("inspect",)], ids=lambda w: "".join(w))
+def test_a_first_word_of_5000_characters(words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(*words, "a" * 5000) == 1
+    assert capfd.readouterr().err.startswith("error[unreadable-file]: cannot read aaa")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ld.global.v99.u32 {%r0, %r1}, [%d0];", "ld.global.u33 %r0, [%d0];", "ld.nowhere.u32 %r0, [%d0];",
+        "add.u32 %r0;", "add.q32 %r0, %r1, %r2;", "frobnicate %r0;", "mov.u32 %r0, %nothing;", "bra nowhere;",
+        "mma.sync.aligned.m1n1k1.row.col.f32.f16.f16.f32 %r0, %r1, %r2, %r3;", "cvt.rn.f99.u32 %r0, %r1;",
+        "shfl.sync.sideways.b32 %r0, %r1, 0, 31, -1;", "wgmma.mma_async.sync.aligned.m64n9k16.f32.f16.f16 {%r0}, 0, 0;",
+        "cp.async.bulk.tensor.9d.shared::cluster.global.tile [%r0], [%d0, {%r1}], [%r2];", "call nothing;",
+        "setp.maybe.u32 %p0, %r0, %r1;", "@%p9 add.u32 %r0, %r0, 1;", "add.u32 %r0, %r1, {%r2};", "st.global.u32 1, 2;",
+    ],
+)  # fmt: skip
+def test_ptx_that_is_not_known_is_refused(line: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = f""".version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 A)
+{{
+.reg .b64 %d<2>; .reg .b32 %r<9>; .reg .pred %p<2>;
+ld.param.u64 %d0, [A];
+{line}
+ret;
+}}
+"""
+    (tmp_path / "k.ptx").write_text(text)
+    assert tilec("emulate", "k.ptx", "--block", "32", "--arg", "zeros:uint32:128") == 1
+    assert capfd.readouterr().err.startswith("error[")

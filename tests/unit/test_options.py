@@ -68,7 +68,13 @@ def test_switches(environment: dict[str, str], expected: Switches) -> None:
     assert switches(environment) == expected
 
 
-@pytest.mark.parametrize("value", ["", "yes", "0x1", "1.5"])
+def test_a_define_of_too_large_a_number() -> None:
+    for value in ("0x" + "f" * 4000, "9" * 4000):
+        with pytest.raises(CompileError, match="bad-define"):
+            parse_define(f"N={value}")
+
+
+@pytest.mark.parametrize("value", ["", "yes", "0x1", "1.5", "+-+1", "--1", "+", "\u0661", "1" * 5000])
 def test_a_delay_is_a_number(value: str) -> None:
     with pytest.raises(CompileError, match="bad-environment"):
         switches({"TILEIR_DELAY_TMA_STORE_WAIT": value})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tilec.ptx.module import (
@@ -270,3 +272,21 @@ def test_numbers_in_one_piece_are_what_the_rules_say() -> None:
     plain = parse_module(text.replace("{{", "{").replace("}}", "}"))
     assert plain.variables[0].data == bytes([1, 2, 15, 255]) and plain.variables[0].size == 6
     assert plain == parse_module(text.replace("{{", "{ ").replace("}}", " }"))
+
+
+@pytest.mark.parametrize(
+    "name", ["é.tl", "a b.tl", 'a"b.tl', "a\\b.tl", "100%.tl", "%41.tl", "a\nb.tl", "\u202e.tl", "\udcff.tl", "\x7f.tl"]
+)
+def test_any_name_of_a_file_is_printed_in_ascii_and_read_back(name: str) -> None:
+    given = replace(module(Loc(1, 3, 5)), files=(name, "other.tl"))
+    text = print_module(given)
+    assert text.isascii() and (text.replace("\n", "").isprintable())
+    assert parse_module(text) == given
+
+
+def test_a_name_that_needs_no_quoting_stays() -> None:
+    assert '.file 1 "gemm (2).tl", 1, 1\n' in print_module(replace(module(), files=("gemm (2).tl",)))
+
+
+def test_a_comment_is_printed_in_ascii() -> None:
+    assert print_module(module(Comment("größer\x1b"))).isascii()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from tilec.cli.endings import guarded
 
@@ -19,6 +21,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO(), "utf-8")
     # Where OpenBLAS can start no thread it raises SIGINT, as numpy is imported. Its products here are small.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if not faulthandler.is_enabled():
+        # Where the assembler or another library crashes, this says which one was called; the exit code is the signal's.
+        with suppress(OSError, ValueError):
+            faulthandler.enable(sys.stderr, all_threads=False)
     return guarded(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
 
 

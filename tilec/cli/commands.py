@@ -184,6 +184,10 @@ def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
             return LIMIT
         if isinstance(error, OSError) and error.errno in NO_READER:
             raise  # where our output goes is at fault: `main` knows
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            # Whatever asks for a file first: the system refuses the name itself.
+            show([Diagnostic("unreadable-file", f"cannot read {error.filename}: file name too long")], None)
+            return WRONG_KERNEL
         show_bug(error, arguments, traceback=any(a in ("-v", "--verbose") for a in arguments))
         return BUG
 

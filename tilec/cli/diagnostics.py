@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from tilec import __version__
 from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.printable import printable
 from tilec.support.source import SourceFile
 
 Format = Literal["text", "json", "sarif", "github"]
@@ -25,7 +26,13 @@ Found = tuple[Diagnostic, SourceFile | None]
 
 def as_json(found: Iterable[Found]) -> str:
     """An object a line."""
-    return "".join(json.dumps(_record(*one), ensure_ascii=False) + "\n" for one in found)
+    return "".join(_json(_record(*one)) + "\n" for one in found)
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    """Return the JSON of a value, in which letters stay letters and characters that cannot be seen are escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def _record(diagnostic: Diagnostic, source: SourceFile | None) -> dict[str, Any]:
@@ -88,7 +95,7 @@ def _all_of(diagnostic: Diagnostic, source: SourceFile | None) -> str:
 
 
 def _message(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text, keep="\r\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
@@ -110,7 +117,7 @@ def as_sarif(found: Sequence[Found]) -> str:
         "results": [_result(diagnostic, source, codes.index(diagnostic.code)) for diagnostic, source in found],
     }
     log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
-    return json.dumps(log, indent=1, ensure_ascii=False) + "\n"
+    return _json(log, indent=1) + "\n"
 
 
 def _result(diagnostic: Diagnostic, source: SourceFile | None, rule: int) -> dict[str, Any]:

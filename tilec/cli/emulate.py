@@ -19,6 +19,7 @@ from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.printable import printable
 from tilec.support.processes import interrupted_code
 from tilec.support.records import dataclass
 
@@ -164,7 +165,7 @@ def _emulate_kernel(
         blocks = math.prod(emulate.blocks(build.manifest, arguments))
         with _watched(build.manifest.entry, blocks) as note:
             report = emulate.run(build, arguments, note, options)
-        print(report.printed, end="")
+        print(printable(report.printed), end="")
         print("".join(map(_allowed, report.allowed.items())), end="")
         made.write(report, lambda: emulate.write_arguments(arguments))
         if report.faults:
@@ -217,7 +218,7 @@ def _emulate_ptx(
     with reported(source):
         with _watched(entry or file, math.prod(geometry.grid)) as note:
             report = emulate_ptx.run(source, entry, geometry, arguments, note, options)
-        print(report.printed, end="")
+        print(printable(report.printed), end="")
         print("".join(map(_allowed, report.allowed.items())), end="")
         made.write(report, lambda: emulate_ptx.saved(arguments))
         if report.faults:

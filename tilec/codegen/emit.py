@@ -14,6 +14,7 @@ from tilec.ir.expr import as_size
 from tilec.ir.tile import Buffer, Extent, Var
 from tilec.ir.warp import Program, TensorMap
 from tilec.ptx.module import Entry, Module, Param, Variable
+from tilec.ptx.names import parameter_name
 from tilec.support.diagnostics import InternalError
 from tilec.support.sizes import Size
 from tilec.target.table import Target
@@ -41,7 +42,7 @@ def emit(
     if program.cluster != (1, 1, 1):
         directives.append(f".reqnctapercluster {', '.join(map(str, program.cluster))}")
     params = [_param(p) for p in program.params]
-    params += [Param("b8", m.name, 64, 128) for m in program.maps]
+    params += [Param("b8", parameter_name(m.name), 64, 128) for m in program.maps]
     entry = Entry(program.name, tuple(params), tuple(directives), body)
     variables = [launch.variable(replace(manifest(program, target, roles), outputs=outputs))]
     if program.smem_bytes:
@@ -55,10 +56,10 @@ def emit(
 
 def _param(param: Buffer | Var) -> Param:
     if isinstance(param, Buffer):
-        return Param("u64", param.name)
+        return Param("u64", parameter_name(param.name))
     dtype = param.dtype
     spelled = f"f{dtype.bits}" if dtype.is_float and dtype.bits > 16 else f"b{max(dtype.bits, 8)}"
-    return Param(spelled, param.name)
+    return Param(spelled, parameter_name(param.name))
 
 
 def manifest(program: Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:

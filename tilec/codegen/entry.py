@@ -43,6 +43,7 @@ from tilec.ir.types import INT32
 from tilec.ir.warp import Operation, Program, Role
 from tilec.passes.lower.touches import touches
 from tilec.ptx.module import Address, Guard, Imm, Item, Operand, Pair, Reg, Symbol
+from tilec.ptx.names import parameter_name
 from tilec.support.diagnostics import InternalError
 from tilec.target.table import Target
 
@@ -113,7 +114,7 @@ class EntryCode:
         sizes = {part for e in extents for part in tile.walk_expr(e)}
         for param in self.program.params:
             if isinstance(param, tile.Buffer):
-                generic = self.builder.into("b64", "ld.param.u64", Address(Symbol(param.name)))
+                generic = self.builder.into("b64", "ld.param.u64", Address(Symbol(parameter_name(param.name))))
                 self.pointers[param.name] = self.builder.into("b64", "cvta.to.global.u64", generic)
                 continue
             cls = register_class(param.dtype)
@@ -123,11 +124,12 @@ class EntryCode:
             kind = f"{'s' if param.dtype.kind == 'int' else 'u'}{small}" if small else cls
             # An extent is not negative, and indices are taken not to overflow.
             range_ = (0, (1 << 31) - 1) if param in sizes else (-(2.0**31), 2.0**31)
-            self.scalars.define(param, self.builder.into(cls, f"ld.param.{kind}", Address(Symbol(param.name))), range_)
+            place = Address(Symbol(parameter_name(param.name)))
+            self.scalars.define(param, self.builder.into(cls, f"ld.param.{kind}", place), range_)
         for tensor in tensors:
             self.addresses.measure(tensor)
         for tensor_map in self.program.maps:
-            address = self.builder.into("b64", "mov.u64", Symbol(tensor_map.name))
+            address = self.builder.into("b64", "mov.u64", Symbol(parameter_name(tensor_map.name)))
             self.pointers[tensor_map.name] = self.builder.into("b64", "cvta.param.u64", address)
 
     def initialise_barriers(self, thread: Reg) -> None:

@@ -16,7 +16,7 @@ from tilec.driver.observer import Observer, Stopped
 from tilec.ir.manifest import Manifest
 from tilec.ptx.assemble import EntryReport
 from tilec.support import files, progress, resources
-from tilec.support.diagnostics import CompileError, Diagnostic, fail
+from tilec.support.diagnostics import CompileError, Diagnostic, InternalError, fail
 from tilec.support.exhaustion import exhausted
 from tilec.support.options import CompileOptions
 from tilec.support.processes import deaf_processes, end_with_parent
@@ -24,6 +24,8 @@ from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
     from tilec.driver.machine_code import LoopCode
     from tilec.passes.cost.report import Report
 
@@ -72,9 +74,10 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
     from concurrent.futures.process import BrokenProcessPool
 
     with ProcessPoolExecutor(min(processes, len(jobs)), initializer=_begin, initargs=(os.getpid(),)) as pool:
+        with deaf_processes():
+            results = pool.map(_with_evidence, jobs)  # starts the processes
+        started = list((pool._processes or {}).values())
         try:
-            with deaf_processes():
-                results = pool.map(_with_evidence, jobs)
             for job, made in zip(jobs, results, strict=True):
                 # What was read in the other process.
                 files.note(str(resources.target_file(job.options.target)))
@@ -82,6 +85,10 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
                     files.note(imported.path)
                 yield made
         except BrokenProcessPool:
+            if crash := _crash_signal(started):
+                raise InternalError(
+                    f"a process that compiled crashed with {crash}: in the assembler (nvJitLink) or another library"
+                ) from None
             fail(
                 "process-ended",
                 "a process that compiled was ended by something else",
@@ -94,6 +101,18 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
                 process.terminate()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
+
+
+def _crash_signal(processes: Sequence[BaseProcess]) -> str | None:
+    """Return the name of the signal by which code in one of the processes ended it, if one did."""
+    for process in processes:
+        process.join(1.0)  # the others are being ended
+        if (code := process.exitcode) is not None and -code in _CRASHES:
+            return signal.Signals(-code).name
+    return None
 
 
 def _begin(parent: int) -> None:

@@ -22,7 +22,7 @@ from tilec.driver.emulate import RunOptions, read_npz
 from tilec.emu import Fault, Report, launch
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.support import files
-from tilec.support.diagnostics import Diagnostic, Label, fail
+from tilec.support.diagnostics import CompileError, Diagnostic, Label, fail
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 
@@ -137,7 +137,8 @@ def run(
     progress: Callable[[int, int], None] | None = None,
     options: RunOptions | None = None,
 ) -> Report:
-    """Run one kernel of a PTX file. Wrong text and a wrong launch are diagnostics, a fault of the run is a `Fault`."""
+    """Run one kernel of a PTX file. Wrong text, a wrong launch and what is not emulated are
+    diagnostics; faults of the run are in the report."""
     name = entry_of(source, entry)
     try:
         return launch(
@@ -152,6 +153,8 @@ def run(
             progress=progress,
             **(options or RunOptions()).of_launch(),
         )
+    except Fault as fault:  # it cannot begin
+        raise CompileError(fault_diagnostic(fault, source)) from None
     except ValueError as error:
         fail("wrong-launch", str(error))
 

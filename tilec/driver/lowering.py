@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.driver.work import File, Work
+from tilec.support.diagnostics import InternalError
 
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
@@ -73,12 +74,18 @@ def emit(work: Work, observer: Observer) -> Work:
 
 def join_modules(file: File, observer: Observer) -> File:
     """One module with the entries of all kernels; what they have in common, it has once."""
+    from tilec.ptx.names import separate_parameters
+    from tilec.ptx.verify_names import name_clashes
+
     modules = [work.module for work in file.kernels]
     variables = dict.fromkeys(v for module in modules for v in module.variables)
     entries = tuple(entry for module in modules for entry in module.entries)
     functions = dict.fromkeys(f for module in modules for f in module.functions)
     joined = replace(modules[0], variables=tuple(variables), entries=entries, functions=tuple(functions))
-    return replace(file, ptx_module=joined)
+    separated = separate_parameters(joined)
+    if clashes := list(name_clashes(separated)):
+        raise InternalError("; ".join(clashes))
+    return replace(file, ptx_module=separated)
 
 
 def print_ptx(file: File, observer: Observer) -> File:

@@ -44,6 +44,7 @@ def _follow(
         if not is_relative(node):
             for path in _beside(node, source):
                 if path not in found and path not in (name for name, _ in (*chain, here)):
+                    _check_depth(chain, node.span)
                     with suppress(CompileError):  # some other Python
                         found[path] = _read(path, node.span, source, cache_dir)
                         _follow(found[path], path, source, cache_dir, found, (*chain, here))
@@ -65,8 +66,23 @@ def _follow(
                 steps = tuple(Label(span, "this import led here") for _, span in chain)
                 fail("import-cycle", f"{path} is imported while it is being read", node.span, secondary=steps)
             if path not in found:
+                _check_depth(chain, node.span)
                 found[path] = _read(path, node.span, source, cache_dir)
                 _follow(found[path], path, source, cache_dir, found, (*chain, here))
+
+
+DEEPEST_CHAIN = 32
+"""Files that import each other one after the other. Each is read inside the one before."""
+
+
+def _check_depth(chain: Sequence[tuple[str, Span]], span: Span) -> None:
+    if len(chain) >= DEEPEST_CHAIN:
+        fail(
+            "bad-import",
+            f"this is the end of a chain of more than {DEEPEST_CHAIN} imports",
+            span,
+            help="import what is needed from the file that defines it",
+        )
 
 
 def _beside(node: ast.Import, source: SourceFile) -> list[str]:

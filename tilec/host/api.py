@@ -25,6 +25,7 @@ from tilec.ir.tile import Buffer
 from tilec.ir.types import BY_NAME, FLOAT8_E8M0, UINT8
 from tilec.support import files, options
 from tilec.support.diagnostics import CompileError as CompileError, Diagnostic
+from tilec.support.printable import printable
 from tilec.support.resources import target_names
 from tilec.support.sizes import names, shape_of
 from tilec.support.source import SourceFile
@@ -302,7 +303,7 @@ class Kernel:
         arrays = {name: one.as_numpy(storage_type(BY_NAME[tensors[name].dtype])) for name, one in views.items()}
         # Strided tensors are laid out anew by the emulator's launcher.
         report = emulate.run(build, emulate.Arguments(arrays, scalars))
-        print(report.printed, end="")
+        print(printable(report.printed), end="")
 
     def _launch(self, views: Mapping[str, View], scalars: Mapping[str, Number], stream: int) -> None:
         from tilec.host import runtime

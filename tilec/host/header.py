@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tilec.host.header_calls import EMPTY_BYTES, Argument, check, launch, may_be_empty, scratch, scratch_tensors
 from tilec.host.machines import capability, is_portable, newest_portable, preference
@@ -79,6 +79,13 @@ attributes box config empty extents grid kernel lower moves status steps stream 
 """
 _TAKEN = frozenset(_WORDS.split())
 """What no parameter can be called: words of C and C++, and what the functions here call their own."""
+
+_MAY_BE_TAKEN = re.compile(
+    r"_.*|.*__.*|.*_t"  # reserved for compilers and systems
+    r"|(mem|str|wcs|cu|CU|tilec|TILEC)[A-Za-z_].*"  # functions and types of the headers, and our own
+    r"|[A-Z][A-Z0-9]*_[A-Z0-9_]*|[A-Z][A-Z0-9]{3,}|EOF|offsetof|errno|assert|i386"  # macros
+)
+"""What may mean something in a header, of this version or the next: INT32_MAX, CUDA_SUCCESS, memset, __LINE__."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,7 @@ def _image(name: str, data: bytes) -> str:
 
 
 def _kernel(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Iterator[str]:
-    arguments = _arguments([manifest for _, manifest in variants])
+    arguments = _arguments([manifest for _, manifest in variants], (f"{entry}_", f"{stem}_"))
     declared = ", ".join(a.declared for a in arguments.values())
     passed = ", ".join(a.name for a in arguments.values())
     comma = ", " if arguments else ""
@@ -199,7 +206,7 @@ static inline CUresult {entry}_launch(const {entry}_kernel *kernel, CUstream str
 """
 
 
-def _arguments(manifests: Sequence[Manifest]) -> dict[str, Argument]:
+def _arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...]) -> dict[str, Argument]:
     """The parameters of the kernel's author in their order, by name, and behind them the memory that the caller lends:
     of all targets together."""
     own: dict[str, Argument] = {}
@@ -211,16 +218,30 @@ def _arguments(manifests: Sequence[Manifest]) -> dict[str, Argument]:
                 case PointerParam(name):
                     tensor = manifest.tensor(name)
                     into = lent if tensor.role in ("workspace", "zeroed") else own
-                    into.setdefault(name, Argument(_name(name), _pointer(tensor)))
+                    into.setdefault(name, Argument(name, _pointer(tensor)))
                 case ScalarParam(name):
-                    own.setdefault(name, Argument(_name(name), _scalar(scalars[name])))
+                    own.setdefault(name, Argument(name, _scalar(scalars[name])))
                 case TensorMapParam():
                     pass
-    return own | lent
+    both = own | lent
+    spelled = _c_names(both, prefixes)
+    return {name: Argument(spelled[name], argument.type) for name, argument in both.items()}
 
 
-def _name(name: str) -> str:
-    return f"{name}_" if name in _TAKEN else name
+def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
+    """Return what each parameter is called in C: its own name where that is known to be free, else with `_` behind it,
+    as often as no other parameter is called so. What begins with a prefix is the header's own."""
+    listed = list(names)
+    taken = set(listed)
+    found: dict[str, str] = {}
+    for name in listed:
+        spelled = name
+        if name in _TAKEN or _MAY_BE_TAKEN.fullmatch(name) or name.startswith(prefixes):
+            while spelled in taken:
+                spelled += "_"
+            taken.add(spelled)
+        found[name] = spelled
+    return found
 
 
 def _pointer(tensor: TensorInfo) -> str:

@@ -47,6 +47,7 @@ def wrong_ptx(expr: tile.Ptx) -> str | None:
 def evaluating(text: str, types: Sequence[DType], dtype: DType, target: str = "sm_120a", version: str = "9.0") -> str:
     """PTX of a kernel `snippet` of 128 threads a block, whose first parameter points at the results and the others at
     what goes in, an element a thread."""
+    text = snippet.without_comments(text)  # the assembler takes ASCII alone
     held = [REGISTERS[t.name] for t in (dtype, *types)]
     kinds = [dtype, *types]
     names = [snippet.operand(number) for number in range(len(held))]

@@ -16,6 +16,7 @@ from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
 from tilec.ops.signature import Argument, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, Dictionary, Function, Lanes, Value, describe
 from tilec.support.diagnostics import Label, fail
+from tilec.support.options import LARGEST_BITS
 from tilec.support.source import Span
 
 Operator = Literal[
@@ -37,8 +38,6 @@ _PYTHON: dict[str, Callable[..., Value]] = {
 
 _INTEGERS_ONLY = ("//", "%", "&", "|", "^", "<<", ">>")
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-LARGEST_BITS = 4096
-"""Of an integer of compile time."""
 LONGEST = 100_000
 """Items of a tuple of compile time, those of tuples in it counted too, or characters of a string."""
 

@@ -13,11 +13,12 @@ from typing import Any
 
 from tilec.ir.tile import Buffer
 from tilec.ir.types import DType
-from tilec.ops.arithmetic import LARGEST_BITS, LONGEST, equal, is_runtime
+from tilec.ops.arithmetic import LONGEST, equal, is_runtime
 from tilec.ops.scalar import FUNCTIONS
 from tilec.ops.signature import Argument, nearest
 from tilec.ops.values import Dictionary, Entry, Function, Member, Value, describe
 from tilec.support.diagnostics import fail
+from tilec.support.options import LARGEST_BITS
 from tilec.support.source import Span
 
 _LARGEST_ARGUMENT = 1000

@@ -44,6 +44,7 @@ from tilec.ptx.module import (
     Vector,
 )
 from tilec.ptx.plain import instruction
+from tilec.ptx.quoting import unquote_text
 from tilec.support import resources
 from tilec.support.readers import DEEPEST
 from tilec.support.records import dataclass
@@ -391,7 +392,7 @@ class _Build(Transformer[Token, Any]):
         return _Tagged("target", children[0])
 
     def file_directive(self, children: list[Token]) -> _Tagged:
-        return _Tagged("file", (int(children[0]), str(children[1])[1:-1]))
+        return _Tagged("file", (int(children[0]), unquote_text(str(children[1])[1:-1])))
 
     def section(self, _children: list[Token]) -> None:
         return None

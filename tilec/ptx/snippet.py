@@ -79,6 +79,11 @@ def operand(number: int) -> str:
     return f"%operand{number}"
 
 
+def without_comments(text: str) -> str:
+    """Return the text without the comments of its author."""
+    return _COMMENT.sub(" ", text)
+
+
 def with_names(text: str, names: Sequence[str]) -> str:
     """The text with the names of registers in place of {0}, {1} and on."""
     return _REGISTER.sub(lambda found: names[int(found[1])], text)

@@ -34,6 +34,7 @@ from tilec.ptx.module import (
     Variable,
     Vector,
 )
+from tilec.ptx.quoting import quote_text
 
 _INDENT = "    "
 
@@ -44,7 +45,7 @@ def print_module(module: Module) -> str:
     if module.files:
         # Time and size are given, or the assembler takes those of a file of that name in the folder that it runs in
         # for its line table: the same input would not be the same output. A time of 0 counts as not given.
-        lines.extend(f'.file {index} "{_quotable(path)}", 1, 1' for index, path in enumerate(module.files, start=1))
+        lines.extend(f'.file {index} "{quote_text(path)}", 1, 1' for index, path in enumerate(module.files, start=1))
         lines.append("")
     if module.variables:
         lines.extend(print_variable(variable) for variable in module.variables)
@@ -56,11 +57,6 @@ def print_module(module: Module) -> str:
         _print_entry(entry, lines)
         lines.append("")
     return "\n".join(lines)
-
-
-def _quotable(path: str) -> str:
-    """PTX has no way to write these in a string."""
-    return "".join(c if c.isprintable() and c not in '"\\' else "_" for c in path)
 
 
 def print_variable(variable: Variable) -> str:
@@ -144,7 +140,7 @@ def _print_items(items: tuple[Item, ...], indent: str, lines: list[str]) -> None
                 _print_items(item.body, indent + _INDENT, lines)
                 lines.append(indent + "}")
             case Comment():
-                lines.extend(f"{indent}// {line}".rstrip() for line in item.text.split("\n"))
+                lines.extend(f"{indent}// {quote_text(line)}".rstrip() for line in item.text.split("\n"))
 
 
 def _param(param: Param) -> str:

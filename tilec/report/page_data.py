@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.ptx.assemble import assemble
 from tilec.ptx.assembler_level import assembler_level
 from tilec.ptx.disassemble import PACKAGE, disassembled, disassembler
+from tilec.ptx.quoting import quote_text
 from tilec.sass.cubin import Function, functions
 from tilec.support.render import render
 from tilec.support.source import SourceFile
@@ -134,7 +135,7 @@ def _code(source: SourceFile, library: Library, options: CompileOptions) -> dict
         cubin = assemble(library.ptx, target, opt_level=level, line_info=True).cubin
         sass = disassembled(cubin)
     code = functions(cubin)
-    lines = _own_lines(code) if sass is None else _sass_lines(sass, list(files), code)
+    lines = _own_lines(code) if sass is None else _sass_lines(sass, [quote_text(name) for name in files], code)
     return {
         "files": [{"name": name, "lines": list(file.lines)} for name, file in files.items()],
         "ptx": _runs(_ptx_lines(library.ptx)),

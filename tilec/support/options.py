@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
@@ -55,6 +56,9 @@ LINTS: tuple[Lint, ...] = get_args(Lint)
 MAY_DECIDE = 3
 """From this optimisation level on the compiler decides what options with `decides` leave open."""
 
+LARGEST_BITS = 4096
+"""Of an integer that is known when the kernel is compiled: Python writes out no longer one."""
+
 Value = int | float | bool | str
 """What `-D NAME=VALUE` can give a module constant."""
 
@@ -68,6 +72,8 @@ def parse_define(text: str) -> tuple[str, Value]:
         literal = ast.literal_eval(readers.python_expression(value.strip(" \t")))
     except (ValueError, TypeError):
         return name, value
+    if isinstance(literal, int) and literal.bit_length() > LARGEST_BITS:
+        fail("bad-define", f"-D {name}: the number is too large", help=f"a number has at most {LARGEST_BITS} bits")
     return name, literal if isinstance(literal, int | float | bool | str) else value
 
 
@@ -521,11 +527,14 @@ def verification(environment: Mapping[str, str] = os.environ) -> str:
     return environment.get("TILEC_VERIFY", "")
 
 
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
+
+
 def switches(environment: Mapping[str, str] = os.environ) -> Switches:
     """TILE_AS_DEBUG_UNLIMITED_SMEM counts if it is exactly 1, TILEIR_PREFER_TMA_FOR_LOAD_STORE if it is exactly true,
     TILEIR_ALWAYS_SWIZZLE whatever it is, TILEIR_DELAY_TMA_STORE_WAIT as a decimal number: 0 switches the delay off."""
     delay = environment.get("TILEIR_DELAY_TMA_STORE_WAIT", "1")
-    if not delay.strip().lstrip("+-").isdecimal():
+    if not _DECIMAL.fullmatch(delay.strip()):
         fail(
             "bad-environment",
             f"TILEIR_DELAY_TMA_STORE_WAIT is '{delay}', not a decimal number",

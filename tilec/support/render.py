@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from tilec.support.diagnostics import Diagnostic, Label, Severity
+from tilec.support.printable import printable
 from tilec.support.source import SourceFile, Span
 
 _COLOUR: dict[Severity, str] = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
@@ -96,4 +97,4 @@ def _cells(line: str, characters: int) -> int:
 
 
 def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else _TAB if c == "\t" else "�" for c in text)
+    return printable(text.replace("\t", _TAB), keep="")

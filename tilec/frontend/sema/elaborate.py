@@ -21,6 +21,7 @@ from tilec.ir.tile import Ask, Kernel
 from tilec.ops.signature import Argument, nearest
 from tilec.ops.values import Function, describe
 from tilec.passes.analysis.usage import writes
+from tilec.ptx.names import is_reserved
 from tilec.support.diagnostics import CompileError, Label, Mistakes, Warn, fail, unheard, warning
 from tilec.support.source import SourceFile, Span
 
@@ -201,6 +202,7 @@ def _elaborated(
             if built[0].name in _others(module, function):
                 built = tuple(replace(each, name=function.name) for each in built)
             made += built if len(built) == 1 else _launches(built)
+            _check_name(function, made[-1].name)
             if len(built) > 1 and is_whole:
                 _tell_of_launches(function, made[-len(built) :], warn)
     if known is None:
@@ -208,6 +210,18 @@ def _elaborated(
     if not mistakes.met:
         defines.check_all_used()
     return tuple(made)
+
+
+def _check_name(function: ast.Function, name: str) -> None:
+    """Refuse a kernel whose name means something else in PTX, which a program loads it by."""
+    if is_reserved(name):
+        fail(
+            "reserved-name",
+            f"a kernel cannot be called `{name}`",
+            function.name_span,
+            "PTX or tilec has something else of this name",
+            help="give the function another name",
+        )
 
 
 def _launches(built: Sequence[Kernel]) -> Iterator[Kernel]:

@@ -69,8 +69,19 @@ def _item(child: Child, depth: int) -> ast.Expr | ast.Starred:
     return expression(child, depth)
 
 
+_LONGEST_INTEGER = 1000
+"""Characters of an integer: 4,000 bits in hexadecimal, which every computation takes and a message can show."""
+
+
 def _int(tree: Branch, depth: int) -> ast.Expr:
     text = token_text(tree.children[0])
+    if len(text) > _LONGEST_INTEGER:
+        fail(
+            "static-arithmetic",
+            "the number is too large",
+            tree_span(tree),
+            f"it has {len(text)} characters, {_LONGEST_INTEGER} are the most",
+        )
     try:
         return ast.Number(int(text, 0), tree_span(tree))
     except ValueError:

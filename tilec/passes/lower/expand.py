@@ -238,7 +238,10 @@ class Expander:
         key = (tensor.name, box, swizzle, corners)
         if key not in self.maps:
             taken = sum(k[0] == tensor.name for k in self.maps)
-            self.maps[key] = warp.TensorMap(f"{tensor.name}_map{taken or ''}", tensor, box, swizzle, corners)
+            others = {p.name for p in self.kernel.params} | {made.name for made in self.maps.values()}
+            while (name := f"{tensor.name}_map{taken or ''}") in others:
+                taken += 1
+            self.maps[key] = warp.TensorMap(name, tensor, box, swizzle, corners)
         return self.maps[key]
 
     def scratch(self, size: int, span: Span) -> tile.Buffer:

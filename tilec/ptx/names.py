@@ -1,0 +1,55 @@
+"""Keeps the names of a PTX module apart: those of the kernel's author, and those that tilec and PTX have.
+
+The assembler takes a parameter that is named like its kernel, and crashes for sm_80. A `$`, which no name in a kernel
+file has, makes a name that is free by construction. Nobody outside misses the name of a parameter: a launch passes
+them in their order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilec.ptx.module import Address, Entry, Instruction, Item, Module, Symbol
+
+_RESERVED = re.compile(r"_|WARP_SZ|vprintf|tilec_smem|__tilec_.*|printf_arguments|printf_[0-9a-f]{16}")
+"""The identifiers of PTX itself, and what tilec calls variables and functions."""
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether PTX or tilec uses the name itself: a kernel, which is found by its name, cannot have it."""
+    return _RESERVED.fullmatch(name) is not None
+
+
+def parameter_name(name: str) -> str:
+    """Return what PTX calls a parameter: its own name unless that is reserved."""
+    return f"{name}$" if is_reserved(name) else name
+
+
+def separate_parameters(module: Module) -> Module:
+    """Rename the parameters that are named like a kernel of the module, which no instruction names."""
+    kernels = {entry.name for entry in module.entries}
+    return replace(module, entries=tuple(_separate(entry, kernels) for entry in module.entries))
+
+
+def _separate(entry: Entry, kernels: set[str]) -> Entry:
+    renamed = {param.name: f"{param.name}$" for param in entry.params if param.name in kernels}
+    if not renamed:
+        return entry
+    params = tuple(replace(param, name=renamed.get(param.name, param.name)) for param in entry.params)
+    return replace(entry, params=params, body=tuple(_rename(item, renamed) for item in entry.body))
+
+
+def _rename(item: Item, renamed: Mapping[str, str]) -> Item:
+    """Rename the parameters that an item reads: `[name]` of a load, or `name` where its address is taken."""
+    if not isinstance(item, Instruction):
+        return item
+    operands = list(item.operands)
+    for at, operand in enumerate(operands):
+        match operand:
+            case Symbol(name=name) if name in renamed:
+                operands[at] = replace(operand, name=renamed[name])
+            case Address(base=Symbol(name=name) as base) if name in renamed:
+                operands[at] = replace(operand, base=replace(base, name=renamed[name]))
+    return replace(item, operands=tuple(operands))

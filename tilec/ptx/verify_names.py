@@ -1,0 +1,30 @@
+"""Checks that a name in a PTX module stands for one thing wherever it can be used.
+
+Kernels, functions and variables share the outermost name space; the parameters and variables of a kernel stand beside
+them. Labels and registers have `$` and `%` in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.ptx.module import Module, Variable
+
+
+def name_clashes(module: Module) -> Iterator[str]:
+    """Yield a sentence for each name that stands for two things in one place."""
+    outer = [variable.name for variable in module.variables]
+    outer += [function.name for function in module.functions]
+    outer += [entry.name for entry in module.entries]
+    yield from _repeated(outer)
+    for entry in module.entries:
+        inner = [p.name for p in entry.params] + [item.name for item in entry.body if isinstance(item, Variable)]
+        yield from _repeated([*dict.fromkeys(outer), *inner])
+
+
+def _repeated(names: list[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            yield f"two things are called {name}"
+        seen.add(name)
