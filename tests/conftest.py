@@ -94,8 +94,9 @@ def _test_of(item: pytest.Item) -> Test:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let workers that are done take tests from others, unless `--dist` says how: the dearest modules come last, and one
-    worker would be left with them."""
+    """Let workers that are done take tests from others, unless `--dist` says how.
+
+    The dearest modules come last, and one worker would be left with them."""
     if any(str(word).startswith("--dist") for word in config.invocation_params.args):
         return None
     from xdist.scheduler import WorkStealingScheduling
