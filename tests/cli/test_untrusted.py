@@ -132,7 +132,7 @@ def test_names_of_files_cannot_say_more_than_a_name(tmp_path: Path, capfd: pytes
     assert tilec(name, "-o", "a", "--emit", "cubin,header,ptx", "--target", "sm_80") == 0
     header = (tmp_path / "a.h").read_text()
     assert not [line for line in header.splitlines() if line.startswith("#error b")]
-    assert '.file 1 "a_*@x_#error b.tl"' in (tmp_path / "a.ptx").read_text()
+    assert '.file 1 "a%22*@x%0A#error b.tl"' in (tmp_path / "a.ptx").read_text()
     assert tilec(name, "-o", "b.cubin", "-MD") == 1
     assert "no rule of make can name 'a" in capfd.readouterr().err
     assert not (tmp_path / "b.d").exists()

@@ -34,9 +34,9 @@ def exhausted(error: BaseException) -> str | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    seen: list[BaseException] = []
+    while error is not None and not any(error is one for one in seen):
+        seen.append(error)
         yield error
         error = error.__cause__ or error.__context__
 

@@ -203,7 +203,7 @@ def write_all(contents: Mapping[str, bytes]) -> None:
                 # Through a symbolic link, so that the link stays and its file is replaced.
                 real = _behind_links(destination)
                 if _is_special(destination):
-                    _write_in_place(destination, data)
+                    _overwrite_file(destination, data)
                     continue
                 destination = real
                 folder = destination.parent
@@ -226,7 +226,7 @@ def write_all(contents: Mapping[str, bytes]) -> None:
         fail("unwritable-output", f"cannot write {destination}: {_reason(error)}")
 
 
-def _write_in_place(destination: Path, data: bytes) -> None:
+def _overwrite_file(destination: Path, data: bytes) -> None:
     """Write to a device or a pipe. What has become a file since it was looked at stays as it is."""
     with os.fdopen(os.open(destination, os.O_WRONLY | os.O_CLOEXEC), "wb") as file:
         if S_ISREG(os.fstat(file.fileno()).st_mode):
