@@ -25,6 +25,7 @@ import hashlib
 import itertools
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,8 @@ from faults import FAULTS, Fault
 
 ROOT = Path(__file__).parents[2]
 TIERS: dict[str, tuple[str, ...]] = {"default": (), "exhaustive": ("--exhaustive",)}
+MEMORY = 8 << 30
+"""Bytes that one process of a run may take: some faults ask for more and more."""
 NOT_YET = "no test that calls it finds it"
 FIRST_TESTS = (25, 150)
 """So many tests that call a function are run first, then up to so many. All others meet the faults that are left."""
@@ -91,8 +94,9 @@ class Tree:
             command += ["--basetemp", str(Path(scratch, "tests")), *spread, *more, *tests]
             try:
                 done = subprocess.run(
-                    command, cwd=self.folder, env=environment, timeout=limit, capture_output=True, text=True
-                )
+                    command, cwd=self.folder, env=environment, timeout=limit, capture_output=True, text=True,
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
+                )  # fmt: skip
             except subprocess.TimeoutExpired:
                 return None
             failed = found.read_text(encoding="utf-8").splitlines() if found.exists() else []
@@ -228,7 +232,7 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true", help="the whole default tier, with all that are left")
     parser.add_argument("--exhaustive", action="store_true", help="all tests in all forms, with all that are left")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds for one run of tests")
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds for one run of tests")
     parser.add_argument("--table", type=Path, help="write what the journal knows, and run nothing")
     given = parser.parse_args()
     drawn = range(given.first, given.first + given.drawn)
