@@ -13,7 +13,7 @@ import pytest
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 STEPS = ["write", "place", "place in a thread"]
 
-STRUCK = """import json, os, signal, sys, threading, traceback
+STRUCK = """import json, os, signal, sys, threading, time, traceback
 from pathlib import Path
 from tilec.cli.endings import guarded
 from tilec.cli.terminal import attended
@@ -28,14 +28,22 @@ def work():
 def strike(number, step):
     # At the second call of a step, a signal for the process, or one that a thread of a library is given.
     name, calls = step.split()[0], []
-    original = getattr(Staging, name)
+    original, interrupt, received = getattr(Staging, name), files.interrupt, []
+    def note(reason):
+        received.append(reason)
+        interrupt(reason)
+    files.interrupt = note
     def struck(*arguments):
         calls.append(arguments)
         if len(calls) == 2:
             if step.endswith("thread"):
                 signal.pthread_kill(thread.ident, number)
+                while not received:  # until the other thread has been given it
+                    time.sleep(0.001)
             else:
                 os.kill(os.getpid(), number)
+                while name == "write" and signal.getsignal(number) != signal.SIG_IGN:  # until this thread is interrupted
+                    time.sleep(0.001)
         return original(*arguments)
     setattr(Staging, name, struck)
     if step.endswith("thread"):

@@ -211,7 +211,8 @@ class Eager:
     # ---- what it returns ---------------------------------------------------------------------------------------------
 
     def _return(self, context: Context, node: ast.Return) -> None:
-        if node.span not in self.last or context.scope is not self.scope:
+        # Outside of T.Kernel the branch is chosen at compile time, and nothing behind it is read.
+        if context.is_launched and (node.span not in self.last or context.scope is not self.scope):
             refuse_early_return(node)
         given = () if node.value is None else context.value(node.value)
         listed = given if isinstance(given, tuple) else (given,)
