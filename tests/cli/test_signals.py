@@ -25,7 +25,7 @@ def work():
         files.write_all({"one.json": b"{}", "two.json": b"[]", "folder/three.json": b"3"})
     return 0
 
-def strike(number, step):
+def strike(number, step, ignored):
     # At the second call of a step, a signal for the process, or one that a thread of a library is given.
     name, calls = step.split()[0], []
     original, interrupt, received = getattr(Staging, name), files.interrupt, []
@@ -42,7 +42,7 @@ def strike(number, step):
                     time.sleep(0.001)
             else:
                 os.kill(os.getpid(), number)
-                while name == "write" and signal.getsignal(number) != signal.SIG_IGN:  # until this thread is interrupted
+                while name == "write" and not ignored:  # until this thread is interrupted
                     time.sleep(0.001)
         return original(*arguments)
     setattr(Staging, name, struck)
@@ -58,7 +58,7 @@ def ending(number=None, step="", ignored=False):
             if ignored:
                 signal.signal(number, signal.SIG_IGN)
             if number is not None:
-                strike(number, step)
+                strike(number, step, ignored)
             code = guarded(work)
         except BaseException:
             traceback.print_exc()
