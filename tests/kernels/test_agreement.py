@@ -112,6 +112,11 @@ TABLE = (
         "gemm_transposed", HERE / "gemm_transposed.tl",
         tuple({**sides, **tile} for sides in each(tA=[False, True], tB=[False, True]) for tile in TRANSPOSED),
     ),
+    # Of the forms above only those of 256 threads without roles show that a version is given back too late.
+    Row(
+        "gemm_of_256_threads", HERE / "gemm_transposed.tl", ({"tA": False, "tB": False, **TRANSPOSED[1]},),
+        (("sm_90a", "unspecialize"),),
+    ),
     Row("gemm_from_registers", HERE / "gemm_registers.tl", OF_REGISTERS),
     Row("gemm_of_two_fragments", HERE / "register_factors.tl", OF_TWO_FRAGMENTS, AMPERE),
     # One tile, turned once for each of two products, in a loop and behind it.
