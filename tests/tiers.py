@@ -9,6 +9,7 @@ tier keeps as few forms as show every value of every parameter, where
 * a parameter of `FEW` is a number that something is drawn from: so many of its values are shown;
 * what builds and runs whole kernels (`ONCE`) runs in one form of each test function, since others build and run the
   same passes, but for the `WITNESSES`, in which every value is shown as elsewhere;
+* the test of the `TABLE` of such kernels runs in one form of each row;
 * a test that is marked `some(n)` runs in n forms: it does the same with each of many samples, pages or probes;
 * a test that is marked `weekly` or `peers` is left to the exhaustive tier: it starts other programs or takes long, and
   others find what it finds.
@@ -38,6 +39,7 @@ WITNESSES = (
     "tests/kernels/test_synchronisation.py",
     "tests/kernels/test_synchronisation_property.py",
 )
+TABLE = "tests/kernels/test_agreement.py::test_kernel_agrees"
 
 Parameters = Mapping[str, object]
 Tier = Literal["default", "exhaustive"]
@@ -58,6 +60,8 @@ def chosen(test: str, forms: Mapping[str, Parameters], count: int | None = None)
     rest = sorted(forms, key=lambda form: zlib.crc32(form.encode()))
     if count is not None:
         return set(rest[:count])
+    if test == TABLE:
+        return set({forms[form]["row"]: form for form in rest}.values())
     if len(forms) == 1 or (test.startswith(ONCE) and not test.startswith(WITNESSES)):
         return {rest[0]}
     values = {form: _values(parameters) for form, parameters in forms.items()}

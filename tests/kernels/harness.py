@@ -14,6 +14,16 @@ from tilec.support.source import SourceFile
 HERE = Path(__file__).parent
 SAMPLES = HERE.parents[1] / "samples"
 
+Form = tuple[str, Strategy]
+FORMS: tuple[Form, ...] = (
+    ("sm_80", "auto"),
+    ("sm_80", "none"),
+    ("sm_90a", "auto"),
+    ("sm_90a", "unspecialize"),
+    ("sm_90a", "none"),
+)
+"""Targets and strategies, each pair of which makes other code."""
+
 
 def built(
     path: Path, target: str, strategy: Strategy = "auto", opt_level: int = 3, entry: str | None = None, **defines: Value

@@ -50,16 +50,6 @@ def test_blocks_in_another_order(tmp_path: Path, target: str, name: str) -> None
     assert made.ptx != built(KERNELS, target, entry=name, M=256, N=384)[1].ptx
 
 
-@pytest.mark.parametrize("threads", [64, 256])
-def test_a_block_that_divides_nothing_has_any_number_of_threads(threads: int) -> None:
-    agrees(KERNELS, "sm_90a", entry="alone", threads=threads)
-
-
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-def test_each_thread_has_its_index_in_the_block(target: str) -> None:
-    agrees(KERNELS, target, entry="by_index")
-
-
 def test_the_kernel_of_the_guide(tmp_path: Path) -> None:
     guide = (HERE.parents[1] / "docs" / "roles.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from harness import HERE, SAMPLES, agrees, built
+from harness import HERE, SAMPLES, built
 
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
@@ -40,16 +40,6 @@ def test_right_on_hostile_machines(seed: int) -> None:
     launch(made.ptx, m.entry, m.grid, m.block, arguments, dynamic_smem=m.dynamic_smem, adversary=seed)
     emulate.reference(made.kernel, expected)
     assert all(r.matches for r in emulate.compare(made.kernel, m, found, expected))
-
-
-@pytest.mark.parametrize("blocks", [1, 2, 3, 4])
-def test_each_trip_count(blocks: int) -> None:
-    agrees(FLASH, "sm_90a", S=128 * blocks, **SMALL)
-
-
-def test_causal() -> None:
-    """Its trip count is known at run time only: one to four here."""
-    agrees(FLASH, "sm_90a", S=512, causal=True, **SMALL)
 
 
 def test_the_next_scores_before_these_weights() -> None:

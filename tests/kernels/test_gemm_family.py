@@ -36,10 +36,3 @@ def test_family(dtype: str, accumulator: str, stored: str, groups: int) -> None:
     (entry,) = made.entries
     assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)
     assert "wgmma.mma_async" in made.ptx and "mma.sync" not in made.ptx
-
-
-@pytest.mark.parametrize("threads", [128, 256])
-@pytest.mark.parametrize("dtype", ["int8", "float32"])
-def test_an_operand_is_turned_for_two_products(dtype: str, threads: int) -> None:
-    """One tile, turned once for each, in a loop and behind it."""
-    agrees(HERE / "gemm_turned.tl", "sm_90a", strict=False, dtype=dtype, threads=threads)

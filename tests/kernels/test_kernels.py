@@ -1,23 +1,15 @@
-"""Whole kernels: the PTX that ships, run by the emulator, against numpy."""
+"""Whole kernels: the PTX that ships, run by the emulator, against numpy, and what that PTX looks like."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import get_args
 
 import pytest
-from harness import HERE, SAMPLES, agrees, built
+from harness import FORMS, HERE, SAMPLES, agrees, built
 
 from tilec.support.options import Strategy, Value
 
-FORMS: list[tuple[str, Strategy]] = [
-    ("sm_80", "auto"),
-    ("sm_80", "none"),
-    ("sm_90a", "auto"),
-    ("sm_90a", "unspecialize"),
-    ("sm_90a", "none"),
-]
 forms = pytest.mark.parametrize(("target", "strategy"), FORMS, ids=lambda v: str(v))
 
 
@@ -25,67 +17,7 @@ def test_every_strategy_is_covered() -> None:
     assert {s for _, s in FORMS} | {"warp-specialize"} == set(get_args(Strategy))
 
 
-# ---- samples ---------------------------------------------------------------------------------------------------------
-
-SMALL: dict[str, dict[str, Value]] = {
-    "vector_add": {"N": 5000},
-    "gemm": {"M": 256, "N": 256, "K": 256},
-    "gemm_bias_relu": {"M": 256, "N": 256, "K": 256},
-    "softmax": {"M": 10},
-}
-
-
-def test_every_sample_is_here() -> None:
-    assert {p.stem for p in SAMPLES.glob("*.tl")} == {*SMALL, "flash_attention"}  # which has a file of its own
-
-
-@forms
-@pytest.mark.parametrize("name", SMALL)
-def test_sample(name: str, target: str, strategy: Strategy) -> None:
-    agrees(SAMPLES / f"{name}.tl", target, strategy, **SMALL[name])
-
-
-# ---- gemm: shapes, edges, types, trip counts -------------------------------------------------------------------------
-
-
-@forms
-@pytest.mark.parametrize("k", [1, 63, 64, 128, 192, 256, 320], ids=lambda k: f"k{k}")
-def test_gemm_trip_counts(target: str, strategy: Strategy, k: int) -> None:
-    """One iteration up to one more than the deepest ring has versions, whole and partial last tiles."""
-    agrees(SAMPLES / "gemm.tl", target, strategy, M=128, N=128, K=k)
-
-
-@forms
-@pytest.mark.parametrize("shape", [(200, 136, 104), (100, 77, 33), (1, 8, 64), (129, 257, 66)], ids=str)
-def test_gemm_edges(target: str, strategy: Strategy, shape: tuple[int, int, int]) -> None:
-    """Sizes that no tile divides; rows of 2, 4 and 16 bytes' alignment."""
-    m, n, k = shape
-    agrees(SAMPLES / "gemm.tl", target, strategy, M=m, N=n, K=k)
-
-
-@forms
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_gemm_wide_tile(target: str, strategy: Strategy, dtype: str) -> None:
-    agrees(SAMPLES / "gemm.tl", target, strategy, M=256, N=512, K=320, block_N=256, num_stages=3, dtype=dtype)
-
-
-def transposed() -> Iterator[dict[str, Value]]:
-    tiles: list[dict[str, Value]] = [
-        {},
-        {"out": "float16", "threads": 256, "bN": 128, "N": 256},
-        {"bK": 32, "K": 160},
-        {"bK": 128, "K": 384},
-        {"M": 128, "N": 96, "bM": 64, "bN": 96},
-        {"bM": 128, "bN": 32, "N": 40},
-    ]
-    for t_a, t_b, tile in itertools.product((False, True), (False, True), tiles):
-        yield {"tA": t_a, "tB": t_b, **tile}
-
-
-@forms
-@pytest.mark.parametrize("defines", list(transposed()), ids=lambda d: "-".join(f"{k}{v}" for k, v in d.items()))
-def test_gemm_transposed(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
-    agrees(HERE / "gemm_transposed.tl", target, strategy, **defines)
+# ---- gemm: types, stages -------------------------------------------------------------------------------------------
 
 
 def multiplied(*targets: str) -> Iterator[dict[str, Value]]:
@@ -102,17 +34,6 @@ def multiplied(*targets: str) -> Iterator[dict[str, Value]]:
             }  # fmt: skip
     if targets:
         yield {"dtype": "float8_e4m3fn", "other": "float8_e5m2", "tB": True}
-
-
-HINTED: list[dict[str, Value]] = [
-    {}, {"order": "column", "panel": 3}, {"M": 64, "N": 64}, {"outside": -1.0, "K": 32},
-]  # fmt: skip
-
-
-@forms
-@pytest.mark.parametrize("defines", HINTED, ids=str)
-def test_hints(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
-    agrees(HERE / "hints.tl", target, strategy, **defines)
 
 
 def named(defines: dict[str, Value]) -> str:
@@ -155,12 +76,6 @@ def test_num_stages_changes_the_emitted_rings() -> None:
 
 
 @forms
-def test_trip_count_known_only_at_run_time(target: str, strategy: Strategy) -> None:
-    """Blocks with 0, 1, 2 and 3 iterations, the pipeline inside a serial loop: positions and phases carry over."""
-    agrees(HERE / "triangular.tl", target, strategy)
-
-
-@forms
 @pytest.mark.parametrize(("outer", "inner"), [(1, 2), (2, 1), (2, 2), (3, 3), (2, 4)])
 def test_nested_pipelines(target: str, strategy: Strategy, outer: int, inner: int) -> None:
     """Blocks with each trip count of both loops from 0 to one more than there are versions."""
@@ -173,27 +88,12 @@ def test_nested_pipelines(target: str, strategy: Strategy, outer: int, inner: in
 
 
 @forms
-@pytest.mark.parametrize(("products", "trips"), [(1, 1), (2, 1), (1, 4), (4, 2)])
-def test_nested_pipelines_with_iterations_known_in_advance(
-    target: str, strategy: Strategy, products: int, trips: int
-) -> None:
-    agrees(HERE / "nested_gemm.tl", target, strategy, products=products, trips=trips, outer=3, inner=3)
-
-
-@forms
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_over_blocks_of_queries(target: str, strategy: Strategy, causal: bool) -> None:
     """The outer loop's tile is read inside the inner one, which with a causal mask has its iterations from the outer
     one."""
     made = agrees(HERE / "nested_attention.tl", target, strategy, causal=causal)
     assert strategy == "none" or len(made.schedules) == 2
-
-
-@forms
-@pytest.mark.parametrize("stages", [1, 2, 3])
-def test_attention(target: str, strategy: Strategy, stages: int) -> None:
-    """Two products, a softmax between them, accumulators that ordinary code reads and scales."""
-    agrees(HERE / "attention.tl", target, strategy, num_stages=stages)
 
 
 @forms
@@ -216,27 +116,6 @@ def test_attention_through_registers(target: str, strategy: Strategy, defines: d
 
 
 @forms
-@pytest.mark.parametrize(
-    "defines",
-    [
-        {},
-        {"policy": 1},
-        {"policy": 2, "N": 128, "bN": 64},
-        {"bM": 128, "threads": 256, "tB": True},
-        {"dtype": "bfloat16"},
-        {"dtype": "float32"},
-        {"dtype": "float32", "tB": True},
-        {"dtype": "int8", "accumulator": "int32", "tB": True},
-        {"dtype": "float64", "accumulator": "float64", "bK": 32},
-        {"accumulator": "float16"},
-    ],
-    ids=named,
-)
-def test_gemm_from_registers(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
-    agrees(HERE / "gemm_registers.tl", target, strategy, **defines)
-
-
-@forms
 @pytest.mark.parametrize("form", [0, 1, 2])
 def test_manual_schedule(target: str, strategy: Strategy, form: int) -> None:
     made = agrees(HERE / "manual.tl", target, strategy, form=form)
@@ -253,60 +132,6 @@ def test_manual_schedule_with_a_depth_of_its_own(target: str, form: int, depth: 
 
 
 @forms
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int8"])
-def test_elementwise(target: str, strategy: Strategy, dtype: str) -> None:
-    agrees(HERE / "elementwise.tl", target, strategy, dtype=dtype)
-
-
-@forms
-@pytest.mark.parametrize(
-    "defines",
-    [{}, {"N": 1000}, {"N": 7}, {"threads": 32}, {"threads": 256, "N": 512}, {"dtype": "float16"}],
-    ids=lambda d: "-".join(f"{k}{v}" for k, v in d.items()) or "plain",
-)
-def test_reductions(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
-    agrees(HERE / "reductions.tl", target, strategy, **defines)
-
-
-@forms
-@pytest.mark.parametrize(
-    "defines",
-    [
-        {},
-        {"dtype": "float16"},
-        {"dtype": "bfloat16", "threads": 32},
-        {"dtype": "float64"},
-        {"dtype": "int32", "shared": True, "threads": 256},
-        {"dtype": "int8", "bits": True},
-        {"dtype": "uint16", "bits": True},
-        {"dtype": "uint64", "bits": True},
-        {"dtype": "int64"},
-    ],
-    ids=named,
-)
-def test_reductions_of_every_kind(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
-    agrees(HERE / "reductions_all.tl", target, strategy, **defines)
-
-
-@forms
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "float64"])
-def test_scans(target: str, strategy: Strategy, dtype: str, reverse: bool) -> None:
-    agrees(HERE / "scans.tl", target, strategy, dtype=dtype, reverse=reverse)
-
-
-@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
-def test_elementwise_on_8_bit_floats(dtype: str) -> None:
-    agrees(HERE / "elementwise.tl", "sm_90a", dtype=dtype)
-
-
-@forms
-@pytest.mark.parametrize("stages", [0, 1, 2])
-def test_variables(target: str, strategy: Strategy, stages: int) -> None:
-    agrees(HERE / "variables.tl", target, strategy, num_stages=stages, seeds=range(2))
-
-
-@forms
 @pytest.mark.parametrize("stages", [0, 1, 3])
 def test_scalars_that_a_pipeline_carries(target: str, strategy: Strategy, stages: int) -> None:
     made = agrees(HERE / "carried.tl", target, strategy, num_stages=stages)
@@ -314,30 +139,6 @@ def test_scalars_that_a_pipeline_carries(target: str, strategy: Strategy, stages
         bind, variable = made.schedules
         assert bind.stage[1] == bind.stage[2] and bind.stage[3] > 0
         assert variable.stage[0] == 0 < variable.stage[1]
-
-
-@forms
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-def test_tiles_turned_and_neighbours_read(target: str, strategy: Strategy, dtype: str) -> None:
-    """Neighbours that lie outside the tile are read only where they are not used."""
-    agrees(HERE / "neighbours.tl", target, strategy, dtype=dtype)
-
-
-@forms
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_functions_of_scalars(target: str, strategy: Strategy, dtype: str) -> None:
-    agrees(HERE / "scalars.tl", target, strategy, dtype=dtype)
-
-
-@forms
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "float8_e4m3fn"])
-def test_transpose_through_shared_memory(target: str, strategy: Strategy, dtype: str) -> None:
-    agrees(HERE / "shared.tl", target, strategy, dtype=dtype)
-
-
-@forms
-def test_tile_changed_in_place(target: str, strategy: Strategy) -> None:
-    agrees(HERE / "in_place.tl", target, strategy)
 
 
 @forms
@@ -363,11 +164,6 @@ def test_atomics_on_tiles(target: str, strategy: Strategy, how: int, out: str) -
     assert ("cp.reduce.async.bulk.tensor" in made.ptx) == (target == "sm_90a" and how in (0, 1, 4))
 
 
-@forms
-def test_unroll_and_branches(target: str, strategy: Strategy) -> None:
-    agrees(HERE / "unrolled.tl", target, strategy)
-
-
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_opt_levels(target: str) -> None:
     """The levels that make code make it of the same schedule, of a product that is one step along K, so that the last
@@ -387,45 +183,12 @@ def test_a_pipelined_loop_may_run_serially(target: str) -> None:
     assert len(made.program.roles) == 1
 
 
-@forms
-def test_indices_and_trip_counts_in_tensors(target: str, strategy: Strategy) -> None:
-    """Random small integers as row offsets and trip counts, out of range ones among them."""
-    agrees(HERE / "gather.tl", target, strategy, seeds=range(3))
-
-
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-def test_elements_found_through_fragments(target: str) -> None:
-    agrees(HERE / "gather_fragment.tl", target)
-
-
 @pytest.mark.parametrize(("n", "elements"), [(192, 2 * 192 // 32), (100, 2 * 100)])
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_threads_with_the_same_row_share_its_elements(target: str, n: int, elements: int) -> None:
     """A warp holds two rows in all its threads: they share 192 elements of each, but 100 do not divide by 32."""
     made = agrees(HERE / "shared_out.tl", target, N=n)
     assert made.ptx.count("red.") == elements
-
-
-@forms
-def test_fewer_iterations_than_stages(target: str, strategy: Strategy) -> None:
-    """Waits in guarded pieces of a pipeline hold only where the guard does. The numbers of iterations are 1 to 4."""
-    agrees(HERE / "short.tl", target, strategy, seeds=range(4))
-
-
-@forms
-def test_tensors_written_and_read_again(target: str, strategy: Strategy) -> None:
-    agrees(HERE / "reread.tl", target, strategy)
-
-
-@forms
-@pytest.mark.parametrize("how", range(4))
-def test_tiles_that_are_more_than_a_ring(target: str, strategy: Strategy, how: int) -> None:
-    agrees(HERE / "reuse.tl", target, strategy, how=how)
-
-
-@forms
-def test_float64(target: str, strategy: Strategy) -> None:
-    agrees(SAMPLES / "vector_add.tl", target, strategy, N=1001, dtype="float64")
 
 
 @forms
@@ -441,43 +204,6 @@ def test_scalars_that_other_threads_wrote(target: str, strategy: Strategy) -> No
     assert made.ptx.count("bar.sync") >= 3
 
 
-@forms
-@pytest.mark.parametrize("case", range(9))
-def test_binds_and_scalars_of_a_pipeline(target: str, strategy: Strategy, case: int) -> None:
-    """Replayed, scheduled and materialised scalars, for 0 to 5 iterations."""
-    agrees(HERE / "binds.tl", target, strategy, seeds=range(3), strict=case != 5, case=case)
-
-
-@forms
-@pytest.mark.parametrize("case", range(7))
-def test_loops_that_end_when_their_data_say_so(target: str, strategy: Strategy, case: int) -> None:
-    """while, break and continue, around pipelines and inside them."""
-    agrees(HERE / "control.tl", target, strategy, seeds=range(3), case=case)
-
-
-@forms
-@pytest.mark.parametrize("case", range(11))
-def test_loops(target: str, strategy: Strategy, case: int) -> None:
-    """T.serial, T.unroll, T.Parallel, T.vectorized and T.Persistent with what each can be given."""
-    agrees(HERE / "loops.tl", target, strategy, seeds=range(2), case=case)
-
-
-@pytest.mark.parametrize(("group", "waves"), [(1, 1), (2, 7), (8, 4), (100, 30)])
-def test_every_tile_of_a_persistent_loop_is_visited_once(group: int, waves: int) -> None:
-    for case in (5, 6, 9):
-        agrees(HERE / "loops.tl", "sm_80", case=case, group=group, waves=waves)
-
-
-@forms
-def test_values_that_a_nest_overwrites(target: str, strategy: Strategy) -> None:
-    agrees(HERE / "nests.tl", target, strategy)
-
-
-@forms
-def test_tile_changed_in_place_by_a_variable(target: str, strategy: Strategy) -> None:
-    agrees(HERE / "in_place_variable.tl", target, strategy)
-
-
 # ---- packed operands -------------------------------------------------------------------------------------------------
 
 
@@ -488,9 +214,3 @@ def test_operands_unpacked_between_tiles(target: str) -> None:
     loads = [line.split()[0] for line in made.ptx.splitlines() if line.strip().startswith("ld.shared")]
     assert set(loads) <= {"ld.shared.b32", "ld.shared.b16"}
     assert loads.count("ld.shared.b32") == loads.count("ld.shared.b16")
-
-
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-def test_operands_unpacked_in_registers(target: str) -> None:
-    """What two elements come from lies in the thread that has both."""
-    agrees(HERE / "dequantise.tl", target, entry="in_registers")

@@ -43,12 +43,6 @@ def test_the_result(target: str, strategy: Strategy, name: str, manual: bool) ->
     assert manual is False or {d for s in made.schedules for d in s.depth} in (set(), {2}, {3})
 
 
-@pytest.mark.parametrize("trip_count", range(1, 6))
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-def test_few_iterations(target: str, trip_count: int) -> None:
-    agrees(KERNEL, target, how=4, K=64 * trip_count)
-
-
 def test_consumers_may_change_what_they_are_given() -> None:
     """They tell the proxy that fills the next version of it, and need no further barrier for that."""
     _, made = built(KERNEL, "sm_90a", how=5)

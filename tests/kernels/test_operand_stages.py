@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import HERE, agrees, built
+from harness import HERE, built
 
 from tilec.driver import emulate
 from tilec.driver.build import Build
@@ -124,9 +124,3 @@ def test_what_is_unpacked_has_stages_too(stages: int) -> None:
     assert sorted(products) == sorted(f"A_reg.stage{step % stages}" for step in range(4))
     assert min(op.pending for op in body if isinstance(op, warp.WgmmaWait)) >= 1
     assert not {w.code for w in build.warnings} & {"wgmma-serialised", "inserted-wait", "register-spill"}
-
-
-@pytest.mark.parametrize("stages", [2, 4])
-def test_no_turn_is_cut_in_two(stages: int) -> None:
-    """Where an iteration would begin best for the loads, one of several turns at the tensor cores goes on."""
-    agrees(HERE / "operand_turns.tl", "sm_90a", stages=stages)

@@ -18,21 +18,6 @@ def test_both_factors_in_registers(target: str, tB: bool, changed: bool) -> None
     assert (".trans" in made.ptx) != tB
 
 
-@pytest.mark.parametrize(
-    "defines",
-    [
-        {"dtype": "bfloat16", "tB": True},
-        {"dtype": "float16", "accumulator": "float16"},
-        {"dtype": "float32"},
-        {"dtype": "float64", "accumulator": "float64"},
-        {"dtype": "int8", "accumulator": "int32", "kI": 32, "bK": 96},
-        {"dtype": "uint8", "accumulator": "int32", "kI": 32, "bK": 96, "tB": True},
-    ],
-)
-def test_types(defines: dict[str, object]) -> None:
-    agrees(KERNEL, "sm_80", **defines)
-
-
 def test_fewer_blocks_than_an_instruction_takes() -> None:
     """Eight columns of B are two blocks along its depth."""
     made = agrees(KERNEL, "sm_80", bN=8, N=16, threads=32, bM=16, M=16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import HERE, agrees
+from harness import HERE
 
 from tilec.driver import emulate
 from tilec.driver.build import Observer, build
@@ -23,12 +23,6 @@ def run(entry: str, **defines: int | float | str) -> tuple[Arguments, Arguments]
     found = given.copy()
     emulate.run(made, found)
     return given, found
-
-
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("entry", ["reductions", "loops", "elements", "registers", "anew", "parts_of_warps"])
-def test_results(entry: str, target: str) -> None:
-    agrees(KERNEL, target, strict=False, entry=entry)
 
 
 def test_reductions_convert() -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import HERE, built
-from test_kernels import FORMS
+from harness import FORMS, HERE, built
 
 from tilec.driver import emulate
 from tilec.ir import warp

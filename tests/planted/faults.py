@@ -18,6 +18,7 @@ class Fault:
 
 
 SYNC = ("unit/test_sync.py", "unit/test_sync_areas.py", "unit/test_sync_loops.py")
+KERNELS = ("kernels/test_kernels.py", "kernels/test_agreement.py")
 EXPAND = ("unit/test_expand.py", "unit/test_releases.py", "kernels/test_role_loops.py")
 SCHED = ("sched",)
 EMU = ("emu",)
@@ -90,7 +91,7 @@ FAULTS = (
           "key=lambda c: -c[0][2])", "key=lambda c: c[0][2])", EXPAND),
     Fault("expand-gives-back-too-late", "tilec/passes/lower/role_pipeline.py",
           "done = min(done, schedule.start[self.first(ring.producers)] + depth * schedule.ii)", "pass",
-          ("kernels/test_kernels.py",)),
+          KERNELS),
     Fault("expand-drops-the-rest-of-an-unrolled-loop", "tilec/passes/lower/expand.py",
           "if factor > 1 and (iterations is None or iterations % factor):",
           "if factor > 1 and iterations is not None and iterations % factor:", ("unit/test_loop_parameters.py",)),
@@ -126,16 +127,16 @@ FAULTS = (
           ("kernels/test_clusters.py", "kernels/test_cluster_waits.py")),
     # ---- code: fences, descriptors, copies ----------------------------------------------------------------------
     Fault("code-no-fence-of-the-asynchronous-proxy", "tilec/codegen/entry.py",
-          'builder.emit("fence.proxy.async.shared::cta")', "pass", ("kernels/test_kernels.py",)),
+          'builder.emit("fence.proxy.async.shared::cta")', "pass", KERNELS),
     Fault("code-no-fence-of-initialised-barriers", "tilec/codegen/entry.py",
           'self.builder.emit("fence.mbarrier_init.release.cluster")', "pass",
           ("kernels/test_clusters.py", "kernels/test_cluster_waits.py")),
     Fault("code-no-fence-of-registers", "tilec/codegen/wgmma.py",
           'builder.emit("wgmma.fence.sync.aligned")', "pass", CODE),
     Fault("code-each-step-of-a-product-begins-anew", "tilec/codegen/wgmma.py",
-          "if op.clear and not k:", "if op.clear:", ("kernels/test_kernels.py",)),
+          "if op.clear and not k:", "if op.clear:", KERNELS),
     Fault("code-copies-of-several-threads", "tilec/codegen/transfer.py",
-          "once = [] if replica is None else", "once = [] if replica is not None else", ("kernels/test_kernels.py",)),
+          "once = [] if replica is None else", "once = [] if replica is not None else", KERNELS),
     Fault("code-a-far-constant-is-lost", "tilec/codegen/address.py",
           "return Address(self.global_base(start, moving, beyond), constant - beyond)",
           "return Address(self.global_base(start, moving, 0), constant - beyond)", CODE),

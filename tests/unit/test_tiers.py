@@ -58,6 +58,15 @@ def test_whole_kernels_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(kept(forms, "kernels/a.py::test")) == 1
 
 
+def test_each_row_of_the_table_is_run_once() -> None:
+    rows = tuple(f"row {i}" for i in range(20))
+    forms = product(row=rows, target=TARGETS, strategy=STRATEGIES)
+    found = kept(forms, tiers.TABLE)
+    assert [parameters["row"] for parameters in found] == [*rows]
+    assert {parameters["target"] for parameters in found} == {*TARGETS}
+    assert {parameters["strategy"] for parameters in found} == {*STRATEGIES}
+
+
 def test_of_what_does_the_same_with_many_some_is_run() -> None:
     forms = product(page=tuple(range(20)))
     tests = [tiers.Test(form, parameters, forms=3) for form, parameters in forms.items()]
@@ -73,7 +82,9 @@ def test_what_is_marked_weekly_is_left_out() -> None:
 
 def test_what_is_named_is_there() -> None:
     tests = Path(tiers.__file__).parents[1]
+    table, _, function = tiers.TABLE.partition("::")
     assert [path for path in (*tiers.ONCE, *tiers.WITNESSES) if not (tests / path).exists()] == []
+    assert f"def {function}(row: " in (tests / table).read_text(encoding="utf-8")
 
 
 def test_the_choice_is_the_same_whatever_else_is_run() -> None:
