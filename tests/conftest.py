@@ -42,9 +42,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # reads this when it is imported, which nothing above does.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# What runs behind a shell (`&`) ignores Ctrl-C, and so would the commands that tests interrupt.
+# What runs behind a shell (`&`) ignores Ctrl-C, and under `nohup` SIGHUP; so would the commands that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 # Whatever a test compiles, each pass's value is verified thoroughly.
 os.environ.setdefault("TILEC_VERIFY", "1")
