@@ -45,7 +45,7 @@ TIERS: dict[str, tuple[str, ...]] = {"default": (), "exhaustive": ("--exhaustive
 MEMORY = 8 << 30
 """Bytes that one process of a run may take: some faults ask for more and more."""
 NOT_YET = "no test that calls it finds it"
-FIRST_TESTS = (25, 150)
+FIRST_TESTS = (25, 60)
 """So many tests that call a function are run first, then up to so many. All others meet the faults that are left."""
 
 Entry = dict[str, Any]
