@@ -148,10 +148,10 @@ def try_calling_tests(tree: Tree, fault: Fault, reach: Reach, limit: float) -> E
     """Plant a fault and run the tests that call its function, up to the first that finds it."""
     begun = time.monotonic()
     entry: Entry = {"fault": fault.name, "digest": digest(fault), "tier": "default", "outcome": NOT_YET, "by": None}
-    calling, near = reach.tests_of(fault), [f"tests/{path}" for path in fault.near]
+    calling = reach.tests_of(fault)
     first, last = FIRST_TESTS
     entry["tests"] = len(calling)
-    for tests in (calling[:first], [*near, *calling[first:last]]):
+    for tests in (calling[:first], calling[first:last]):
         while tests:
             with tree.planted(fault):
                 failed = tree.failing(tests, ["-x"], limit)
