@@ -38,7 +38,6 @@ KEPT_LOADS = 8  # the last ones, whose results are at hand for elements that nee
 
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
-    state.builder.at(op.span)
     state.builder.expect(op.layout.register_count // VECTOR_BYTES)  # elements of a byte or more
     sweep = _Sweep(op, state)
     names = {store.buffer.name for store in sweep.stored if store.buffer.in_registers}
