@@ -42,7 +42,7 @@ def owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bo
         # Of several threads that have a copy one writes; the others read too where registers have copies.
         if any(s.buffer.scope == "shared" for s in stores):
             return {}
-        if any(access.buffer.in_registers for access in (*stores, *loads)):
+        if any(buffer.in_registers for buffer in (*(s.buffer for s in stores), *(e.buffer for e in loads))):
             groups = groups[1:]
     found: dict[tuple[str, bool], set[Owner | None]] = {}
     for write, accesses in groups:
