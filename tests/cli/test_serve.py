@@ -44,7 +44,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     (tmp_path / "outside.tl").write_text(KERNEL, encoding="utf-8")
     (folder / "link.tl").symlink_to(tmp_path / "outside.tl")
     with Server(folder, 0, "sm_90a") as made:
-        threading.Thread(target=made.serve_forever, daemon=True).start()
+        threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
         yield made
         made.shutdown()
 

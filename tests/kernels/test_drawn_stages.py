@@ -81,9 +81,10 @@ def drawn(choose: random.Random) -> str:
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
-def test_what_is_accepted_is_right(target: str) -> None:
+@pytest.mark.parametrize("part", range(2))
+def test_what_is_accepted_is_right(target: str, part: int) -> None:
     seen: Counter[str] = Counter()
-    for number in range(24):
+    for number in range(12 * part, 12 * part + 12):
         text = drawn(random.Random(f"{target} {number}"))
         try:
             made = driver.build(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
@@ -98,4 +99,4 @@ def test_what_is_accepted_is_right(target: str) -> None:
             emulate.run(made, ran, options=emulate.RunOptions(adversary=adversary))
             assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, ran, wanted)), text
         seen["right"] += 1
-    assert set(seen) <= {"right", *REFUSALS} and seen["right"] >= 8, seen
+    assert set(seen) <= {"right", *REFUSALS} and seen["right"] >= 4, seen

@@ -126,7 +126,7 @@ def test_every_sample_is_described() -> None:
     assert [name for name in NAMES if f"({name}.tl)" not in text] == []
 
 
-@pytest.mark.some(75)
+@pytest.mark.some(60)
 @pytest.mark.parametrize(("known", "constants", "target"), cases())
 def test_equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> None:
     is_default = constants == known.constants
@@ -161,7 +161,7 @@ def equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> Build
     return made_of
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", NAMES)
 def test_builds_as_written(name: str, target: str) -> None:

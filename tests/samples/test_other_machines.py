@@ -45,7 +45,7 @@ def test_equals_numpy_there(known: Sample, target: str) -> None:
     equals_numpy(known, {**known.constants, **its}, target)
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("known", "target"), cases(SAMPLES[1:]))
 def test_builds_there(known: Sample, target: str) -> None:
     """Of the size that it has in its file: nothing in local memory, nothing serialised."""

@@ -34,6 +34,7 @@ def test_multicast_loads_once_what_a_cluster_shares() -> None:
     assert shared.cycles < alone.cycles
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("size", [2048, 4096])
 def test_tiles_that_are_asked_for_are_all_done(size: int) -> None:
     """Pairs of blocks on Blackwell, by cluster launch control."""

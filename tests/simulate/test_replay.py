@@ -186,3 +186,12 @@ def test_passes_of_a_loop_are_those_of_the_first_of_several_resident_blocks() ->
     assert len(found.marks[0, 0]) == 6
     # Each block's warp has a scheduler of its own.
     assert found.marks[0, 0] == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_was_seen_goes_on_in_the_same_way() -> None:
+    seen = Result(
+        100.0, stalls={(0, 3, "barrier"): 10.0}, issued={0: 30.0, 1: 4.0}, lifetime={0: 90.0}, held={"tensor": 40.0}
+    )
+    seen.stretch(250.0)
+    assert (seen.cycles, seen.held, seen.lifetime) == (250.0, {"tensor": 100.0}, {0: 225.0})
+    assert (seen.stalls, seen.issued) == ({(0, 3, "barrier"): 25.0}, {0: 75.0, 1: 10.0})

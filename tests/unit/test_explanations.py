@@ -23,7 +23,8 @@ def _codes() -> tuple[tuple[str, str], ...]:
 def _walk_codes() -> Iterator[tuple[str, str]]:
     """Every literal first argument of a call that makes a diagnostic, with its place."""
     for path in sorted(Path(tilec.__file__).parent.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if any(f"{maker}(" in text for maker in MAKERS) else ():
             if not isinstance(node, ast.Call) or not node.args:
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -248,6 +248,7 @@ def test_the_tables_are_cached_and_a_broken_cache_is_rebuilt(tmp_path: Path) -> 
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("text", ["a + b", "a +"], ids=["tables", "both tables"])
 def test_damage_of_a_cache_is_noticed(text: str, tmp_path: Path) -> None:
     """Whatever a kept file says that is not what was written: one byte, anywhere in it."""
@@ -264,7 +265,7 @@ def test_damage_of_a_cache_is_noticed(text: str, tmp_path: Path) -> None:
     expected = parsed()
     for file in sorted(tmp_path.iterdir()):
         good = file.read_bytes()
-        for at in range(3, len(good), len(good) // 5):
+        for at in range(3, len(good), len(good) // 3):
             damaged = good[:at] + bytes([good[at] ^ 16]) + good[at + 1 :]
             file.write_bytes(damaged)
             assert parsed() == expected

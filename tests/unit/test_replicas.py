@@ -77,6 +77,16 @@ BY_FOUR = replace(row_major((32,), 128, 1), threads=(Axis(32, 0, 1), Axis(4, -1,
             lambda a: np.where(a > 0, np.where(a < 4, a + 3, 1), a),
         ),
         (
+            (
+                "mine[i] = 4",
+                "if T.atomic_add(held[i], mine[i], return_prev=True) < 5:",
+                "    held[i] = 1",
+                "held[i] = held[i] + mine[i]",
+            ),
+            lambda a: a * 0 + 4,
+            lambda a: np.where(a < 5, 5, a + 8),
+        ),
+        (
             ("x = T.atomic_add(held[i], 2, return_prev=True)", "mine[i] = x * 2"),
             lambda a: a * 2,
             lambda a: a + 2,

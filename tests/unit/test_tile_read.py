@@ -28,6 +28,7 @@ TESTS = Path(__file__).parents[1]
 KERNELS = sorted([*(TESTS.parent / "samples").glob("*.tl"), *(TESTS / "kernels").glob("*.tl")])
 
 
+@pytest.mark.some(40)
 @pytest.mark.parametrize("path", KERNELS, ids=lambda p: p.stem)
 def test_every_kernel_reads_back_identically(path: Path) -> None:
     for kernel in driver.check_all(SourceFile(str(path), path.read_text()), CompileOptions(), driver.Observer()):

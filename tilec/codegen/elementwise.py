@@ -66,7 +66,7 @@ class _Sweep:
         self.once = () if replica is None else (tile.Binary("eq", replica, tile.integer(0), BOOL),)
         check_nest(op.nest, op.layout, self.copies())
         # Of the threads with a copy of an element one stores it: the others must not read what it overwrites meanwhile.
-        in_memory = all(not s.buffer.in_registers and s.previous is None for s in self.stored)
+        in_memory = all(not s.buffer.in_registers for s in self.stored)
         self.overwritten = {s.buffer.name for s in self.stored} if in_memory else set()
         self.places = {b.name: _places(state.layouts[b.name]) for b in self.fragments()}
         self.memory_loads = [ld for a in self.body for ld in self.loads(a) if not ld.buffer.in_registers]
