@@ -25,7 +25,8 @@ def test_every_command_has_its_line() -> None:
 
 
 @pytest.mark.parametrize("name", GROUPED)
-def test_help_fits_a_screen(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_fits_a_screen(name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert tilec(*name.split(), "--help") == 0
     lines = capfd.readouterr().out.splitlines()
     assert len(lines) < 60
