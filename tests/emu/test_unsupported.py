@@ -29,6 +29,8 @@ FORMS = [
     "shfl.bfly.b32 %r1, %r2, 1, 31;",
     "redux.sync.mul.s32 %r1, %r2, -1;",
     "ldmatrix.sync.aligned.m8n16.x1.trans.shared.b8x16.b4x16_p64 {%r1}, [%r2];",
+    "ldmatrix.sync.aligned.m8n8.x1.shared.b8 {%r1}, [%r2];",
+    "ldmatrix.sync.aligned.m8n8.x1.shared.b16.b4x16_p64 {%r1}, [%r2];",
     "ldmatrix.sync.aligned.m16n16.x4.trans.shared.b8 {%r1, %r2, %r3, %r4}, [%r2];",
     "stmatrix.sync.aligned.m16n8.x1.shared.b8 [%r1], {%r2};",
     "mma.sync.aligned.m16n8k4.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, {%r1}, {%r2}, {%f1, %f2, %f3, %f4};",

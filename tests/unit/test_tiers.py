@@ -95,3 +95,9 @@ def test_the_choice_is_the_same_whatever_else_is_run() -> None:
     assert tiers.chosen("test.py::test", transposed) == chosen
     tests = [*itertools.starmap(tiers.Test, forms.items()), tiers.Test("other.py::test[1]", {"n": 1})]
     assert tiers.selected(tests, "default") == chosen | {"other.py::test[1]"}
+
+
+def test_no_form_is_called_by_where_the_checkout_is(request: pytest.FixtureRequest) -> None:
+    """Which forms are run goes by what they are called."""
+    root = str(request.config.rootpath)
+    assert [item.nodeid for item in request.session.items if root in item.nodeid] == []
