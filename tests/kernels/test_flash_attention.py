@@ -45,7 +45,7 @@ def test_right_on_hostile_machines(seed: int) -> None:
 def test_the_next_scores_before_these_weights() -> None:
     """In each iteration: the product of the next block's scores, then that of this block's weights, in one turn; then
     the softmax of the next block, under the products of the other warpgroup."""
-    _, made = built(FLASH, "sm_90a")
+    _, made = built(FLASH, "sm_90a", block_N=112, keys=3584)
     body = steady(made)
     of_turn = [op for op in body if isinstance(op, warp.PingPongWait | warp.Wgmma | warp.PingPongPass)]
     first, scores, output, last = of_turn

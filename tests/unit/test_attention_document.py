@@ -28,7 +28,7 @@ def interval(lines: list[str]) -> int:
 
 
 def test_the_reading_is_of_what_the_sample_gives(capfd: pytest.CaptureFixture[str]) -> None:
-    shown = schedule(capfd)
+    shown = schedule(capfd, "-D", "block_N=112", "-D", "keys=3584")
     quoted = [line for block in re.findall(r"^```text\n(.*?)^```$", TEXT, re.M | re.S) for line in block.splitlines()]
     assert len(quoted) > 10
     assert [line for line in quoted if line not in shown] == []
@@ -44,11 +44,12 @@ def test_intervals_of_tiles(row: str, capfd: pytest.CaptureFixture[str]) -> None
     assert float(each) == round(int(ii) / given["block_M"] / given["block_N"] * 64, 2)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if re.fullmatch(r"(`--.*`)? ?\| \d+ \| [\d.]+", row.lstrip("| "))])
+@pytest.mark.parametrize("row", [row for row in ROWS if re.fullmatch(r"(`--.*`)? ?\| \d+ \| [01]\.\d+ \| \d+ \| [01]\.\d+", row)])
 def test_what_each_overlap_is_worth(row: str, capfd: pytest.CaptureFixture[str]) -> None:
-    *switches, ii, relative = (cell.strip("` ") for cell in row.split("|"))
-    assert interval(schedule(capfd, *shlex.split(" ".join(switches)), "--subtile", "none")) == int(ii)
+    switches, ii, relative, measured, relative_measured = (cell.strip("` ") for cell in row.split("|"))
+    assert interval(schedule(capfd, *shlex.split(switches), "--subtile", "none")) == int(ii)
     assert float(relative) == round(2048 / int(ii), 2)
+    assert float(relative_measured) == round(int(measured) / 689, 2)
 
 
 @pytest.mark.some(2)
@@ -69,9 +70,12 @@ def test_halves_with_a_state_of_their_own(capfd: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.weekly
 def test_bytes(capfd: pytest.CaptureFixture[str]) -> None:
-    said = re.search(r"(\d+) cycles, bound by the reads of shared memory", TEXT)
+    said = re.search(r"(\d+) cycles, of which the reads of shared memory take (\d+)", TEXT)
     assert said
-    assert interval(schedule(capfd, "-D", "dtype=float8_e4m3fn", "--subtile", "none")) == int(said[1])
+    shown = schedule(capfd, "-D", "dtype=float8_e4m3fn", "--subtile", "none")
+    assert interval(shown) == int(said[1])
+    held = next(line for line in shown if "slot tp_smem_rd is held" in line)
+    assert f"is held {said[2]} cycles" in held
 
 
 def test_bytes_of_a_large_head(capfd: pytest.CaptureFixture[str]) -> None:

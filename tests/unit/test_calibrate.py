@@ -227,14 +227,14 @@ def test_every_probe_stands_behind_a_row_or_is_shown_beside_one() -> None:
 
 def test_a_comment_stays() -> None:
     text = resources.target_text("sm_90a")
-    marked = text.replace("latency = 65\n", "latency = 65 # a round trip\n")
+    marked = text.replace("latency = 168\n", "latency = 168 # a round trip\n")
     assert marked != text
     after, _ = rewritten(marked, plan.rows(measured()), "own.toml")
     assert "latency = 48 # a round trip\n" in after
 
 
 def test_a_file_of_another_form_is_refused() -> None:
-    text = resources.target_text("sm_90a").replace("issue = 20\nlatency = 65", "issue = 20")
+    text = resources.target_text("sm_90a").replace("issue = 20\nlatency = 168", "issue = 20")
     with pytest.raises(CompileError) as raised:
         rewritten(text, plan.rows(measured()), "own.toml")
     assert raised.value.diagnostics[0].code == "bad-target-file"
