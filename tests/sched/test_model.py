@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from loops import has_schedule, random_problem, staged_problem
 
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.model import Model
-from tilec.sched.problem import Problem
+from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
 
 LONGEST = 1000.0
 """Deterministic seconds: a bound against hanging, none of these problems takes one."""
@@ -28,3 +30,33 @@ def test_intervals_against_enumeration(drawn: Callable[[int], Problem], seed: in
     intervals = [ii for ii in range(1, 8) if ii ** len(problem.ops) <= 5_000]
     found = {ii: Model(problem, ii).feasible(LONGEST).outcome for ii in intervals if ii >= least}
     assert found == {ii: "found" if has_schedule(problem, ii) else "refuted" for ii in found}
+
+
+def first_interval(problem: Problem) -> int:
+    """Return the smallest interval from the bounds on that the model does not refute."""
+    least = max(bound.ii for bound in bounds(problem).each if bound.kind in ("recurrence", "ring", "slot"))
+    return next(ii for ii in itertools.count(least) if Model(problem, ii).feasible(LONGEST).outcome == "found")
+
+
+def test_a_shared_stage_holds_one_interval() -> None:
+    """`a` and `b` are 4 cycles apart, and `c` and `d`, which begin one cycle later. In an interval of 5 either pair
+    fills the stage that it shares, and both pairs need one that is a cycle longer."""
+    ops = (Op("a", (Use(0, 5),), 1, 4), Op("b", (), 1, 1), Op("c", (), 1, 4), Op("d", (), 1, 1))
+    one_later = (Edge(0, 2, 1), Edge(2, 0, -1))
+    problem = Problem("pairs", ops, (Edge(0, 1, 4), Edge(2, 3, 4), *one_later), (Slot("unit"),))
+    assert first_interval(replace(problem, same_stage=((0, 1),))) == 5
+    assert first_interval(replace(problem, same_stage=((0, 1), (2, 3)))) == 6
+
+
+@pytest.mark.parametrize(("reserved", "is_found"), [(0, True), (40, False)])
+def test_rings_share_what_a_pool_does_not_reserve(reserved: int, is_found: bool) -> None:
+    """Three rings, each filled by an op of 3 cycles on one unit and emptied by one on another, in an interval of 9: the
+    ops of a unit are a multiple of 3 apart. One version does for a ring only if it is emptied exactly 8, 7 or 6 cycles
+    after it was filled, and no two of these differ by a multiple of 3. So there are 5 versions or more."""
+    fill = [Op(f"fill {n}", (Use(0, 3),), 1, apart) for n, apart in enumerate((8, 7, 6))]
+    empty = [Op(f"empty {n}", (Use(1, 3),), 1, 9 - apart) for n, apart in enumerate((8, 7, 6))]
+    edges = tuple(Edge(n, n + 3, op.latency) for n, op in enumerate(fill))
+    rings = tuple(Ring(f"ring {n}", (n,), (n + 3,), 40, 0) for n in range(3))
+    pools = (Pool("smem", 200, reserved),)
+    problem = Problem("rings", (*fill, *empty), edges, (Slot("x"), Slot("y")), pools, rings)
+    assert (Model(problem, 9).feasible(LONGEST).outcome == "found") == is_found
