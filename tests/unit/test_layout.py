@@ -268,6 +268,15 @@ def test_swizzled_tiles_are_bijective(layout: SharedLayout) -> None:
     assert taken == list(range(0, layout.bytes, layout.element_bytes))
 
 
+@shared
+def test_the_mask_moves_chunks_as_the_pattern_does(layout: SharedLayout) -> None:
+    """Emitted addresses are those of rows without a pattern, with bits of the line in place of bits of the chunk."""
+    for row, column in itertools.product(range(layout.rows), range(layout.shape[-1])):
+        panel, inside = divmod(column, layout.panel)
+        plainly = ((panel * layout.rows + row) * layout.panel + inside) * layout.element_bytes
+        assert plainly ^ (plainly >> 3 & layout.swizzle_mask << 4) == byte(layout, row, column)
+
+
 def conflicts(address: Callable[[int, int], int], row: int, column: int) -> int:
     """How often the busiest of the eight 16-byte bank groups is asked for by the rows of one 8 × 8 matrix."""
     return max(Counter(address(row + i, column) // 16 % 8 for i in range(8)).values())
