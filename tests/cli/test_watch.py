@@ -220,6 +220,7 @@ def test_a_bug_does_not_end_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     assert rounds(build) == [0]
     said = capfd.readouterr().err
     assert "internal error: ZeroDivisionError: of the compiler" in said and "not built; watching k.tl" in said
+    assert "Traceback" not in said
 
 
 def test_a_terminal_is_drawn_afresh(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from harness import HERE
@@ -113,3 +114,17 @@ def test_the_references_round_alike(dtype: DType) -> None:
     values = np.concatenate((np.random.default_rng(0).normal(0, 3, 500), [0.0, 0.25, 0.75, 5.0, 100.0, np.inf]))
     for value, other in zip(values, rounded(values.astype(np.float32), dtype), strict=True):
         assert round_to(float(np.float32(value)), dtype) == other
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_numbers_round_to_the_nearest_byte(dtype: str) -> None:
+    """By arithmetic, where there is no instruction: ties to even, subnormals, and up to the largest."""
+    codes = np.arange(120, dtype=np.uint8).view(getattr(ml_dtypes, dtype)).astype(np.float32)
+    largest = codes[np.isfinite(codes)].max()
+    numbers = codes[np.isfinite(codes) & (codes < largest)]
+    between = (numbers[:-1] + numbers[1:]) / 2
+    values = np.resize(np.concatenate((between, np.nextafter(between, np.float32(0)), -numbers)), 256).astype(
+        np.float32
+    )
+    expected = values.astype(getattr(ml_dtypes, dtype)).astype(np.float64)
+    np.testing.assert_array_equal(converted("float32", dtype, values), expected)

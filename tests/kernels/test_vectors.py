@@ -298,3 +298,15 @@ def test_neighbours_move_together(size: int, first: int, stores: list[str], targ
     np.testing.assert_array_equal(found["B"][:, : first + 4], wanted[:, : first + 4])
     spelled = {s.removeprefix("st.global.") for s in accesses(text, target) if s.startswith("st.")}
     assert set(stores) <= spelled and not any(s.startswith("v") and s not in stores for s in spelled)
+
+
+def test_a_row_and_some_of_its_columns() -> None:
+    text = """
+@T.prim_func
+def k(A: T.Tensor((32, 8), "float32"), B: T.Tensor((32, 8), "float32")):
+    with T.Kernel(1, threads=32):
+        t = T.get_thread_binding()
+        T.stg128(B[t, 4:8], T.ldg128(A[t, 0:4]))
+"""
+    found = run(text, "sm_90a")
+    np.testing.assert_array_equal(found["B"][:, 4:], found["A"][:, :4])

@@ -119,6 +119,21 @@ def gemm(max_depth: int | None = None, capacity: int = 232448) -> Problem:
     return Problem("gemm.k", ops, edges, slots, (Pool("smem", capacity, 1024),), rings)
 
 
+def crowded_rings(reserved: int) -> Problem:
+    """Three rings, each filled by an op of 3 cycles on one unit and emptied by one on another; the pool holds five
+    versions, or fewer with what is reserved.
+
+    In an interval of 9 the ops of a unit are a multiple of 3 apart. One version does for a ring only if it is emptied
+    exactly 8, 7 or 6 cycles after it was filled, and no two of these differ by a multiple of 3. So there are 5 versions
+    or more, though each ring alone needs one."""
+    fill = [Op(f"fill {n}", (Use(0, 3),), 1, apart) for n, apart in enumerate((8, 7, 6))]
+    empty = [Op(f"empty {n}", (Use(1, 3),), 1, 9 - apart) for n, apart in enumerate((8, 7, 6))]
+    edges = tuple(Edge(n, n + 3, op.latency) for n, op in enumerate(fill))
+    rings = tuple(Ring(f"ring {n}", (n,), (n + 3,), 40, 0) for n in range(3))
+    pools = (Pool("smem", 200, reserved),)
+    return Problem("rings", (*fill, *empty), edges, (Slot("x"), Slot("y")), pools, rings)
+
+
 def random_problem(seed: int) -> Problem:
     """Up to six ops with carried edges, offsets, wide slots, rings and pools: everything a problem may have."""
     draw = random.Random(seed)

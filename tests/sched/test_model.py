@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from loops import has_schedule, random_problem, staged_problem
+from loops import crowded_rings, has_schedule, random_problem, staged_problem
 
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.model import Model
-from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
+from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 
 LONGEST = 1000.0
 """Deterministic seconds: a bound against hanging, none of these problems takes one."""
@@ -50,13 +50,5 @@ def test_a_shared_stage_holds_one_interval() -> None:
 
 @pytest.mark.parametrize(("reserved", "is_found"), [(0, True), (40, False)])
 def test_rings_share_what_a_pool_does_not_reserve(reserved: int, is_found: bool) -> None:
-    """Three rings, each filled by an op of 3 cycles on one unit and emptied by one on another, in an interval of 9: the
-    ops of a unit are a multiple of 3 apart. One version does for a ring only if it is emptied exactly 8, 7 or 6 cycles
-    after it was filled, and no two of these differ by a multiple of 3. So there are 5 versions or more."""
-    fill = [Op(f"fill {n}", (Use(0, 3),), 1, apart) for n, apart in enumerate((8, 7, 6))]
-    empty = [Op(f"empty {n}", (Use(1, 3),), 1, 9 - apart) for n, apart in enumerate((8, 7, 6))]
-    edges = tuple(Edge(n, n + 3, op.latency) for n, op in enumerate(fill))
-    rings = tuple(Ring(f"ring {n}", (n,), (n + 3,), 40, 0) for n in range(3))
-    pools = (Pool("smem", 200, reserved),)
-    problem = Problem("rings", (*fill, *empty), edges, (Slot("x"), Slot("y")), pools, rings)
+    problem = crowded_rings(reserved)
     assert (Model(problem, 9).feasible(LONGEST).outcome == "found") == is_found
