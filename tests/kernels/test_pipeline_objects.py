@@ -11,13 +11,15 @@ from harness import HERE, agrees, built
 from test_explicit_roles import right
 
 from tilec.driver import emulate
-from tilec.driver.build import Build
+from tilec.driver.build import Build, Observer, build
 from tilec.driver.emulate import Arguments
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.verify import verify_tile
 from tilec.ir.warp import BarrierWait, walk
 from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 KERNELS = HERE / "pipeline_objects.tl"
 SAMPLE = HERE.parents[1] / "samples" / "gemm" / "pipeline_objects.tl"
@@ -202,3 +204,31 @@ def test_each_side_waits_at_its_own_barriers(name: str, number: int) -> None:
     other = there - 16 if (there - first) // 16 % 2 else there + 16
     mutant = made.ptx[: wait.start(1)] + str(other) + made.ptx[wait.end(1) :]
     assert caught(made, mutant)
+
+
+AFTER_A_WITH = """import tilelang.language as T
+
+
+@T.prim_func
+def kernel(A: T.Tensor((256, 64), "float16"), C: T.Tensor((256, 64), "float16")):
+    with T.Kernel(1, threads=256):
+        A_shared = T.alloc_shared((64, 64), "float16")
+        pipe = T.InputTilePipeline(A_shared, stages=2)
+        with T.ws(1):
+            producer = pipe.producer()
+            for i in T.serial(4):
+                with producer.acquire() as tiles:
+                    T.copy(A[i * 64, 0], tiles.A_shared)
+                if i == 2:
+                    continue
+        with T.ws(0):
+            consumer = pipe.consumer()
+            for i in T.serial(4):
+                with consumer.acquire() as tiles:
+                    T.copy(tiles.A_shared, C[i * 64, 0])
+"""
+
+
+def test_an_iteration_may_end_behind_a_with() -> None:
+    """Inside one it must not, for the stage would not be released."""
+    assert build(SourceFile("k.tl", AFTER_A_WITH), CompileOptions(target="sm_90a"), Observer()).cubin

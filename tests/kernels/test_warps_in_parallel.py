@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 from test_scalar_names import TARGETS, run
 
+from tilec.driver.build import Observer, build
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+
 LANES = """
 @T.prim_func
 def k(A: T.Tensor((6, 96), "float32"), B: T.Tensor((6, 96), "float32"), C: T.Tensor((6, 96), "int32"),
@@ -77,3 +81,19 @@ def test_truth_values_in_tensors_and_tiles(target: str) -> None:
     np.testing.assert_array_equal(found["D"], ~local)
     wanted = (m.any(1), m[:, 2:4].all(1), local.any(1), m[:, 0].astype(int) + m[:, 1] + 4 * m[:, 7])
     np.testing.assert_array_equal(found["C"], np.stack(wanted, 1).astype(np.int32))
+
+
+def test_all_threads_meet_at_the_barrier_of_the_block() -> None:
+    """The others belong to roles and to the kernel."""
+    text = """
+import tilelang.language as T
+
+@T.prim_func
+def k(A: T.Tensor((64,), "int32")):
+    with T.Kernel(1, threads=64):
+        t = T.get_thread_binding()
+        A[t] = T.syncthreads_or(t > 62) + T.syncthreads_count(t > 3)
+"""
+    made = build(SourceFile("k.tl", text), CompileOptions(), Observer())
+    barriers = [line.split(",")[1].strip() for line in made.ptx.splitlines() if "bar.red" in line]
+    assert barriers == ["0", "0"]

@@ -16,6 +16,7 @@ from tilec.ir.layout import (
     Axis,
     Fragment,
     SharedLayout,
+    column_major,
     mma_accumulator,
     plain,
     row_major,
@@ -290,3 +291,14 @@ def test_eight_rows_of_a_matrix_lie_in_eight_bank_groups(columns: int) -> None:
         assert conflicts(lambda r, c: byte(layout, r, c), row, column) == 1
     unswizzled = plain((64, 64), 2)
     assert conflicts(lambda r, c: byte(unswizzled, r, c), 0, 0) == 8
+
+
+@pytest.mark.parametrize("threads", [32, 96, 128, 384])
+@pytest.mark.parametrize("shape", [(1, 8), (3, 8), (16, 64), (17, 24), (200, 6)])
+def test_threads_go_down_the_rows_as_far_as_there_are_any(shape: tuple[int, int], threads: int) -> None:
+    """As many rows at once as there are, rounded up to a power of two; who is left over has copies."""
+    layout = column_major(shape, threads, 4)
+    down, across, copies = (axis.size for axis in layout.threads)
+    assert down * across * copies == threads
+    least = 1 << (shape[0] - 1).bit_length()
+    assert down <= least or threads // across <= shape[0]
