@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from sass_disassembly import Said, said
 
-from tilec.driver.build import Observer, build_all
+from tilec.driver.build import Observer, build, build_all
 from tilec.ptx.assemble import assemble
+from tilec.ptx.disassemble import disassembled
 from tilec.sass.control import Control, control
 from tilec.sass.cubin import functions
 from tilec.sass.instruction import Instruction
 from tilec.sass.line_table import rows
 from tilec.support import files
 from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
 SAMPLES = ("gemm", "flash_attention", "gemm/dequant_int4", "gemm/int8", "rows/softmax_online", "elementwise/transpose")
 SAMPLES_FOLDER = Path(__file__).parents[2] / "samples"
@@ -120,3 +122,13 @@ def test_a_line_table_in_another_form() -> None:
 def test_numbers_that_nobody_has_named_are_shown() -> None:
     one = Instruction(0, 0x71E0, 0x000FE20000000000)
     assert (one.name, one.kind, str(one)) == ("0x1e0", "arithmetic", "0x1e0")
+
+
+def test_a_small_cubin_is_disassembled_as_a_large_one_is() -> None:
+    text = (
+        "import tilelang.language as T\n\n\n@T.prim_func\n"
+        'def k(A: T.Tensor((32,), "float32")):\n    with T.Kernel(1, threads=32):\n        A[0] = 1.0\n'
+    )
+    cubin = build(SourceFile("k.tl", text), CompileOptions(target="sm_90a"), Observer()).cubin
+    assert len(cubin) < 8192, "what a buffer of a file holds"
+    assert "EXIT" in (disassembled(cubin) or "")

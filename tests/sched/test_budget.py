@@ -128,3 +128,11 @@ def test_simplifying_many_intervals_is_paid_for() -> None:
         assert program._run(1.0, presolve=presolve).outcome == "found"
         spent.append(budget.spent)
     assert spent[1] - spent[0] >= 9_000
+
+
+def test_a_third_of_the_time_and_all_of_the_work() -> None:
+    clock = iter((30.0, 30.0, 25.0, 20.0, 19.0))
+    whole = Budget(7, lambda: next(clock))
+    part = whole.third()
+    assert [part.seconds_left() for _ in range(3)] == [10.0, 5.0, 0.0]
+    assert part.is_over and not part.is_spent and part.left == 7
