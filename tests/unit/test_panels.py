@@ -11,7 +11,7 @@ import pytest
 from tilec.ir.tile import Raster, Var
 from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.passes.grid.rasterisation_order import Walk, best_raster
-from tilec.passes.grid.rasterise import AS_NUMBERED, tile_at
+from tilec.passes.grid.rasterise import AS_NUMBERED, in_clusters, tile_at
 from tilec.passes.memory.load_footprints import Footprint
 
 Tile = tuple[int, int, int]
@@ -148,3 +148,8 @@ def test_columns_that_blocks_above_each_other_share() -> None:
     whole = 64 * 64 // 132
     assert walk.bytes_of_waves(AS_NUMBERED) > 64 * 1000 * whole
     assert walk.bytes_of_waves(best_raster(walk)) <= 4 * 1000 * (whole + 1)
+
+
+def test_panels_of_clusters_are_one_cluster_high_at_least() -> None:
+    assert [in_clusters(Raster(panel), (1, 2)).panel for panel in (0, 1, 2, 4, 5)] == [0, 1, 1, 2, 2]
+    assert [in_clusters(Raster(panel, by_rows=False), (2, 1)).panel for panel in (0, 1, 4)] == [0, 1, 2]
