@@ -31,7 +31,7 @@ def run(body: str, header: str, library: Path, parameters: int = 0, sm: str = "9
     """What the driver is asked for, and what is printed, by a C program with the header."""
     lines = ["#include <stdio.h>", f'#include "{header}"', "int main(void) {", body, "    return 0;", "}", ""]
     Path("main.c").write_text("\n".join(lines))
-    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main", f"-L{library}", "-lcuda", f"-Wl,-rpath,{library}")
+    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main", f"-Wl,-rpath,{library}")
     said = done("./main", FAKE_PARAMETERS=str(parameters), FAKE_SM=sm)
     return [json.loads(line) for line in said.splitlines()]
 
@@ -319,7 +319,7 @@ def test_cplusplus_programs_with_typed_tensors(compiler: str, driver_library: Pa
     # CUDA's own type; its header wants more of a toolkit than there is without nvcc.
     typed = TYPED.replace("HALF", "#include <cuda_fp16.h>" if compiler == "nvcc" else "struct __half { short bits; };")
     Path(source).write_text(typed.replace("RESULT", "__half"))
-    done(compiler, *options, source, "-o", "main", f"-L{driver_library}", "-lcuda")
+    done(compiler, *options, source, "-o", "main")
     done("./main", LD_LIBRARY_PATH=str(driver_library))
     Path(source).write_text(typed.replace("RESULT", "float"))
     failed = subprocess.run([compiler, *options, "-c", source], capture_output=True, text=True, check=False)
@@ -339,12 +339,12 @@ def test_sizes_that_are_extents_of_the_grid(driver_library: Path) -> None:
     assert run(body, "k.h", driver_library)[-1] == "more than 65535 blocks along y: m"
 
 
-def test_headers_of_several_kernels_go_together(driver_library: Path) -> None:
+def test_headers_of_several_kernels_go_together() -> None:
     assert tilec(VECTOR_ADD, GEMM, "--emit", "header") == 0
     Path("main.c").write_text(
         '#include "gemm.h"\n#include "vector_add.h"\n#include "gemm.h"\nint main(void) { return 0; }\n'
     )
-    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main", f"-L{driver_library}", "-lcuda")
+    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main")
 
 
 # ---- the driver that stands in ---------------------------------------------------------------------------------------
@@ -469,3 +469,38 @@ def test_names_that_c_may_know_get_an_underscore() -> None:
     free = {name for name, other in spelled.items() if name == other}
     assert free == {"int_", "x1", "alpha", "M", "dS", "n_rows"}
     assert (spelled["int"], spelled["memset"], spelled["SIZE_MAX"]) == ("int__", "memset__", "SIZE_MAX_")
+
+
+# ---- the driver ------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_links_and_runs_without_a_driver(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "--emit", "header", "--target", "sm_90a") == 0
+    Path("main.c").write_text("""\
+#include <stdio.h>
+#include "vector_add.h"
+int main(void) {
+    const tilec_driver *driver;
+    vector_add_kernel k;
+    CUresult status = vector_add_load(&k);
+    printf("%d %d\\n", (int)status, (int)tilec_open_driver(&driver));
+    printf("%s\\n", vector_add_check(&k, NULL, NULL, NULL));
+    printf("%s\\n", tilec_error_text(status));
+    return vector_add_unload(&k);
+}
+""")
+    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main")
+    # A file that is no library stands for a driver that is not there, also where this machine has one.
+    (tmp_path / "libcuda.so.1").write_text("none")
+    said = done("./main", LD_LIBRARY_PATH=str(tmp_path))
+    assert said == "303 303\nthe kernel is not loaded\nno NVIDIA driver on this machine\n"
+
+
+def test_a_driver_that_lacks_a_function_is_too_old(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "--emit", "header", "--target", "sm_90a") == 0
+    Path("old.c").write_text("int cuInit(unsigned flags) { return (int)flags; }\n")
+    done("gcc", "-shared", "-fPIC", "old.c", "-o", "libcuda.so.1")
+    body = '#include <stdio.h>\n#include "vector_add.h"\nint main(void) {\n    vector_add_kernel k;\n'
+    Path("main.c").write_text(body + "    return puts(tilec_error_text(vector_add_load(&k))) < 0;\n}\n")
+    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main")
+    assert done("./main", LD_LIBRARY_PATH=str(tmp_path)) == "the NVIDIA driver is older than CUDA 12\n"

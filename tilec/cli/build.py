@@ -451,12 +451,12 @@ def _contents(plan: Plan, made: dict[str, Made]) -> dict[str, bytes]:
                 {name: one.texts["cubin"] for name, one in of_machine.items()}, ptx, Path(plan.kernel).name
             )
         elif kind == "header":
-            from tilec.host.header import Variant, header
+            from tilec.host.header import Style, Variant, header
 
             variants = [
                 Variant(name, one.texts["cubin"], one.texts["ptx"], one.manifests) for name, one in of_machine.items()
             ]
-            contents[path] = header(Path(plan.kernel).name, variants).encode()
+            contents[path] = header(Path(plan.kernel).name, variants, Style()).encode()
         elif kind == "json":
             assert target is not None
             contents[path] = _manifests(made[target])
