@@ -504,3 +504,69 @@ def test_a_driver_that_lacks_a_function_is_too_old(tmp_path: Path) -> None:
     Path("main.c").write_text(body + "    return puts(tilec_error_text(vector_add_load(&k))) < 0;\n}\n")
     done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main")
     assert done("./main", LD_LIBRARY_PATH=str(tmp_path)) == "the NVIDIA driver is older than CUDA 12\n"
+
+
+# ---- several source files, and C++ -----------------------------------------------------------------------------------
+
+PART = (
+    '#include "vector_add.h"\n#include "gemm.h"\nCUresult part(vector_add_kernel *k) { return vector_add_load(k); }\n'
+)
+WHOLE = """\
+#include "vector_add.h"
+#define TILEC_DEFINITIONS
+#include "gemm.h"
+#include "vector_add.h"
+extern "C" CUresult part(vector_add_kernel *k);
+int main() {
+    vector_add_kernel kernel;
+    return part(&kernel) == CUDA_ERROR_SHARED_OBJECT_INIT_FAILED ? 0 : 1;
+}
+"""
+
+
+def test_declarations_in_several_files_and_definitions_in_one(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, GEMM, "--emit", "header", "--header-style", "declarations") == 0
+    Path("part.c").write_text(PART)
+    Path("whole.cpp").write_text(WHOLE)
+    done("gcc", "-std=c11", *STRICT, "-c", "part.c")
+    done(
+        "g++", "-std=c++11", *STRICT, "-Wold-style-cast", "-Wmissing-declarations", "whole.cpp", "part.o", "-o", "main"
+    )
+    (tmp_path / "libcuda.so.1").write_text("none")
+    done("./main", LD_LIBRARY_PATH=str(tmp_path))
+    assert "image" not in subprocess.run(["nm", "part.o"], capture_output=True, text=True, check=True).stdout
+
+
+def test_kernels_of_one_name_in_two_namespaces(driver_library: Path) -> None:
+    for folder, style in (("one", "inline"), ("two", "declarations")):
+        Path(folder).mkdir()
+        options = ["--namespace", f"kernels::{folder}", "--header-style", style]
+        assert tilec(VECTOR_ADD, "--emit", "header", "-o", f"{folder}/vector_add.h", *options) == 0
+    Path("main.cpp").write_text("""\
+#define TILEC_DEFINITIONS
+#include "one/vector_add.h"
+#include "two/vector_add.h"
+int main() {
+    const kernels::one::vector_add_owner first;
+    const kernels::two::vector_add_owner second;
+    const float *const a = nullptr;
+    if (first.check(a, a, nullptr) == nullptr) return 1;
+    return second.launch(nullptr, a, a, nullptr) == CUDA_ERROR_INVALID_VALUE ? first.status + second.status : 2;
+}
+""")
+    strict = [*STRICT, "-Wold-style-cast", "-Wshadow", "-Wmissing-declarations"]
+    done("g++", "-std=c++11", *strict, f"-Wl,-rpath,{driver_library}", "main.cpp", "-o", "main")
+    calls = [json.loads(line)["call"] for line in done("./main").splitlines()]
+    assert calls == ["load", "function"] * 2 + ["unload"] * 2
+
+
+@pytest.mark.parametrize("name", ["", "1st", "a-b", "a::", "class", "a::namespace", "std; int x"])
+def test_names_that_no_namespace_can_have(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "--emit", "header", "--namespace", name) == 2
+    assert "--namespace" in capfd.readouterr().err
+
+
+def test_options_of_headers_are_refused_without_one(capfd: pytest.CaptureFixture[str]) -> None:
+    for option in (["--namespace", "mine"], ["--header-style", "declarations"]):
+        assert tilec(VECTOR_ADD, *option) == 2
+        assert f"{option[0]} is about headers: give --emit header too" in capfd.readouterr().err

@@ -39,6 +39,8 @@ GROUPS: dict[str, dict[str, str]] = {
     "Output": {
         "output": "where it goes, of a kind by its suffix; - is standard output",
         "emit": "what to write: ptx, cubin, header, … ; several with commas",
+        "header_style": "inline; or declarations, for several source files",
+        "namespace": "namespace of C++ for a header",
         "stop_after": "print this stage and go no further",
         "schedule_trace_file": "write the schedule trace, for Perfetto",
         "depfile": "write a rule of make; -MF FILE: into that file",
