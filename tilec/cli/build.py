@@ -359,6 +359,13 @@ def _kind_of(output: str) -> Kind | None:
     return next((kind for kind in sorted(SUFFIX, key=lambda k: -len(SUFFIX[k])) if output.endswith(SUFFIX[kind])), None)
 
 
+def _check_suffix(output: str) -> None:
+    """Refuse a suffix that says nothing: what would be written is a cubin, whatever the name."""
+    if suffix := Path(output).suffix:
+        known = ", ".join(dict.fromkeys(SUFFIX[kind] for kind in (*_ALONE, *SUFFIX)))
+        usage(f"-o {output}: no kind of output is called {suffix}; write one of {known}, or say the kind with --emit")
+
+
 def _base(kernel: str, is_folder: bool, output: str | None) -> str:
     """The name of the outputs of a kernel file, without suffix; `output` may be their folder."""
     if is_folder:
@@ -383,6 +390,8 @@ def _plan(
     one = stop_after if emit is None else emit[0] if len(emit) == 1 else None
     if asked in _ALONE and one is not None and one != asked:
         usage(f"-o {output} is the name of a {asked} file, and what is to go there is of kind {one}")
+    if asked is None and output is not None and not is_folder and emit is None and stop_after is None:
+        _check_suffix(output)
     is_default = asked == "cubin" and len(targets) > 1  # with a fatbin of them
     if emit is None and stop_after is None and asked is not None and not is_default:
         emit = (asked,)

@@ -211,6 +211,6 @@ def help_(words: tuple[str, ...]) -> None:
         from tilec.support.spelling import nearest
 
         near = nearest(name, COMMANDS)
-        usage(f"there is no command '{name}'" + (f": did you mean '{near}'?" if near else ""))
+        usage(f"there is no command '{name}': " + (f"did you mean '{near}'?" if near else "`tilec help` lists them"))
     command, _ = command_of(words)
     command.make_context(f"tilec {name}", ["--help"], help_option_names=[*HELP_NAMES])
