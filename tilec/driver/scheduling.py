@@ -229,9 +229,9 @@ def _check_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
         return
     defined = {name: str(value) for name, value in options.defines}
     for name in dict.fromkeys([*there.constants, *defined]):
-        before, now = (values.get(name, "the kernel's own") for values in (there.constants, defined))
-        if before != now:
-            found.append(f"constant {name} is {before} in the schedule file and {now} here")
+        then, now = (values.get(name, "the kernel's own") for values in (there.constants, defined))
+        if then != now:
+            found.append(f"constant {name} is {then} in the schedule file and {now} here")
     again = " ".join(f"-D {name}={value}" for name, value in there.constants.items())
     fail(
         "bad-schedule",
