@@ -232,6 +232,8 @@ def _build(
         ]
         outputs = [path for plan in plans for path in plan.paths() if path != STDOUT]
         files.check_outputs([*outputs, *depfiles.values()], input_files(kernels, given))
+        if output is not None and not is_folder and emit is None and stop_after is None:
+            _check_suffix(output)
         for folder in dict.fromkeys(job.dump_dir for job in work if job.dump_dir is not None):
             files.make_folder(folder)
 
@@ -361,7 +363,8 @@ def _kind_of(output: str) -> Kind | None:
 
 def _check_suffix(output: str) -> None:
     """Refuse a suffix that says nothing: what would be written is a cubin, whatever the name."""
-    if suffix := Path(output).suffix:
+    suffix = Path(output).suffix
+    if suffix and _kind_of(output) is None:
         known = ", ".join(dict.fromkeys(SUFFIX[kind] for kind in (*_ALONE, *SUFFIX)))
         usage(f"-o {output}: no kind of output is called {suffix}; write one of {known}, or say the kind with --emit")
 
@@ -390,8 +393,6 @@ def _plan(
     one = stop_after if emit is None else emit[0] if len(emit) == 1 else None
     if asked in _ALONE and one is not None and one != asked:
         usage(f"-o {output} is the name of a {asked} file, and what is to go there is of kind {one}")
-    if asked is None and output is not None and not is_folder and emit is None and stop_after is None:
-        _check_suffix(output)
     is_default = asked == "cubin" and len(targets) > 1  # with a fatbin of them
     if emit is None and stop_after is None and asked is not None and not is_default:
         emit = (asked,)
