@@ -3,12 +3,13 @@ Finds tilec, and defines tilec_add_kernels.
 
   find_package(Tilec [VERSION] [REQUIRED])
 
-sets Tilec_FOUND, Tilec_EXECUTABLE and Tilec_VERSION.
+sets Tilec_FOUND, Tilec_EXECUTABLE, Tilec_VERSION, and Tilec_CUDA_INCLUDE: the folder with cuda.h, of a CUDA toolkit or
+of the Python package nvidia-cuda-runtime beside tilec. -DTilec_CUDA_INCLUDE=FOLDER says where else it lies.
 
   tilec_add_kernels(TARGET SOURCES FILE.tl… TARGETS sm_80 sm_90a… [DEFINES NAME=VALUE…] [OPTIONS --option…])
 
 compiles each kernel file to a header of the same name, FILE.h, with the machine code of all TARGETS, which the sources of
-TARGET can include. They are made again when a kernel file, a file that it imports, tilec or a target file of it changes.
+TARGET can include, and lets TARGET see cuda.h. They are made again when a kernel file, a file that it imports, tilec or a target file of it changes.
 ]]
 
 find_program(Tilec_EXECUTABLE NAMES tilec DOC "The tile compiler")
@@ -20,9 +21,19 @@ if(Tilec_EXECUTABLE)
   unset(_tilec_said)
 endif()
 
+get_filename_component(_tilec_folder "${Tilec_EXECUTABLE}" DIRECTORY)
+file(GLOB _tilec_wheels "${_tilec_folder}/../lib/python3*/site-packages/nvidia/cu*/include")
+find_path(
+  Tilec_CUDA_INCLUDE cuda.h
+  HINTS ENV CUDA_PATH ENV CUDA_HOME /usr/local/cuda ${_tilec_wheels}
+  PATH_SUFFIXES include
+  DOC "The folder with cuda.h")
+unset(_tilec_folder)
+unset(_tilec_wheels)
+
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Tilec REQUIRED_VARS Tilec_EXECUTABLE VERSION_VAR Tilec_VERSION)
-mark_as_advanced(Tilec_EXECUTABLE)
+mark_as_advanced(Tilec_EXECUTABLE Tilec_CUDA_INCLUDE)
 
 function(tilec_add_kernels target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TARGETS;DEFINES;OPTIONS")
@@ -67,4 +78,9 @@ function(tilec_add_kernels target)
     target_sources("${target}" PRIVATE "${header}")
   endforeach()
   target_include_directories("${target}" PRIVATE "${folder}")
+  if(Tilec_CUDA_INCLUDE)
+    target_include_directories("${target}" SYSTEM PRIVATE "${Tilec_CUDA_INCLUDE}")
+  endif()
+  # dlopen, where the C library does not have it; as a property, which goes with both forms of target_link_libraries.
+  set_property(TARGET "${target}" APPEND PROPERTY LINK_LIBRARIES ${CMAKE_DL_LIBS})
 endfunction()

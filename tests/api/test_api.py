@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import re
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -317,6 +319,33 @@ def test_a_mistake_in_the_kernel_shows_its_place() -> None:
     assert any("^^^^^^^" in line for line in drawn)
 
 
+def test_a_traceback_shows_the_refusal_and_nothing_of_the_compiler(tmp_path: Path) -> None:
+    path = tmp_path / "mine.tl"
+    path.write_text(SCALED.replace("* by", "* nowhere"))
+    for call in (lambda: tilec.compile(path), lambda: tilec.load(b"no cubin"), lambda: tilec.compile("nowhere.tl")):
+        with pytest.raises(tilec.CompileError) as caught:
+            call()
+        text = "".join(traceback.format_exception(caught.value))
+        assert text.count("  File ") == 3, "this function, the lambda and the function of tilec"
+        assert "\ntilec.CompileError: " in text
+        assert "During handling" not in text
+    with pytest.raises(tilec.CompileError) as caught:
+        tilec.compile(path)
+    assert (caught.value.file, caught.value.line) == (str(path), 8)
+    assert caught.value.diagnostics[0].primary.span.file == str(path)
+    with pytest.raises(tilec.CompileError) as caught:
+        tilec.load(b"no cubin")
+    assert (caught.value.file, caught.value.line) == (None, None)
+
+
+def test_a_kernel_shows_its_parameters() -> None:
+    kernel = tilec.compile(SCALED, device="emulator")
+    assert str(inspect.signature(kernel)) == "(A, B, by, *, m=None, stream=None) -> None"
+    a, b = np.ones((4, 64), np.float32), np.zeros((4, 64), np.float32)
+    kernel(*inspect.signature(kernel).bind(a, b, by=2.0).args)
+    assert (b == 4.0).all()
+
+
 def test_a_mistake_that_is_not_drawn_has_its_line() -> None:
     place = Label(Span(7, 3, 7, 4), "here")
     twice = Diagnostic("wrong-rank", "2 indices for 1 dimension", place)
@@ -385,6 +414,26 @@ def test_a_cubin_is_loaded_with_its_manifest(tmp_path: Path) -> None:
         tilec.load(kernel.cubin, "other")
     with pytest.raises(CompileError, match="not-a-cubin"):
         tilec.load(b"no cubin")
+
+
+def test_ptx_is_loaded_for_the_emulator(tmp_path: Path) -> None:
+    kernel = tilec.compile(SCALED, target="sm_90a")
+    (tmp_path / "k.ptx").write_text(kernel.ptx)
+    loaded = tilec.load(tmp_path / "k.ptx", device="emulator")
+    assert (loaded.manifest, loaded.ptx, loaded.cubin) == (kernel.manifest, kernel.ptx, None)
+    a, b = np.ones((4, 64), np.float32), np.zeros((4, 64), np.float32)
+    loaded(a, b, 1.5)
+    assert (b == 3.0).all()
+    with pytest.raises(
+        ValueError, match="the emulator does not run machine code, and this is a cubin: give load the PTX"
+    ):
+        tilec.load(kernel.cubin, device="emulator")
+    with pytest.raises(ValueError, match="A of scaled must be on the GPU; a cubin does not run on the CPU"):
+        tilec.load(kernel.cubin)(a, b, 1.5)
+    with pytest.raises(CompileError, match="ptx-syntax"):
+        tilec.load(b"no ptx", device="emulator")
+    with pytest.raises(ValueError, match="device is 'cuda' or 'emulator', not 'gpu'"):
+        tilec.load(kernel.cubin, device="gpu")
 
 
 def test_without_a_gpu_the_target_is_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:

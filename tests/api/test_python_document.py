@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,17 +33,24 @@ def test_the_kernel_of_the_operator() -> None:
     compile(OPERATOR, "python.md", "exec")
     constants = (node.value for node in ast.walk(ast.parse(OPERATOR)) if isinstance(node, ast.Constant))
     (text,) = (value for value in constants if "T.Kernel" in str(value))
+    (call,) = (node for node in ast.walk(ast.parse(OPERATOR)) if ast.unparse(node).startswith("tilec.compile(")
+               and isinstance(node, ast.Call))  # fmt: skip
+    (device,) = (word.value for word in call.keywords if word.arg == "device")
+    for is_there, named in ((True, "cuda"), (False, "emulator")):
+        torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda is_there=is_there: is_there))
+        assert eval(ast.unparse(device), {"torch": torch}) == named
     kernel = tilec.compile(text, device="emulator")
     x, y = np.arange(300, dtype=np.float32), np.zeros(300, np.float32)
     kernel(x, y, 3.0)
     np.testing.assert_array_equal(y, x * 3)
 
 
-def test_the_operator_with_torch() -> None:
+def test_the_operator_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU, in the emulator: what PyTorch does with an operator is the same."""
     torch = pytest.importorskip("torch")
     names: dict[str, object] = {}
-    exec(compile(OPERATOR.replace('"""\n)', '""", device="emulator"\n)'), "python.md", "exec"), names)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    exec(compile(OPERATOR, "python.md", "exec"), names)
     x = torch.arange(300, dtype=torch.float32, requires_grad=True)
     y = torch.ops.tilec.scale(x, 3.0)
     assert torch.equal(y, x * 3)

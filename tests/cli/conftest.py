@@ -19,8 +19,10 @@ def _elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 @pytest.fixture(scope="session")
 def driver_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fake")
-    source, library = str(Path(__file__).with_name("fake_cuda.c")), str(folder / "libcuda.so")
-    done("gcc", "-std=c11", "-shared", "-fPIC", *STRICT, "-Wno-pedantic", source, "-o", library)
+    source, library = str(Path(__file__).with_name("fake_cuda.c")), str(folder / "libcuda.so.1")
+    named = ("-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+    done("gcc", "-std=c11", *named, *STRICT, "-Wno-pedantic", source, "-o", library)
+    (folder / "libcuda.so").symlink_to("libcuda.so.1")
     return folder
 
 

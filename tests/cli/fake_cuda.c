@@ -27,6 +27,24 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 
 CUresult cuCtxSetCurrent(CUcontext context) { return context == NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }
 
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+    (void)device;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSynchronize(void) { return CUDA_SUCCESS; }
+
+CUresult cuStreamSynchronize(CUstream stream) {
+    (void)stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorString(CUresult status, const char **text) {
+    (void)status;
+    *text = "an error of the stand-in";
+    return CUDA_SUCCESS;
+}
+
 CUresult cuCtxGetDevice(CUdevice *device) {
     *device = 0;
     return CUDA_SUCCESS;
@@ -78,6 +96,35 @@ CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
     *address = 0x7000;
     printf("{\"call\": \"alloc\", \"bytes\": %zu}\n", bytes);
     return CUDA_SUCCESS;
+}
+
+/* FAKE_COPIES is a folder: what is copied to the GPU becomes a file there, 0, 1, …, and what comes back is `result`. */
+static FILE *copied(const char *name, const char *mode) {
+    const char *folder = getenv("FAKE_COPIES");
+    char path[4096];
+    if (folder == NULL) return NULL;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return fopen(path, mode);
+}
+
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes) {
+    static int number = 0;
+    char name[12];
+    snprintf(name, sizeof name, "%d", number++);
+    FILE *file = copied(name, "wb");
+    (void)to;
+    if (file != NULL) fwrite(from, 1, bytes, file), fclose(file);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes) {
+    FILE *file = copied("result", "rb");
+    (void)from;
+    memset(to, 0, bytes);
+    if (file == NULL) return CUDA_SUCCESS;
+    const size_t found = fread(to, 1, bytes, file);
+    fclose(file);
+    return found == bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemFree(CUdeviceptr address) {

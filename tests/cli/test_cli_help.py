@@ -55,6 +55,8 @@ def test_the_command_help(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().out.startswith("Usage: tilec explain pipeline ")
     assert tilec("help", "emulat") == 2
     assert "error[command-line]: there is no command 'emulat': did you mean 'emulate'?" in capfd.readouterr().err
+    assert tilec("help", "nosuch") == 2
+    assert "there is no command 'nosuch': `tilec help` lists them" in capfd.readouterr().err
 
 
 CODE = "command-line"
@@ -68,6 +70,12 @@ CODE = "command-line"
         (["emulate"], "missing argument"),
         (["-o", "g.ptx", "--emit", "cubin", VECTOR_ADD], "-o g.ptx is the name of a ptx file"),
         (["check", "-j", "0", VECTOR_ADD], "0 is not in the range"),
+        (["-o", "foo.txt", VECTOR_ADD], "-o foo.txt: no kind of output is called .txt; write one of .ptx, .cubin,"),
+        (["-o", "foo.s", VECTOR_ADD], "or say the kind with --emit"),
+        (["-o", "out/x.foo", "--target", "sm_80,sm_90a", VECTOR_ADD], "no kind of output is called .foo"),
+        (["-maxrregcount=64", VECTOR_ADD], "give T.Kernel(threads=…) more of them"),
+        (["-Xptxas", "-v", VECTOR_ADD], "--verbose shows what it says"),
+        (["-Xcompiler=-O2", VECTOR_ADD], "--emit header"),
     ],
 )
 def test_command_lines_that_are_wrong(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -86,12 +94,22 @@ def test_command_lines_that_are_wrong(words: list[str], said: str, capfd: pytest
         ["-S", "--gpu-architecture=sm_80"],
         ["-ptx", "-gencode", "arch=compute_80,code=[sm_80,compute_80]"],
         ["-ptx", "-arch=compute_80", "-code=sm_80"],
+        ["-ptx", "--gencode", "arch=compute_80,code=sm_80"],
+        ["-ptx", "-arch=sm_80", "-std=c++17", "-dc", "-rdc=true"],
         ["--target", "sm_80"],
     ],
 )
 def test_ptx_by_any_name(words: list[str], tmp_path: Path) -> None:
     assert tilec(VECTOR_ADD, *words, "-o", "made/here/k.ptx") == 0
     assert "\n.target sm_80" in (tmp_path / "made/here/k.ptx").read_text()
+
+
+def test_names_without_a_suffix_and_kinds_that_are_stated(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "-o", "plain") == 0
+    assert tilec(VECTOR_ADD, "-o", "/dev/null") == 0
+    assert tilec(VECTOR_ADD, "--emit", "ptx", "-o", "kernel.s") == 0
+    assert (tmp_path / "plain").read_bytes().startswith(b"\x7fELF")
+    assert ".target" in (tmp_path / "kernel.s").read_text()
 
 
 def test_what_is_so_anyway(capfd: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,13 @@ def test_output_does_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
         assert (tmp_path / f"1{suffix}").read_bytes() == (tmp_path / f"2{suffix}").read_bytes(), suffix
 
 
+def test_check_says_on_a_terminal_that_nothing_is_wrong() -> None:
+    words = ("check", VECTOR_ADD, "--target", "sm_80,sm_90a")
+    assert "1 file: no mistakes" in _on_a_terminal(*words)
+    piped = _process(*words)
+    assert (piped.stdout, piped.stderr) == (b"", b"")
+
+
 def shown(arguments: list[str]) -> str:
     """Return the words without the folders of files: which forms are run must not depend on where the checkout is."""
     return " ".join(Path(word).name if word.startswith("/") else word for word in arguments)

@@ -38,7 +38,6 @@ project(program CXX)
 find_package(Tilec 0.1 REQUIRED)
 add_executable(program main.cpp)
 tilec_add_kernels(program SOURCES kernels/doubled.tl vector_add.tl TARGETS sm_80 sm_90a DEFINES N=2048 OPTIONS -Werror)
-target_link_libraries(program PRIVATE cuda)
 """
 
 
@@ -53,8 +52,9 @@ def configured(tmp_path: Path, program: Path, library: Path, project: str = PROJ
     settings = [
         f"-DCMAKE_MODULE_PATH={modules}",
         f"-DTilec_EXECUTABLE={program}",
-        f"-DCMAKE_CXX_FLAGS=-isystem {CUDA} -Wall -Wextra -Werror",
-        f"-DCMAKE_EXE_LINKER_FLAGS=-L{library} -Wl,-rpath,{library}",
+        f"-DTilec_CUDA_INCLUDE={CUDA}",
+        "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror",
+        f"-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath,{library}",
         f"-DCMAKE_MAKE_PROGRAM={TOOLS['ninja']}",
     ]
     return ran([TOOLS["cmake"], "-G", "Ninja", "-S", ".", "-B", "out", *settings], tmp_path, code)
@@ -183,18 +183,21 @@ def test_the_rules_of_the_document(
 
 
 @pytest.mark.skipif(CUDA is None, reason="no cuda.h")
-def test_the_program_of_the_document_compiles(tmp_path: Path) -> None:
+def test_the_program_of_the_document_runs(driver_library: Path, tmp_path: Path) -> None:
     assert tilec(GEMM, "--target", "sm_80,sm_90a", "--emit", "header") == 0
     (program,) = blocks("cpp.md", "c")
     for name, compiler in (("main.c", ["gcc", "-std=c11"]), ("main.cpp", ["g++", "-std=c++11"])):
         (tmp_path / name).write_text(program)
-        ran([*compiler, *STRICT, "-c", name], tmp_path)
+        ran([*compiler, *STRICT, name, "-o", "main"], tmp_path)
+        said = ran(["env", f"LD_LIBRARY_PATH={driver_library}", "FAKE_PARAMETERS=3", "./main"], tmp_path)
+        assert '"call": "launch"' in said
+        assert "no error" in said
 
 
 def test_the_project_of_the_document_is_the_one_that_is_built() -> None:
     """Its calls, with what only differs in names."""
     (project,) = blocks("cpp.md", "cmake")
-    pattern = r"^(?:cmake_minimum_required|project|find_package|add_executable|target_link_libraries)\(.*\)$"
+    pattern = r"^(?:cmake_minimum_required|project|find_package|add_executable)\(.*\)$"
     assert re.findall(pattern, project, re.MULTILINE) == re.findall(pattern, PROJECT, re.MULTILINE)
     call = re.compile(r"tilec_add_kernels\(program ([A-Z]+) .* ([A-Z]+) .* ([A-Z]+) .* ([A-Z]+) .*\)")
     matches = [call.search(text) for text in (project, PROJECT)]

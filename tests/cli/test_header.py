@@ -31,7 +31,7 @@ def run(body: str, header: str, library: Path, parameters: int = 0, sm: str = "9
     """What the driver is asked for, and what is printed, by a C program with the header."""
     lines = ["#include <stdio.h>", f'#include "{header}"', "int main(void) {", body, "    return 0;", "}", ""]
     Path("main.c").write_text("\n".join(lines))
-    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main", f"-L{library}", "-lcuda", f"-Wl,-rpath,{library}")
+    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main", f"-Wl,-rpath,{library}")
     said = done("./main", FAKE_PARAMETERS=str(parameters), FAKE_SM=sm)
     return [json.loads(line) for line in said.splitlines()]
 
@@ -319,7 +319,7 @@ def test_cplusplus_programs_with_typed_tensors(compiler: str, driver_library: Pa
     # CUDA's own type; its header wants more of a toolkit than there is without nvcc.
     typed = TYPED.replace("HALF", "#include <cuda_fp16.h>" if compiler == "nvcc" else "struct __half { short bits; };")
     Path(source).write_text(typed.replace("RESULT", "__half"))
-    done(compiler, *options, source, "-o", "main", f"-L{driver_library}", "-lcuda")
+    done(compiler, *options, source, "-o", "main")
     done("./main", LD_LIBRARY_PATH=str(driver_library))
     Path(source).write_text(typed.replace("RESULT", "float"))
     failed = subprocess.run([compiler, *options, "-c", source], capture_output=True, text=True, check=False)
@@ -339,12 +339,12 @@ def test_sizes_that_are_extents_of_the_grid(driver_library: Path) -> None:
     assert run(body, "k.h", driver_library)[-1] == "more than 65535 blocks along y: m"
 
 
-def test_headers_of_several_kernels_go_together(driver_library: Path) -> None:
+def test_headers_of_several_kernels_go_together() -> None:
     assert tilec(VECTOR_ADD, GEMM, "--emit", "header") == 0
     Path("main.c").write_text(
         '#include "gemm.h"\n#include "vector_add.h"\n#include "gemm.h"\nint main(void) { return 0; }\n'
     )
-    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main", f"-L{driver_library}", "-lcuda")
+    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main")
 
 
 # ---- the driver that stands in ---------------------------------------------------------------------------------------
@@ -469,3 +469,104 @@ def test_names_that_c_may_know_get_an_underscore() -> None:
     free = {name for name, other in spelled.items() if name == other}
     assert free == {"int_", "x1", "alpha", "M", "dS", "n_rows"}
     assert (spelled["int"], spelled["memset"], spelled["SIZE_MAX"]) == ("int__", "memset__", "SIZE_MAX_")
+
+
+# ---- the driver ------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_links_and_runs_without_a_driver(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "--emit", "header", "--target", "sm_90a") == 0
+    Path("main.c").write_text("""\
+#include <stdio.h>
+#include "vector_add.h"
+int main(void) {
+    const tilec_driver *driver;
+    vector_add_kernel k;
+    CUresult status = vector_add_load(&k);
+    printf("%d %d\\n", (int)status, (int)tilec_open_driver(&driver));
+    printf("%s\\n", vector_add_check(&k, NULL, NULL, NULL));
+    printf("%s\\n", tilec_error_text(status));
+    return vector_add_unload(&k);
+}
+""")
+    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main")
+    # A file that is no library stands for a driver that is not there, also where this machine has one.
+    (tmp_path / "libcuda.so.1").write_text("none")
+    said = done("./main", LD_LIBRARY_PATH=str(tmp_path))
+    assert said == "303 303\nthe kernel is not loaded\nno NVIDIA driver on this machine\n"
+
+
+def test_a_driver_that_lacks_a_function_is_too_old(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "--emit", "header", "--target", "sm_90a") == 0
+    Path("old.c").write_text("int cuInit(unsigned flags) { return (int)flags; }\n")
+    done("gcc", "-shared", "-fPIC", "old.c", "-o", "libcuda.so.1")
+    body = '#include <stdio.h>\n#include "vector_add.h"\nint main(void) {\n    vector_add_kernel k;\n'
+    Path("main.c").write_text(body + "    return puts(tilec_error_text(vector_add_load(&k))) < 0;\n}\n")
+    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main")
+    assert done("./main", LD_LIBRARY_PATH=str(tmp_path)) == "the NVIDIA driver is older than CUDA 12\n"
+
+
+# ---- several source files, and C++ -----------------------------------------------------------------------------------
+
+PART = (
+    '#include "vector_add.h"\n#include "gemm.h"\nCUresult part(vector_add_kernel *k) { return vector_add_load(k); }\n'
+)
+WHOLE = """\
+#include "vector_add.h"
+#define TILEC_DEFINITIONS
+#include "gemm.h"
+#include "vector_add.h"
+extern "C" CUresult part(vector_add_kernel *k);
+int main() {
+    vector_add_kernel kernel;
+    return part(&kernel) == CUDA_ERROR_SHARED_OBJECT_INIT_FAILED ? 0 : 1;
+}
+"""
+
+
+def test_declarations_in_several_files_and_definitions_in_one(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, GEMM, "--emit", "header", "--header-style", "declarations") == 0
+    Path("part.c").write_text(PART)
+    Path("whole.cpp").write_text(WHOLE)
+    done("gcc", "-std=c11", *STRICT, "-c", "part.c")
+    done(
+        "g++", "-std=c++11", *STRICT, "-Wold-style-cast", "-Wmissing-declarations", "whole.cpp", "part.o", "-o", "main"
+    )
+    (tmp_path / "libcuda.so.1").write_text("none")
+    done("./main", LD_LIBRARY_PATH=str(tmp_path))
+    assert "image" not in subprocess.run(["nm", "part.o"], capture_output=True, text=True, check=True).stdout
+
+
+def test_kernels_of_one_name_in_two_namespaces(driver_library: Path) -> None:
+    for folder, style in (("one", "inline"), ("two", "declarations")):
+        Path(folder).mkdir()
+        options = ["--namespace", f"kernels::{folder}", "--header-style", style]
+        assert tilec(VECTOR_ADD, "--emit", "header", "-o", f"{folder}/vector_add.h", *options) == 0
+    Path("main.cpp").write_text("""\
+#define TILEC_DEFINITIONS
+#include "one/vector_add.h"
+#include "two/vector_add.h"
+int main() {
+    const kernels::one::vector_add_owner first;
+    const kernels::two::vector_add_owner second;
+    const float *const a = nullptr;
+    if (first.check(a, a, nullptr) == nullptr) return 1;
+    return second.launch(nullptr, a, a, nullptr) == CUDA_ERROR_INVALID_VALUE ? first.status + second.status : 2;
+}
+""")
+    strict = [*STRICT, "-Wold-style-cast", "-Wshadow", "-Wmissing-declarations"]
+    done("g++", "-std=c++11", *strict, f"-Wl,-rpath,{driver_library}", "main.cpp", "-o", "main")
+    calls = [json.loads(line)["call"] for line in done("./main").splitlines()]
+    assert calls == ["load", "function"] * 2 + ["unload"] * 2
+
+
+@pytest.mark.parametrize("name", ["", "1st", "a-b", "a::", "class", "a::namespace", "std; int x"])
+def test_names_that_no_namespace_can_have(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "--emit", "header", "--namespace", name) == 2
+    assert "--namespace" in capfd.readouterr().err
+
+
+def test_options_of_headers_are_refused_without_one(capfd: pytest.CaptureFixture[str]) -> None:
+    for option in (["--namespace", "mine"], ["--header-style", "declarations"]):
+        assert tilec(VECTOR_ADD, *option) == 2
+        assert f"{option[0]} is about headers: give --emit header too" in capfd.readouterr().err

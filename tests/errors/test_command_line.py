@@ -431,6 +431,46 @@ def test_a_start_time_that_breaks_a_rule(
     assert not (tmp_path / "a.cubin").exists()
 
 
+PIPELINED = """\
+import tilelang.language as T
+M, block_M, block_K, num_threads = 1024, 64, 64, 128
+@T.prim_func
+def k(A: T.Tensor((M, 256), "float16"), B: T.Tensor((M, 256), "float16")):
+    with T.Kernel(M // block_M, threads=num_threads) as bx:
+        tile = T.alloc_shared((block_M, block_K), "float16")
+        for j in T.Pipelined(256 // block_K, num_stages=2):
+            T.copy(A[bx * block_M, j * block_K], tile)
+            T.copy(tile, B[bx * block_M, j * block_K])
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ([], ["-D", "block_K=32"], "`tile` is 64 × 64 in the schedule file and 64 × 32 here"),
+        ([], ["-D", "block_K=32"], "constant block_K is the kernel's own in the schedule file and 32 here"),
+        ([], ["-D", "block_K=32"], "help: compile with no -D, as the schedule file was, or write one anew"),
+        (["-D", "block_K=32"], ["-D", "block_K=128"], "constant block_K is 32 in the schedule file and 128 here"),
+        (["-D", "block_K=32"], [], "help: compile with -D block_K=32, as the schedule file was"),
+        ([], ["-D", "num_threads=256"], "a block has 128 threads in the schedule file and 256 here"),
+        ([], ["-D", "M=256"], ""),
+        ([], ["-D", "block_K=64"], ""),
+    ],
+)
+def test_a_schedule_for_other_constants(
+    before: list[str], after: list[str], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What changes no tile, as the size of the tensors, leaves a schedule as it is."""
+    Path("k.tl").write_text(PIPELINED)
+    target = ["k.tl", "--target", "sm_80", "--stop-after", "schedule"]
+    assert tilec(*target, "-o", "k.trace.json", *before) == 0
+    assert tilec(*target, "-o", "again.trace.json", "--schedule", "k.trace.json", *after) == (1 if said else 0)
+    told = " ".join(capfd.readouterr().err.split())
+    assert said in told
+    if said:
+        assert "error[bad-schedule]: the schedule file was written for other constants of this kernel" in told
+
+
 @pytest.mark.parametrize(
     ("space", "code"),
     [

@@ -29,6 +29,7 @@ from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
     from tilec.driver.batch import Job, Made
+    from tilec.host.header import Style
     from tilec.ir.tile import Kernel
 
 Kind = str
@@ -37,6 +38,7 @@ Kind = str
 FROM_CUBIN: tuple[Kind, ...] = ("json", "fatbin", "header")
 KINDS: tuple[Kind, ...] = (*STAGES, *FROM_CUBIN)
 SUFFIX: dict[str, str] = {"json": ".json", "fatbin": ".fatbin", "header": ".h", **dict(STAGE_SUFFIX.items())}
+HEADER_STYLES = ("inline", "declarations")
 STDOUT = "-"
 """As the name of an output."""
 
@@ -123,6 +125,15 @@ def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) ->
 @click.option("--print-pipeline", is_flag=True, help="List all passes, which of them run, and why the others do not.")
 @click.option("-MD", "depfile", is_flag=True, help="Also write beside the outputs, as a rule of make, what was read.")
 @click.option("-MF", "depfile_name", metavar="FILE", help="The same, into this file.")
+@click.option(
+    "--header-style",
+    type=click.Choice(HEADER_STYLES),
+    default=HEADER_STYLES[0],
+    show_default=True,
+    help="inline: a header for one source file. declarations: a header for many source files, one of which defines "
+    "TILEC_DEFINITIONS before it includes the header.",
+)
+@click.option("--namespace", metavar="NAME", help="Put what is in a header into this namespace of C++, as a or a::b.")
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Compile so many at a time.")
 @click.option("--time", "show_time", is_flag=True, help="Say how long each pass took.")
 @click.option(
@@ -169,6 +180,8 @@ def _build(
     stop_after: str | None,
     depfile: bool,
     depfile_name: str | None,
+    header_style: str,
+    namespace: str | None,
     jobs: int,
     show_time: bool,
     print_pipeline: bool,
@@ -206,6 +219,7 @@ def _build(
         depfiles = {}
     if report and (stop_after or LAST_STAGE.get(given["opt_level"], STAGES[-1])) != STAGES[-1]:
         usage("--report is about a cubin: compile with -O2 or -O3, and without --stop-after")
+    style = _header_style(plans, header_style, namespace)
     if depfiles and not all(plan.places for plan in plans):
         usage("-MD and -MF are of what is written: give -o or --emit")
     if output == STDOUT and (depfiles or not any(STDOUT in plan.paths() for plan in plans)):
@@ -218,6 +232,8 @@ def _build(
         ]
         outputs = [path for plan in plans for path in plan.paths() if path != STDOUT]
         files.check_outputs([*outputs, *depfiles.values()], input_files(kernels, given))
+        if output is not None and not is_folder and emit is None and stop_after is None:
+            _check_suffix(output)
         for folder in dict.fromkeys(job.dump_dir for job in work if job.dump_dir is not None):
             files.make_folder(folder)
 
@@ -226,7 +242,7 @@ def _build(
     for place, plan in enumerate(plans):
         of_plan = made[place * len(targets) : (place + 1) * len(targets)]
         with reported(of_plan[0].source):
-            written |= _contents(plan, dict(zip(targets, of_plan, strict=True)))
+            written |= _contents(plan, dict(zip(targets, of_plan, strict=True)), style)
             if plan.kernel in depfiles:
                 read = _read(of_plan, targets, given)
                 written[depfiles[plan.kernel]] = _rule(plan.paths(), read).encode()
@@ -265,6 +281,21 @@ def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[st
             with reported(source):
                 found += check_all(source, asked, Observer())
         print(show_pipeline(asked, machine, found), end="")
+
+
+def _header_style(plans: Sequence[Plan], name: str, namespace: str | None) -> Style:
+    """Return how headers are laid out, which is of interest only where one is written."""
+    from tilec.host.header import Style, is_namespace
+
+    asked = [
+        *(["--header-style"] if name != HEADER_STYLES[0] else []),
+        *(["--namespace"] if namespace is not None else []),
+    ]
+    if asked and not any("header" in plan.kinds() for plan in plans):
+        usage(f"{asked[0]} is about headers: give --emit header too")
+    if namespace is not None and not is_namespace(namespace):
+        usage(f"--namespace {namespace}: C++ has no namespace of this name; write a name such as kernels or a::b")
+    return Style(name == "declarations", tuple(namespace.split("::")) if namespace else ())
 
 
 # ---- what goes where -------------------------------------------------------------------------------------------------
@@ -328,6 +359,14 @@ _ALONE = ("ptx", "cubin", "fatbin", "header")
 def _kind_of(output: str) -> Kind | None:
     """The kind whose suffix a name has, if it has one of these."""
     return next((kind for kind in sorted(SUFFIX, key=lambda k: -len(SUFFIX[k])) if output.endswith(SUFFIX[kind])), None)
+
+
+def _check_suffix(output: str) -> None:
+    """Refuse a suffix that says nothing: what would be written is a cubin, whatever the name."""
+    suffix = Path(output).suffix
+    if suffix and _kind_of(output) is None:
+        known = ", ".join(dict.fromkeys(SUFFIX[kind] for kind in (*_ALONE, *SUFFIX)))
+        usage(f"-o {output}: no kind of output is called {suffix}; write one of {known}, or say the kind with --emit")
 
 
 def _base(kernel: str, is_folder: bool, output: str | None) -> str:
@@ -434,7 +473,7 @@ def _kernel_file(path: str) -> SourceFile:
 # ---- what is made of it ----------------------------------------------------------------------------------------------
 
 
-def _contents(plan: Plan, made: dict[str, Made]) -> dict[str, bytes]:
+def _contents(plan: Plan, made: dict[str, Made], style: Style) -> dict[str, bytes]:
     """What goes to each place."""
     contents: dict[str, bytes] = {}
     of_machine = {one.manifests[0].target: one for one in made.values() if one.manifests}
@@ -456,7 +495,7 @@ def _contents(plan: Plan, made: dict[str, Made]) -> dict[str, bytes]:
             variants = [
                 Variant(name, one.texts["cubin"], one.texts["ptx"], one.manifests) for name, one in of_machine.items()
             ]
-            contents[path] = header(Path(plan.kernel).name, variants).encode()
+            contents[path] = header(Path(plan.kernel).name, variants, style).encode()
         elif kind == "json":
             assert target is not None
             contents[path] = _manifests(made[target])

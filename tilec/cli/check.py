@@ -31,7 +31,7 @@ from tilec.cli.watch import watch_option, watched
 @kernel_options
 @watch_option
 def check(watch: bool, verbose: bool, **given: Any) -> None:
-    """Look for mistakes in kernels, without compiling them. Prints nothing if there are none.
+    """Look for mistakes in kernels, without compiling them. That there are none is said to a terminal only.
 
     A folder stands for all kernel files in it and below, a pattern for those that it matches, and - for standard input.
     """

@@ -68,7 +68,8 @@ def reported(source: SourceFile | None) -> Iterator[None]:
 
 def reported_all(results: Iterable[Made], *, counted: bool = False) -> list[Made]:
     """What came of several jobs, each diagnostic shown once: of one kernel for several targets, many are the same. Ends
-    the command where a kernel is wrong; if they are `counted`, after a line that says how many there are."""
+    the command where a kernel is wrong; if they are `counted`, after a line that says how many there are. A terminal is
+    told that there are none."""
     made: list[Made] = []
     shown: set[tuple[str, Diagnostic]] = set()
     for one in results:
@@ -76,8 +77,11 @@ def reported_all(results: Iterable[Made], *, counted: bool = False) -> list[Made
         new = [d for d in one.diagnostics if (one.source.path, d) not in shown]
         show(new, one.source)
         shown.update((one.source.path, d) for d in new)
-    if counted and shown and wanted_format() == "text":
-        print(_count(shown), file=sys.stderr)
+    if counted and wanted_format() == "text":
+        if shown:
+            print(_count(shown), file=sys.stderr)
+        elif sys.stderr.isatty():
+            print(f"{_several(len({one.source.path for one in made}), 'file')}: no mistakes", file=sys.stderr)
     if any(one.failed for one in made):
         raise Exit(WRONG_KERNEL)
     return made

@@ -26,7 +26,8 @@ _WORDS = {
 """Words and what they are here."""
 
 _MACHINES = (
-    "-arch", "--arch", "-gencode", "--generate-code", "--gpu-architecture", "--gpu-name", "-code", "--gpu-code"
+    "-arch", "--arch", "--gpu-architecture", "--gpu-name", "-code", "--gpu-code",
+    "-gencode", "--gencode", "--generate-code",
 )  # fmt: skip
 """Options with the names of machines, in the next word or behind a =; of nvcc each may be given several times."""
 
@@ -37,8 +38,23 @@ _NEEDLESS = {
     "--generate-line-info": "line information is always there",
     "-Wall": "every warning is on; -Wno-CODE silences one",
     "-c": "a cubin is made of each file by itself",
+    "-dc": "a cubin is made of each file by itself, and nothing is linked later",
+    "-rdc": "a cubin is made of each file by itself, and nothing is linked later",
+    "--relocatable-device-code": "a cubin is made of each file by itself, and nothing is linked later",
+    "-std": "a kernel file is written in TileLang's Python, which has no such standards",
+    "--std": "a kernel file is written in TileLang's Python, which has no such standards",
 }
-"""Words that ask for what is so anyway."""
+"""Options, with or without a value behind a =, that ask for what is so anyway."""
+
+_OTHERWISE = {
+    "-maxrregcount": "registers follow from the number of threads of a block: give T.Kernel(threads=…) more of them",
+    "--maxrregcount": "registers follow from the number of threads of a block: give T.Kernel(threads=…) more of them",
+    "-Xptxas": "the assembler takes its level from -O; --verbose shows what it says of registers and spills",
+    "--ptxas-options": "the assembler takes its level from -O; --verbose shows what it says of registers and spills",
+    "-Xcompiler": "no C++ compiler is called; --emit header writes a header for one",
+    "--compiler-options": "no C++ compiler is called; --emit header writes a header for one",
+}
+"""Options for which there is another way; each takes a value, behind a = or as the next word."""
 
 
 def translated(command: click.Command, words: Sequence[str]) -> list[str]:
@@ -54,8 +70,10 @@ def translated(command: click.Command, words: Sequence[str]) -> list[str]:
             made.append(word)
         elif name in _MACHINES and "--target" in known and (equals or rest):
             machines += _machines(value if equals else rest.pop(0))
-        elif word in _NEEDLESS and "--target" in known:
-            show([Diagnostic("needless-option", f"{word} is not needed: {_NEEDLESS[word]}", severity="note")], None)
+        elif name in _NEEDLESS and "--target" in known:
+            show([Diagnostic("needless-option", f"{word} is not needed: {_NEEDLESS[name]}", severity="note")], None)
+        elif name in _OTHERWISE and "--target" in known:
+            raise click.UsageError(f"tilec has no option {name}: {_OTHERWISE[name]}")
         elif word in _WORDS and _WORDS[word][0] in known:
             made += _WORDS[word]
         else:

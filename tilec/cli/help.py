@@ -39,6 +39,8 @@ GROUPS: dict[str, dict[str, str]] = {
     "Output": {
         "output": "where it goes, of a kind by its suffix; - is standard output",
         "emit": "what to write: ptx, cubin, header, … ; several with commas",
+        "header_style": "inline; or declarations, for several source files",
+        "namespace": "namespace of C++ for a header",
         "stop_after": "print this stage and go no further",
         "schedule_trace_file": "write the schedule trace, for Perfetto",
         "depfile": "write a rule of make; -MF FILE: into that file",
@@ -209,6 +211,6 @@ def help_(words: tuple[str, ...]) -> None:
         from tilec.support.spelling import nearest
 
         near = nearest(name, COMMANDS)
-        usage(f"there is no command '{name}'" + (f": did you mean '{near}'?" if near else ""))
+        usage(f"there is no command '{name}': " + (f"did you mean '{near}'?" if near else "`tilec help` lists them"))
     command, _ = command_of(words)
     command.make_context(f"tilec {name}", ["--help"], help_option_names=[*HELP_NAMES])

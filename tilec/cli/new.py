@@ -42,7 +42,8 @@ def new(name: str, template: str) -> None:
             file: (_FOLDER / f"{file}.in").read_text(encoding="utf-8")
             for file in ("CMakeLists.txt", "README.md", "main.cpp")
         }
-        values = {"@NAME@": name, "@SMALL@": TEMPLATES[template]}
+        body = (_FOLDER / f"{template}.cpp.in").read_text(encoding="utf-8")
+        values = {"@BODY@": body, "@NAME@": name, "@SMALL@": TEMPLATES[template]}
         _write(Path(name), {file: _filled(text, values).encode() for file, text in texts.items()})
     print(f"{name}: {', '.join(texts)}")
 

@@ -248,19 +248,31 @@ def run(
     options: RunOptions | None = None,
 ) -> Report:
     """Run the PTX on the CPU; tensors are written in place. A fault is a `Fault`."""
-    manifest = build.manifest
+    return run_ptx(build.ptx, build.manifest, arguments, progress, options, begins_early=build.program.begins_early)
+
+
+def run_ptx(
+    ptx: str,
+    manifest: Manifest,
+    arguments: Arguments,
+    progress: Callable[[int, int], None] | None = None,
+    options: RunOptions | None = None,
+    *,
+    begins_early: bool,
+) -> Report:
+    """The same of PTX text with its manifest; `begins_early` where the grid before may still run."""
     grid, arguments, dense = launched(manifest, arguments)
     if 0 in grid:
         return Report({}, 0, (), tuple(None for _ in manifest.params), ())
     report = launch(
-        build.ptx,
+        ptx,
         manifest.entry,
         grid,
         manifest.block,
         launch_arguments(manifest, arguments),
         cluster=manifest.cluster,
         dynamic_smem=manifest.dynamic_smem,
-        begins_early=build.program.begins_early,
+        begins_early=begins_early,
         progress=progress,
         **(options or RunOptions()).of_launch(),
     )

@@ -15,6 +15,7 @@ from tilec.support.options import CompileOptions
 
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
+    from tilec.ir.tile import Kernel
     from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.passes.loop.build_problem import LoopProblem
     from tilec.sched.budget import Budget
@@ -205,6 +206,41 @@ def _read_schedules(trace: str, loops: int) -> tuple[Schedule, ...]:
     return tuple(schedules)
 
 
+def _check_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
+    """Refuse a trace of a kernel with other tiles or threads: its schedule places other copies and products."""
+    from tilec.sched.trace import TraceError, read_asked
+
+    try:
+        there = read_asked(trace)
+    except TraceError as error:
+        fail("bad-schedule", f"the schedule file cannot be used: {error}")
+    found = []
+    if there.tiles is not None:
+        shapes = {tile.name: tile.shape for tile in there.tiles}
+        for buffer in kernel.buffers:
+            here = tuple(map(str, buffer.extents))
+            if (before := shapes.get(buffer.name, here)) != here:
+                found.append(
+                    f"`{buffer.name}` is {' × '.join(before)} in the schedule file and {' × '.join(here)} here"
+                )
+    if there.threads not in (None, kernel.threads):
+        found.append(f"a block has {there.threads} threads in the schedule file and {kernel.threads} here")
+    if not found:
+        return
+    defined = {name: str(value) for name, value in options.defines}
+    for name in dict.fromkeys([*there.constants, *defined]):
+        then, now = (values.get(name, "the kernel's own") for values in (there.constants, defined))
+        if then != now:
+            found.append(f"constant {name} is {then} in the schedule file and {now} here")
+    again = " ".join(f"-D {name}={value}" for name, value in there.constants.items())
+    fail(
+        "bad-schedule",
+        "the schedule file was written for other constants of this kernel",
+        notes=tuple(found),
+        help=f"compile with {again or 'no -D'}, as the schedule file was, or write one anew with --schedule-trace-file",
+    )
+
+
 def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
     """The loop with the schedule of a trace, if it holds: a person may have edited it."""
     from tilec.driver.refusals import describe, refusals
@@ -238,6 +274,8 @@ def build_problems(work: Work, observer: Observer) -> Work:
         return work
     if work.explored is not None:
         return replace(work, problems=tuple(p.loop for p in work.explored), loops=work.explored)
+    if work.options.schedule is not None:
+        _check_tiles(work.options.schedule, work.source_kernel, work.options)
     problems, decided = problems_of(work.assignment, work.target, work.options, work.budget, work.divided, work.loops)
     return replace(work, problems=problems, loops=decided)
 

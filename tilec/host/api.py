@@ -6,6 +6,7 @@ it runs the PTX in the emulator, on arrays of the CPU.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -20,7 +21,7 @@ from tilec.driver import build as driver
 from tilec.host import notebook
 from tilec.host.arrays import CPU, GPU, View, dense, view
 from tilec.ir.elements import storage_shape, storage_type
-from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract
+from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract, extract_from_ptx
 from tilec.ir.tile import Buffer
 from tilec.ir.types import BY_NAME, FLOAT8_E8M0, UINT8
 from tilec.support import files, options
@@ -62,9 +63,11 @@ def compile(
     switch or a switch's value that there is not; `TypeError` for a constant of another kind. Lints and other warnings
     are Python's (`UserWarning`), and `DeprecationWarning` tells of switches by older names.
     """
-    if device not in ("cuda", "emulator"):
-        raise ValueError(f"device is 'cuda' or 'emulator', not {device!r}")
-    file = _source(source)
+    _check_device(device)
+    try:
+        file = _source(source)
+    except CompileError as error:
+        raise error.with_traceback(None) from None  # what of tilec was at work is of no interest
     asked = options.CompileOptions(
         target=target or _target_here(device),
         entry=entry,
@@ -74,27 +77,54 @@ def compile(
     try:
         build = driver.build(file, asked, driver.Observer())
     except CompileError as error:
-        error.shown = "\n".join(_rendered(diagnostic, file) for diagnostic in error.diagnostics)
-        raise
+        raise _shown(error, file).with_traceback(None) from None
     for found in build.warnings:
         warnings.warn(_rendered(found, file), stacklevel=2)
     return Kernel(build.manifest, build.cubin, build, is_emulated=device == "emulator")
 
 
-def load(cubin: str | os.PathLike[str] | bytes, entry: str | None = None) -> Kernel:
+def load(
+    cubin: str | os.PathLike[str] | bytes,
+    entry: str | None = None,
+    *,
+    device: Device = "cuda",
+) -> Kernel:
     """The kernel in a cubin that tilec made (the name of a file, or its bytes); `entry` says which, where there are
     several. It launches on a GPU of the cubin's target only, and has neither `ptx` nor `trace`.
 
-    Raises `CompileError` where the file cannot be read, is no cubin or has no launch manifest, and `ValueError` where
-    `entry` names none of its kernels, or is missing and there are several.
+    With `device="emulator"` it is PTX that tilec made (`--emit ptx`), and calls run on the CPU: the emulator does not
+    read machine code.
+
+    Raises `CompileError` where the file cannot be read, is no cubin or has no launch manifest, and `ValueError` for a
+    device that there is not or that does not run the file, and where `entry` names none of its kernels, or is missing
+    and there are several.
     """
-    data = cubin if isinstance(cubin, bytes) else files.read_bytes(os.fspath(cubin))
-    found = extract(data)
+    _check_device(device)
+    try:
+        data = cubin if isinstance(cubin, bytes) else files.read_bytes(os.fspath(cubin))
+        ptx = _ptx_of(data) if device == "emulator" else None
+        found = extract(data) if ptx is None else extract_from_ptx(ptx)
+    except CompileError as error:
+        raise error.with_traceback(None) from None
     chosen = [manifest for manifest in found if entry in (None, manifest.entry)]
     if len(chosen) != 1:
         listed = ", ".join(manifest.entry for manifest in found)
         raise ValueError(f"the cubin has no kernel {entry}, but {listed}" if entry else f"say which kernel: {listed}")
-    return Kernel(chosen[0], data)
+    return Kernel(chosen[0], data) if ptx is None else Kernel(chosen[0], None, ptx=ptx, is_emulated=True)
+
+
+def _check_device(device: str) -> None:
+    if device not in ("cuda", "emulator"):
+        raise ValueError(f"device is 'cuda' or 'emulator', not {device!r}")
+
+
+def _ptx_of(data: bytes) -> str:
+    if data.startswith(b"\x7fELF"):
+        raise ValueError(
+            "the emulator does not run machine code, and this is a cubin: give load the PTX that --emit ptx writes, "
+            "or call tilec.compile with the kernel and device='emulator'"
+        )
+    return data.decode(errors="replace")
 
 
 def _constant(name: str, value: object) -> options.Value:
@@ -149,6 +179,14 @@ def _target_here(device: Device) -> str:
     return next(iter(runs_on(runtime.compute_capability(), target_names())), default)
 
 
+def _shown(error: CompileError, source: SourceFile) -> CompileError:
+    """The same mistakes, drawn, and with the path of the kernel file in their places."""
+    text = "\n".join(_rendered(diagnostic, source) for diagnostic in error.diagnostics)
+    located = error.located_in(source.path)
+    located.shown = text
+    return located
+
+
 def _rendered(diagnostic: Diagnostic, source: SourceFile) -> str:
     from tilec.support.render import render
 
@@ -163,21 +201,25 @@ class Kernel:
 
     `manifest` says how it is launched: grid, threads, bytes of shared memory, and each parameter's dtype and shape, in
     elements, whose sizes may be expressions of the sizes that a call has (docs/manifest.md). `cubin` is its machine
-    code; `ptx`, its text, and `trace`, the schedules as JSON (docs/trace.md), are there where it was compiled here.
+    code; `ptx`, its text, and `trace`, the schedules as JSON (docs/trace.md), are there where it was compiled here. A
+    kernel that was loaded from PTX has no `cubin` and no `trace`. `inspect.signature` shows the parameters of a call.
     """
 
     def __init__(
         self,
         manifest: Manifest,
-        cubin: bytes,
+        cubin: bytes | None,
         build: driver.Build | None = None,
         *,
+        ptx: str | None = None,
         is_emulated: bool = False,
     ) -> None:
         self.manifest, self.cubin = manifest, cubin
+        self.ptx = ptx if build is None else build.ptx
         self._build = build
-        self._emulated = build if is_emulated else None
+        self._is_emulated = is_emulated
         self._loaded: dict[int, Any] = {}
+        self.__signature__ = self._python_signature()
 
     def __repr__(self) -> str:
         return f"<tilec kernel {self.signature()} for {self.manifest.target}>"
@@ -189,11 +231,6 @@ class Kernel:
         return notebook.html(self.signature(), self.manifest.target, loops)
 
     @property
-    def ptx(self) -> str | None:
-        """Its text, where it was compiled here."""
-        return None if self._build is None else self._build.ptx
-
-    @property
     def trace(self) -> str | None:
         """Its schedule trace, where it was compiled here. Made when it is asked for."""
         return None if self._build is None else self._build.trace
@@ -203,6 +240,15 @@ class Kernel:
         known = self._known()
         written = (f"[{name}]" if name in known else name for name in self.parameters())
         return f"{self.manifest.entry}({', '.join(written)})"
+
+    def _python_signature(self) -> inspect.Signature:
+        """The parameters of a call; what the arrays' shapes tell can be left out."""
+        kind, known = inspect.Parameter, self._known()
+        needed = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self.parameters() if name not in known]
+        others = dict.fromkeys([*(name for name in self.parameters() if name in known), "stream"])
+        optional = [kind(name, kind.KEYWORD_ONLY, default=None) for name in others]
+        taken = {parameter.name for parameter in needed}
+        return inspect.Signature([*needed, *(p for p in optional if p.name not in taken)], return_annotation=None)
 
     def parameters(self) -> tuple[str, ...]:
         """What the kernel's author declared, in order, and after that the sizes that `T.dynamic` names."""
@@ -236,8 +282,8 @@ class Kernel:
         for name, one in views.items():
             _check(tensors[name], one, sizes)
             self._check_memory(tensors[name], one)
-        if self._emulated is not None:
-            self._emulate(self._emulated, views, {**scalars, **sizes})
+        if self._is_emulated:
+            self._emulate(views, {**scalars, **sizes})
         else:
             self._launch(views, {**scalars, **sizes}, handle)
 
@@ -276,9 +322,14 @@ class Kernel:
             raise ValueError(f"{name} of {self.manifest.entry} cannot be used: {error}") from error
         if found is None:
             raise TypeError(f"{name} of {self.manifest.entry} is an array, not {type(value).__name__}")
-        kind = CPU if self._emulated is not None else GPU
+        kind = CPU if self._is_emulated else GPU
         if found.device[0] != kind:
-            wanted = "the CPU, where the emulator runs" if kind == CPU else "the GPU; compile for device='emulator'"
+            wanted = "the CPU, where the emulator runs"
+            if kind == GPU:
+                instead = (
+                    "compile for device='emulator'" if self._build is not None else "a cubin does not run on the CPU"
+                )
+                wanted = f"the GPU; {instead}"
             raise ValueError(f"{name} of {self.manifest.entry} must be on {wanted}")
         # Two numbers of four bits are a byte, whichever sign the array says that it has.
         return replace(found, dtype="uint8") if found.dtype == "int8" and name in self._packed() else found
@@ -296,13 +347,19 @@ class Kernel:
                 f"{tensor.name} of {self.manifest.entry} does not begin at a multiple of {_ALIGNMENT} bytes"
             )
 
-    def _emulate(self, build: driver.Build, views: Mapping[str, View], scalars: dict[str, Number]) -> None:
+    def _emulate(self, views: Mapping[str, View], scalars: dict[str, Number]) -> None:
         from tilec.driver import emulate
 
         tensors = {t.name: t for t in self.manifest.tensors}
         arrays = {name: one.as_numpy(storage_type(BY_NAME[tensors[name].dtype])) for name, one in views.items()}
         # Strided tensors are laid out anew by the emulator's launcher.
-        report = emulate.run(build, emulate.Arguments(arrays, scalars))
+        arguments = emulate.Arguments(arrays, scalars)
+        if self._build is not None:
+            report = emulate.run(self._build, arguments)
+        else:
+            assert self.ptx is not None
+            begins_early = "dependent" in self.manifest.attributes
+            report = emulate.run_ptx(self.ptx, self.manifest, arguments, begins_early=begins_early)
         print(printable(report.printed), end="")
 
     def _launch(self, views: Mapping[str, View], scalars: Mapping[str, Number], stream: int) -> None:
@@ -313,6 +370,7 @@ class Kernel:
             raise ValueError(f"{' and '.join(places.values())} of {self.manifest.entry} are on different GPUs")
         number = next(iter(places), 0)
         if number not in self._loaded:
+            assert self.cubin is not None
             self._loaded[number] = runtime.Kernel(self.cubin, self.manifest.entry, number)
         self._loaded[number].call({name: one.address for name, one in views.items()}, scalars, stream)
 

@@ -1,16 +1,26 @@
 """A C and C++ header that loads and launches kernels: the cubins embedded, and what their manifests say as code.
 
-It needs `cuda.h` only. What a launch is made of is here what it is in `runtime`, which does the same from Python: each
-is tested against the other.
+It needs `cuda.h` alone: the driver is opened when it is first needed (`header_driver`). A launch is made here of what
+it is made of in `runtime`, which does the same from Python: each is tested against the other.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from tilec.host.header_calls import EMPTY_BYTES, Argument, check, launch, may_be_empty, scratch, scratch_tensors
+from tilec.host.header_calls import (
+    EMPTY_BYTES,
+    Argument,
+    Function,
+    check,
+    launch,
+    may_be_empty,
+    scratch,
+    scratch_tensors,
+)
+from tilec.host.header_driver import DRIVER
 from tilec.host.machines import capability, is_portable, newest_portable, preference
 from tilec.ir.manifest import Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
 from tilec.support.records import dataclass
@@ -99,21 +109,66 @@ class Variant:
     manifests: tuple[Manifest, ...]
 
 
-def header(file: str, variants: Sequence[Variant]) -> str:
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a header is laid out: whether it only declares (its functions are defined where a source file asks for
+    them), and the namespace of C++ that everything in it goes to."""
+
+    only_declares: bool = False
+    namespace: tuple[str, ...] = ()
+
+
+def is_namespace(text: str) -> bool:
+    """Return whether C++ can have a namespace of this name, as `a` or `a::b`."""
+    return all(
+        re.fullmatch(r"[A-Za-z]\w*", part, re.ASCII) and part not in _TAKEN and not _MAY_BE_TAKEN.fullmatch(part)
+        for part in text.split("::")
+    )
+
+
+def header(file: str, variants: Sequence[Variant], style: Style) -> str:
     """The header of a kernel file (`file` is its name alone): of each kernel `NAME_load`, `NAME_check`, `NAME_launch`
     and `NAME_unload`. On the GPU of the current context runs the variant that was made for it; on one that is newer
     than all, PTX that the driver translates, where a variant is portable."""
     stem = _identifier(file.partition(".")[0])
     known = sorted(variants, key=lambda v: preference(v.target), reverse=True)
     shown = "".join(c if c.isprintable() else "_" for c in file)
-    parts = [_preamble(shown, stem, known), _CASTS, _TYPES]
-    parts += [_image(f"{stem}_{variant.target}_image", variant.cubin) for variant in known]
     portable = newest_portable(variant.target for variant in known)
-    parts += [_image(f"{stem}_{v.target}_ptx", v.ptx + b"\0") for v in known if v.target == portable]
-    for entry in dict.fromkeys(m.entry for variant in known for m in variant.manifests):
-        of_entry = [(v.target, m) for v in known for m in v.manifests if m.entry == entry]
-        parts += _kernel(stem, entry, of_entry, portable)
-    return "\n".join([*parts, _END_OF_CASTS, f"#endif /* TILEC_{stem.upper()}_H */", ""])
+    kernels = [
+        _kernel(stem, entry, [(v.target, m) for v in known for m in v.manifests if m.entry == entry], portable)
+        for entry in dict.fromkeys(m.entry for variant in known for m in variant.manifests)
+    ]
+    images = [_image(f"{stem}_{variant.target}_image", variant.cubin) for variant in known]
+    images += [_image(f"{stem}_{v.target}_ptx", v.ptx + b"\0") for v in known if v.target == portable]
+    name = "_".join(["TILEC", *style.namespace, stem]).upper()
+    opened, closed = _namespace(style)
+    parts = [_about(shown, known, style), f"#ifndef {name}_H\n#define {name}_H\n", _INCLUDES, _CASTS, DRIVER, _TYPES]
+    parts.append(opened)
+    if not style.only_declares:
+        parts += images
+    for kernel in kernels:
+        parts.append(kernel.type)
+        parts += [f.declare() if style.only_declares else f.define(is_static=True) for f in kernel.shown(style)]
+        parts.append(kernel.owner)
+    parts += [closed, _END_OF_CASTS, f"#endif /* {name}_H */\n"]
+    if style.only_declares:
+        parts.append(f"#if defined(TILEC_DEFINITIONS) && !defined({name}_DEFINED)\n#define {name}_DEFINED\n")
+        parts += [_CASTS, opened, *images]
+        parts += [function.define(is_static=False) for kernel in kernels for function in kernel.functions]
+        parts += [closed, _END_OF_CASTS, f"#endif /* {name}_DEFINED */\n"]
+    return "\n".join(part for part in parts if part)
+
+
+def _namespace(style: Style) -> tuple[str, str]:
+    """What stands before and behind all names of a header. Without a namespace, C and C++ call the same functions."""
+    if style.namespace:
+        before = " ".join(f"namespace {name} {{" for name in style.namespace)
+        behind = "}" * len(style.namespace)
+    elif style.only_declares:
+        before, behind = 'extern "C" {', "}"
+    else:
+        return "", ""
+    return f"#ifdef __cplusplus\n{before}\n#endif\n", f"#ifdef __cplusplus\n{behind}\n#endif\n"
 
 
 def _identifier(text: str) -> str:
@@ -121,23 +176,34 @@ def _identifier(text: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def _preamble(file: str, stem: str, variants: Sequence[Variant]) -> str:
-    guard = f"TILEC_{stem.upper()}_H"
+def _about(file: str, variants: Sequence[Variant], style: Style) -> str:
     targets = ", ".join(v.target for v in variants)
+    where = (
+        "Include it in any source file, and define TILEC_DEFINITIONS before in exactly one of them"
+        if style.only_declares
+        else "Include it in one source file"
+    )
     return f"""\
 /* The kernels of {file} for {targets}. Made by tilec: change that file instead of this one.
  *
- * Include it in one source file: it carries the machine code. Of each kernel NAME, with a context current:
- *   NAME_load      makes it ready on the GPU of the context; CUDA_ERROR_NO_BINARY_FOR_GPU: it was not made for that one
+ * {where}: it carries the machine code. Of each kernel NAME, with a context current:
+ *   NAME_load      makes it ready on the GPU of the context; CUDA_ERROR_NO_BINARY_FOR_GPU: not made for that one;
+ *                  CUDA_ERROR_SHARED_OBJECT_INIT_FAILED: there is no NVIDIA driver on this machine
  *   NAME_check     what is wrong with arguments, or NULL
  *   NAME_launch    CUDA_ERROR_INVALID_VALUE where NAME_check finds something wrong: nothing is launched then
  *   NAME_unload    gives back what NAME_load took
+ *   NAME_owner     in C++: a kernel that is loaded when it is made and unloaded when it goes
  * Tensors are in the memory of the GPU. Several threads may launch a kernel that is loaded.
+ * The driver is opened when it is first needed: a program does not link with libcuda, only with libdl (-ldl) where the
+ * C library is older than glibc 2.34. tilec_open_driver gives the driver's functions to the program too, and
+ * tilec_error_text says what a status means.
  */
-#ifndef {guard}
-#define {guard}
+"""
 
-#include <cuda.h>
+
+_INCLUDES = """\
+#include <cuda.h> /* of the CUDA toolkit, or of the Python package nvidia-cuda-runtime */
+#include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -162,47 +228,83 @@ def _image(name: str, data: bytes) -> str:
 # ---- a kernel --------------------------------------------------------------------------------------------------------
 
 
-def _kernel(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """What a header has of one kernel: the type of a loaded one, its functions, and the class of C++ that owns one."""
+
+    type: str
+    functions: tuple[Function, ...]
+    owner: str
+
+    def shown(self, style: Style) -> list[Function]:
+        """Return the functions that everyone sees."""
+        return [function for function in self.functions if function.is_public or not style.only_declares]
+
+
+def _kernel(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> _Kernel:
     arguments = _arguments([manifest for _, manifest in variants], (f"{entry}_", f"{stem}_"))
     declared = ", ".join(a.declared for a in arguments.values())
     passed = ", ".join(a.name for a in arguments.values())
     comma = ", " if arguments else ""
-    yield f"""\
+    kernel_type = f"""\
 /* ---- {entry} ---- */
 
 typedef struct {{
+    const tilec_driver *driver;
     CUmodule module;
     CUfunction function;
     CUdeviceptr zeros; /* what stands for an empty tensor in a tensor map */
     int variant;
 }} {entry}_kernel;
 """
-    yield _load(stem, entry, variants, portable)
+    functions = [_unload(entry), _load(stem, entry, variants, portable)]
     for target, manifest in variants:
         names = {name: a.name for name, a in arguments.items()}
-        yield check(f"{entry}_{target}_check", declared, manifest, names)
-        yield launch(f"{entry}_{target}_launch", f"const {entry}_kernel *kernel", declared, manifest, names)
+        functions.append(check(f"{entry}_{target}_check", declared, manifest, names))
+        functions.append(launch(f"{entry}_{target}_launch", f"const {entry}_kernel *kernel", declared, manifest, names))
     for tensor in scratch_tensors([manifest for _, manifest in variants]):
-        yield scratch(entry, tensor, arguments, variants)
+        functions.append(scratch(entry, tensor, arguments, variants))
     checks = "\n".join(f"    case {i}: return {entry}_{t}_check({passed});" for i, (t, _) in enumerate(variants))
     launches = "\n".join(
         f"    case {i}: return {entry}_{t}_launch(kernel, stream{comma}{passed});" for i, (t, _) in enumerate(variants)
     )
-    yield f"""\
-static inline const char *{entry}_check(const {entry}_kernel *kernel{comma}{declared}) {{
+    checked = f"""\
     switch (kernel->variant) {{
 {checks}
     default: return "the kernel is not loaded";
     }}
-}}
-
-static inline CUresult {entry}_launch(const {entry}_kernel *kernel, CUstream stream{comma}{declared}) {{
+"""
+    launched = f"""\
     if ({entry}_check(kernel{comma}{passed}) != NULL) return CUDA_ERROR_INVALID_VALUE;
     switch (kernel->variant) {{
 {launches}
     default: return CUDA_ERROR_INVALID_VALUE;
     }}
-}}
+"""
+    first = f"const {entry}_kernel *kernel"
+    functions.append(Function(f"const char *{entry}_check({first}{comma}{declared})", checked))
+    functions.append(Function(f"CUresult {entry}_launch({first}, CUstream stream{comma}{declared})", launched))
+    return _Kernel(kernel_type, tuple(functions), _owner(entry, declared, passed))
+
+
+def _owner(entry: str, declared: str, passed: str) -> str:
+    comma = ", " if declared else ""
+    return f"""\
+#ifdef __cplusplus
+/* Loads {entry} for the current context, which must still be there at its end. `status` says whether that went well. */
+class {entry}_owner {{
+public:
+    {entry}_owner() : status({entry}_load(&kernel)) {{}}
+    ~{entry}_owner() {{ (void){entry}_unload(&kernel); }}
+    {entry}_owner(const {entry}_owner &) = delete;
+    {entry}_owner &operator=(const {entry}_owner &) = delete;
+    const char *check({declared}) const {{ return {entry}_check(&kernel{comma}{passed}); }}
+    CUresult launch(CUstream stream{comma}{declared}) const {{ return {entry}_launch(&kernel, stream{comma}{passed}); }}
+
+    {entry}_kernel kernel;
+    const CUresult status;
+}};
+#endif
 """
 
 
@@ -256,7 +358,7 @@ def _scalar(scalar: ScalarInfo) -> str:
     return _NUMBERS.get(scalar.dtype, "uint16_t")
 
 
-def _load(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> str:
+def _load(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Function:
     choices, images = [], []
     for i, (target, manifest) in enumerate(variants):
         major, minor = capability(target)
@@ -271,42 +373,47 @@ def _load(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], porta
         newer = f"    if (kernel->variant == {i} && major != {major}) image = {stem}_{portable}_ptx;\n"
     needs_zeros = any(may_be_empty(manifest) for _, manifest in variants)
     zeros = f"""\
-    if (status == CUDA_SUCCESS) status = cuMemAlloc(&kernel->zeros, {EMPTY_BYTES});
-    if (status == CUDA_SUCCESS) status = cuMemsetD8(kernel->zeros, 0, {EMPTY_BYTES});
+    if (status == CUDA_SUCCESS) status = kernel->driver->cuMemAlloc(&kernel->zeros, {EMPTY_BYTES});
+    if (status == CUDA_SUCCESS) status = kernel->driver->cuMemsetD8(kernel->zeros, 0, {EMPTY_BYTES});
 """ if needs_zeros else ""  # fmt: skip
-    return f"""\
-static inline CUresult {entry}_unload({entry}_kernel *kernel) {{
-    CUresult status = CUDA_SUCCESS;
-    if (kernel->zeros != 0) status = cuMemFree(kernel->zeros);
-    if (kernel->module != NULL && status == CUDA_SUCCESS) status = cuModuleUnload(kernel->module);
-    memset(kernel, 0, sizeof *kernel);
-    kernel->variant = -1;
-    return status;
-}}
-
-static inline CUresult {entry}_load({entry}_kernel *kernel) {{
+    body = f"""\
     CUdevice device;
     CUresult status;
     const uint64_t *image = NULL;
     int major = 0, minor = 0, smem = 0;
     memset(kernel, 0, sizeof *kernel);
     kernel->variant = -1;
-    status = cuCtxGetDevice(&device);
+    status = tilec_open_driver(&kernel->driver);
+    if (status == CUDA_SUCCESS) status = kernel->driver->cuCtxGetDevice(&device);
     if (status == CUDA_SUCCESS)
-        status = cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+        status = kernel->driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
     if (status == CUDA_SUCCESS)
-        status = cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+        status = kernel->driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
     if (status != CUDA_SUCCESS) return status;
 {chr(10).join(choices)}
     switch (kernel->variant) {{
 {chr(10).join(images)}
     default: return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }}
-{newer}    status = cuModuleLoadData(&kernel->module, image);
-    if (status == CUDA_SUCCESS) status = cuModuleGetFunction(&kernel->function, kernel->module, "{entry}");
+{newer}    status = kernel->driver->cuModuleLoadData(&kernel->module, image);
+    if (status == CUDA_SUCCESS)
+        status = kernel->driver->cuModuleGetFunction(&kernel->function, kernel->module, "{entry}");
     if (status == CUDA_SUCCESS && smem > 0)
-        status = cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem);
+        status = kernel->driver->cuFuncSetAttribute(
+            kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem);
 {zeros}    if (status != CUDA_SUCCESS) (void){entry}_unload(kernel);
     return status;
-}}
 """
+    return Function(f"CUresult {entry}_load({entry}_kernel *kernel)", body)
+
+
+def _unload(entry: str) -> Function:
+    body = """\
+    CUresult status = CUDA_SUCCESS;
+    if (kernel->zeros != 0) status = kernel->driver->cuMemFree(kernel->zeros);
+    if (kernel->module != NULL && status == CUDA_SUCCESS) status = kernel->driver->cuModuleUnload(kernel->module);
+    memset(kernel, 0, sizeof *kernel);
+    kernel->variant = -1;
+    return status;
+"""
+    return Function(f"CUresult {entry}_unload({entry}_kernel *kernel)", body)

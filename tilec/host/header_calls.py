@@ -27,6 +27,25 @@ _MAP_TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
+class Function:
+    """A function of a header: what stands before its body, its body, and whether programs call it."""
+
+    signature: str
+    body: str
+    is_public: bool = True
+    comment: str = ""
+
+    def declare(self) -> str:
+        """Return its prototype."""
+        return f"{self.comment}{self.signature};\n"
+
+    def define(self, is_static: bool) -> str:
+        """Return its definition, of internal linkage where `is_static` says so or no program calls it."""
+        linkage = "static inline " if is_static or not self.is_public else ""
+        return f"{self.comment}{linkage}{self.signature} {{\n{self.body}}}\n"
+
+
+@dataclass(frozen=True, slots=True)
 class Argument:
     """A parameter of the functions: its name and its type in C."""
 
@@ -41,13 +60,13 @@ class Argument:
 # ---- arguments, before a launch --------------------------------------------------------------------------------------
 
 
-def check(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> str:
+def check(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
     """The C function that says what is wrong with the arguments of a call, or NULL."""
     checks = (*_size_checks(manifest, names), *_tensor_checks(manifest, names), *_grid_checks(manifest, names))
     lines = [*{wrong: (wrong, said) for wrong, said in reversed(checks)}.values()][::-1]  # the first of each condition
     used = _used(list(names.values()), lines)
-    body = "\n".join([*used, *(f"    if ({wrong}) return {_text(said)};" for wrong, said in lines), "    return NULL;"])
-    return f"static inline const char *{function}({declared or 'void'}) {{\n{body}\n}}\n"
+    body = [*used, *(f"    if ({wrong}) return {_text(said)};" for wrong, said in lines), "    return NULL;\n"]
+    return Function(f"const char *{function}({declared or 'void'})", "\n".join(body), is_public=False)
 
 
 def _used(names: Sequence[str], lines: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -167,7 +186,7 @@ def _is_not_empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
 # ---- a launch --------------------------------------------------------------------------------------------------------
 
 
-def launch(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> str:
+def launch(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
     """The C function that fills in the parameters of a kernel and launches it."""
     grid = [f"tilec_max({_c(size, names)}, 0)" if not isinstance(size, int) else str(size) for size in manifest.grid]
     maps = [(i, manifest.tensor(p.tensor), p) for i, p in enumerate(manifest.params) if isinstance(p, TensorMapParam)]
@@ -180,7 +199,6 @@ def launch(function: str, first: str, declared: str, manifest: Manifest, names: 
                 values.append(f"&map_{i}")
     attributes = list(_attributes(manifest))
     lines = [
-        f"static inline CUresult {function}({', '.join(s for s in (first, 'CUstream stream', declared) if s)}) {{",
         f"    const int64_t grid[3] = {{{', '.join(grid)}}};",
         *(f"    CUtensorMap map_{i};" for i, _, _ in maps),
         f"    void *values[] = {{{', '.join(values) or 'NULL'}}};",
@@ -199,10 +217,10 @@ def launch(function: str, first: str, declared: str, manifest: Manifest, names: 
         *(["    memset(attributes, 0, sizeof attributes);"] if attributes else []),
         *(f"    attributes[{i}].{line};" for i, lines in enumerate(attributes) for line in lines),
         *(["    config.attrs = attributes;", f"    config.numAttrs = {len(attributes)};"] if attributes else []),
-        "    return cuLaunchKernelEx(&config, kernel->function, values, NULL);",
-        "}\n",
+        "    return kernel->driver->cuLaunchKernelEx(&config, kernel->function, values, NULL);\n",
     ]
-    return "\n".join(lines)
+    parameters = ", ".join(s for s in (first, "CUstream stream", declared) if s)
+    return Function(f"CUresult {function}({parameters})", "\n".join(lines), is_public=False)
 
 
 def _not_passed(manifest: Manifest, names: Mapping[str, str]) -> list[str]:
@@ -225,7 +243,7 @@ def _attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
 
 def _zeroed(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ...]:
     return (
-        f"    status = cuMemsetD8Async((CUdeviceptr)(uintptr_t){names[tensor.name]}, 0, "
+        f"    status = kernel->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t){names[tensor.name]}, 0, "
         f"(size_t)({_bytes(tensor, names)}), stream);",
         "    if (status != CUDA_SUCCESS) return status;",
     )
@@ -260,7 +278,7 @@ def _encode(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mappin
     if not isinstance(param, Im2colMapParam):
         yield f"        const cuuint32_t box[{rank}] = {{{', '.join(map(str, reversed(param.box)))}}};"
         yield f"        const cuuint32_t steps[{rank}] = {{{', '.join(['1'] * rank)}}};"
-        yield f"        status = cuTensorMapEncodeTiled(&map_{index}, {common}, box, steps,"
+        yield f"        status = kernel->driver->cuTensorMapEncodeTiled(&map_{index}, {common}, box, steps,"
     else:
         pixels, channels = param.box
         inner = rank - 2
@@ -268,7 +286,7 @@ def _encode(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mappin
         yield f"        const int lower[{inner}] = {{{', '.join([str(param.lower)] * inner)}}};"
         yield f"        const int upper[{inner}] = {{{', '.join([str(param.upper)] * inner)}}};"
         yield f"        const cuuint32_t moves[{rank}] = {{{', '.join(moves)}}};"
-        yield f"        status = cuTensorMapEncodeIm2col(&map_{index}, {common}, lower, upper,"
+        yield f"        status = kernel->driver->cuTensorMapEncodeIm2col(&map_{index}, {common}, lower, upper,"
         yield f"            {channels}, {pixels}, moves,"
     yield f"            {modes});"
     yield "        if (status != CUDA_SUCCESS) return status;"
@@ -287,22 +305,20 @@ def scratch_tensors(manifests: Sequence[Manifest]) -> list[str]:
     return list(dict.fromkeys(t.name for m in manifests for t in m.tensors if t.role in ("workspace", "zeroed")))
 
 
-def scratch(entry: str, name: str, arguments: Mapping[str, Argument], variants: Sequence[tuple[str, Manifest]]) -> str:
+def scratch(
+    entry: str, name: str, arguments: Mapping[str, Argument], variants: Sequence[tuple[str, Manifest]]
+) -> Function:
     """How much memory a kernel wants besides its tensors, by the sizes that it learns at launch."""
     found = [(i, t) for i, (_, m) in enumerate(variants) for t in m.tensors if t.name == name]
     used = dict.fromkeys(n for _, t in found for size in t.shape for n in sizes.names(size))
     names = {n: arguments[n].name for n in used}
     declared = "".join(f", {arguments[n].declared}" for n in used)
     cases = "\n".join(f"    case {i}: return (size_t)({_bytes(t, names)});" for i, t in found)
-    return f"""\
-/* What `{name}` of {entry}_launch must have room for; what it holds does not matter. */
-static inline size_t {entry}_{name}_bytes(const {entry}_kernel *kernel{declared}) {{
-    switch (kernel->variant) {{
-{cases}
-    default: return 0;
-    }}
-}}
-"""
+    comment = f"/* What `{name}` of {entry}_launch must have room for; what it holds does not matter. */\n"
+    signature = f"size_t {entry}_{name}_bytes(const {entry}_kernel *kernel{declared})"
+    return Function(
+        signature, f"    switch (kernel->variant) {{\n{cases}\n    default: return 0;\n    }}\n", comment=comment
+    )
 
 
 def _bytes(tensor: TensorInfo, names: Mapping[str, str]) -> str:

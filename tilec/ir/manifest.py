@@ -282,6 +282,19 @@ def in_module(module: Module) -> tuple[Manifest, ...]:
     return tuple(from_json(v.data.decode()) for v in carried)
 
 
+def extract_from_ptx(text: str) -> list[Manifest]:
+    """The manifests in PTX text, sorted by entry."""
+    from tilec.ptx.parse import PtxSyntaxError, parse_module
+
+    try:
+        found = in_module(parse_module(text))
+    except PtxSyntaxError as error:
+        fail("ptx-syntax", f"this is not PTX: {error}")
+    if not found:
+        fail("no-manifest", "the PTX carries no launch manifest", help="only PTX made by tilec carries one")
+    return sorted(found, key=lambda manifest: manifest.entry)
+
+
 def extract(cubin: bytes) -> list[Manifest]:
     """The manifests in a cubin, sorted by entry."""
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
@@ -325,6 +326,30 @@ def read_schedule(source: str) -> list[Schedule]:
     """
     loops = schema.record(_Loops, parsed(source), "tilec").loops
     return [_schedule(loop, f"tilec.loops[{at}]") for at, loop in enumerate(loops)]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTile:
+    """A tile that a kernel declares."""
+
+    OPEN: ClassVar[bool] = True
+    name: str
+    shape: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a kernel and its options asked for when a trace was written; None where the trace does not say."""
+
+    OPEN: ClassVar[bool] = True
+    constants: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    tiles: tuple[AskedTile, ...] | None = None
+
+
+def read_asked(source: str) -> Asked:
+    """Return what the kernel of a trace's text asked for."""
+    return schema.record(Asked, parsed(source), "tilec")
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,20 @@ class CompileError(Exception):
         self.diagnostics = diagnostics
         self.shown: str | None = None
 
+    @property
+    def file(self) -> str | None:
+        """The file of the first mistake, where that is in a file."""
+        return self._place.file or None if self._place is not None else None
+
+    @property
+    def line(self) -> int | None:
+        """The line of the first mistake, from 1."""
+        return None if self._place is None else self._place.line
+
+    @property
+    def _place(self) -> Span | None:
+        return next((d.primary.span for d in self.diagnostics if d.primary is not None), None)
+
     def __str__(self) -> str:
         return self.shown or "; ".join(dict.fromkeys(map(_in_one_line, self.diagnostics)))
 
@@ -78,6 +92,13 @@ class CompileError(Exception):
     def in_file(self, path: str) -> CompileError:
         """The same, pointing into an imported file."""
         return CompileError(*(_moved(d, path) for d in self.diagnostics))
+
+    def located_in(self, path: str) -> CompileError:
+        """The same, where places in the file that is compiled have its path too."""
+        return CompileError(*(_moved(d, path, only_unnamed=True) for d in self.diagnostics))
+
+
+CompileError.__module__ = "tilec"  # where programs know it from, and what a traceback calls it
 
 
 def _in_one_line(diagnostic: Diagnostic) -> str:
@@ -93,8 +114,10 @@ def _called(diagnostic: Diagnostic, call: Label) -> Diagnostic:
     return replace(diagnostic, secondary=(*diagnostic.secondary, call))
 
 
-def _moved(diagnostic: Diagnostic, path: str) -> Diagnostic:
+def _moved(diagnostic: Diagnostic, path: str, only_unnamed: bool = False) -> Diagnostic:
     def moved(label: Label) -> Label:
+        if only_unnamed and label.span.file:
+            return label
         return Label(replace(label.span, file=path), label.text)
 
     primary = None if diagnostic.primary is None else moved(diagnostic.primary)
