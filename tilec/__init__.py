@@ -17,6 +17,10 @@ def __getattr__(name: str) -> Any:
     """What programs use is imported when they use it: everything imports this file."""
     if name not in __all__:
         raise AttributeError(f"module 'tilec' has no attribute {name!r}")
+    if name == "CompileError":  # what comes from another process with one needs no more than this
+        from tilec.support.diagnostics import CompileError
+
+        return CompileError
     from tilec.host import api
 
     return getattr(api, name)

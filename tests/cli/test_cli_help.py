@@ -73,7 +73,7 @@ CODE = "command-line"
         (["-o", "foo.txt", VECTOR_ADD], "-o foo.txt: no kind of output is called .txt; write one of .ptx, .cubin,"),
         (["-o", "foo.s", VECTOR_ADD], "or say the kind with --emit"),
         (["-o", "out/x.foo", "--target", "sm_80,sm_90a", VECTOR_ADD], "no kind of output is called .foo"),
-        (["-maxrregcount=64", VECTOR_ADD], "give T.Kernel(threads=…) more of them"),
+        (["-maxrregcount=64", VECTOR_ADD], "T.annotate_min_blocks_per_sm(2) in the kernel asks"),
         (["-Xptxas", "-v", VECTOR_ADD], "--verbose shows what it says"),
         (["-Xcompiler=-O2", VECTOR_ADD], "--emit header"),
     ],

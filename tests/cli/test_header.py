@@ -496,6 +496,27 @@ int main(void) {
     assert said == "303 303\nthe kernel is not loaded\nno NVIDIA driver on this machine\n"
 
 
+def test_threads_that_open_the_driver_together_have_the_same(driver_library: Path) -> None:
+    assert tilec(VECTOR_ADD, "--emit", "header", "--target", "sm_90a") == 0
+    Path("main.cpp").write_text("""\
+#include <thread>
+#include <vector>
+#include "vector_add.h"
+int main() {
+    const tilec_driver *found[16];
+    CUresult status[16];
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 16; i++) threads.emplace_back([&, i] { status[i] = tilec_open_driver(&found[i]); });
+    for (std::thread &thread : threads) thread.join();
+    for (int i = 0; i < 16; i++)
+        if (status[i] != CUDA_SUCCESS || found[i] != found[0] || found[i]->cuInit(0) != CUDA_SUCCESS) return 1;
+    return 0;
+}
+""")
+    done("g++", "-std=c++11", "-pthread", *STRICT, f"-Wl,-rpath,{driver_library}", "main.cpp", "-o", "main")
+    done("./main")
+
+
 def test_a_driver_that_lacks_a_function_is_too_old(tmp_path: Path) -> None:
     assert tilec(VECTOR_ADD, "--emit", "header", "--target", "sm_90a") == 0
     Path("old.c").write_text("int cuInit(unsigned flags) { return (int)flags; }\n")

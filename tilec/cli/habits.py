@@ -46,9 +46,14 @@ _NEEDLESS = {
 }
 """Options, with or without a value behind a =, that ask for what is so anyway."""
 
+_REGISTERS = (
+    "how many registers a thread has follows from the threads of a block and the blocks of a multiprocessor; "
+    "T.annotate_min_blocks_per_sm(2) in the kernel asks for more blocks, so for fewer registers"
+)
+
 _OTHERWISE = {
-    "-maxrregcount": "registers follow from the number of threads of a block: give T.Kernel(threads=…) more of them",
-    "--maxrregcount": "registers follow from the number of threads of a block: give T.Kernel(threads=…) more of them",
+    "-maxrregcount": _REGISTERS,
+    "--maxrregcount": _REGISTERS,
     "-Xptxas": "the assembler takes its level from -O; --verbose shows what it says of registers and spills",
     "--ptxas-options": "the assembler takes its level from -O; --verbose shows what it says of registers and spills",
     "-Xcompiler": "no C++ compiler is called; --emit header writes a header for one",
