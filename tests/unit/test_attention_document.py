@@ -44,7 +44,9 @@ def test_intervals_of_tiles(row: str, capfd: pytest.CaptureFixture[str]) -> None
     assert float(each) == round(int(ii) / given["block_M"] / given["block_N"] * 64, 2)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if re.fullmatch(r"(`--.*`)? ?\| \d+ \| [01]\.\d+ \| \d+ \| [01]\.\d+", row)])
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if re.fullmatch(r"(`--.*`)? ?\| \d+ \| [01]\.\d+ \| \d+ \| [01]\.\d+", row)]
+)
 def test_what_each_overlap_is_worth(row: str, capfd: pytest.CaptureFixture[str]) -> None:
     switches, ii, relative, measured, relative_measured = (cell.strip("` ") for cell in row.split("|"))
     assert interval(schedule(capfd, *shlex.split(switches), "--subtile", "none")) == int(ii)
