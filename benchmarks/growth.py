@@ -38,6 +38,8 @@ class Dimension:
     sizes: tuple[int, ...]
     make: Callable[[int], str]
     options: tuple[str, ...] = ()
+    is_mistaken: bool = False
+    """Whether what is measured is how long it takes to say what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,39 @@ def macros(lines: int) -> str:
     """A kernel behind macros that it does not use: two lines, and three empty ones, each."""
     unused = "".join(f"@T.macro\ndef unused{at}(x):\n    T.clear(x)\n\n\n" for at in range(lines // 5))
     return heavy.elementwise(1).replace("@T.prim_func", f"{unused}@T.prim_func")
+
+
+def macros_used(count: int) -> str:
+    """A kernel that uses each of so many macros once."""
+    made = "".join(
+        f"@T.macro\ndef add{at}(x):\n    for i in T.Parallel(128):\n        x[i] = x[i] + {at}.0\n\n\n"
+        for at in range(count)
+    )
+    uses = "".join(f"        add{at}(a)\n" for at in range(count))
+    return (
+        f'{heavy.HEAD}{made}@T.prim_func\ndef kernel(A: T.Tensor((128,), "float32")):\n'
+        '    with T.Kernel(1, threads=128):\n        a = T.alloc_fragment((128,), "float32")\n'
+        f"        T.copy(A, a)\n{uses}        T.copy(a, A)\n"
+    )
+
+
+def tensors(count: int) -> str:
+    """A nest that writes to so many tensors."""
+    parameters = ", ".join(f'A{at}: T.Tensor((128,), "float32")' for at in range(count))
+    stores = "".join(f"            A{at}[i] = 1.0\n" for at in range(count))
+    return (
+        f"{heavy.HEAD}@T.prim_func\ndef kernel({parameters}):\n"
+        f"    with T.Kernel(1, threads=128):\n        for i in T.Parallel(128):\n{stores}"
+    )
+
+
+def unknown_names(count: int) -> str:
+    """A nest with so many names that nothing has."""
+    stores = "".join(f"            A[i] = name{at}\n" for at in range(count))
+    return (
+        f'{heavy.HEAD}@T.prim_func\ndef kernel(A: T.Tensor((128,), "float32")):\n'
+        f"    with T.Kernel(1, threads=128):\n        for i in T.Parallel(128):\n{stores}"
+    )
 
 
 def comments(lines: int) -> str:
@@ -107,6 +142,9 @@ DIMENSIONS = (
     Dimension("kernels of a file, one built", (1, 2, 4, 8, 16, 32), kernels, ("--entry", "kernel0")),
     Dimension("lines of comments", (100, 1000, 10000), comments),
     Dimension("lines of macros, not used", (100, 1000, 10000), macros),
+    Dimension("macros, each used once", (60, 120, 240, 480), macros_used),
+    Dimension("tensors", (125, 250, 500, 1000), tensors),
+    Dimension("unknown names", (600, 1200, 2400, 4800), unknown_names, is_mistaken=True),
 )
 
 
@@ -152,16 +190,16 @@ class Measuring:
         self.compiler, self.target, self.repeat, self.scratch = compiler, target, repeat, scratch
         self.environment = caches(scratch / "kept") | dict(compiler.environment)
 
-    def cost(self, text: str, options: Sequence[str] = ()) -> Cost | None:
-        """None where the kernel is refused."""
+    def cost(self, text: str, options: Sequence[str] = (), *, is_mistaken: bool = False) -> Cost | None:
+        """None where the kernel is refused, or is not in spite of a mistake."""
         file, out = self.scratch / "kernel.tl", self.scratch / "out"
         file.write_text(text, encoding="utf-8")
         command = (*self.compiler.start[:-1], str(file), "--target", self.target, "-Wno-all", "--no-cache", "--time")
-        found = [self._once((*command, "-o", str(out), *options)) for _ in range(self.repeat)]
+        found = [self._once((*command, "-o", str(out), *options), is_mistaken) for _ in range(self.repeat)]
         made = [cost for cost in found if cost is not None]
         return min(made, key=lambda cost: cost.cpu) if len(made) == len(found) else None
 
-    def _once(self, command: Sequence[str]) -> Cost | None:
+    def _once(self, command: Sequence[str], is_mistaken: bool) -> Cost | None:
         with (self.scratch / "said").open("w+", encoding="utf-8") as said:
             process = os.posix_spawnp(
                 command[0], command, {**self.environment, "PWD": str(ROOT)},
@@ -169,7 +207,7 @@ class Measuring:
             )  # fmt: skip
             _, status, used = os.wait4(process, 0)
             said.seek(0)
-            if os.waitstatus_to_exitcode(status):
+            if os.waitstatus_to_exitcode(status) != is_mistaken:
                 return None
             return Cost(used.ru_utime + used.ru_stime, taken(said.read()))
 
@@ -190,7 +228,10 @@ def main() -> None:
         for dimension in DIMENSIONS:
             if asked.only not in dimension.name:
                 continue
-            costs = {size: measuring.cost(dimension.make(size), dimension.options) for size in dimension.sizes}
+            costs = {
+                size: measuring.cost(dimension.make(size), dimension.options, is_mistaken=dimension.is_mistaken)
+                for size in dimension.sizes
+            }
             found = grown(dimension, costs, base)
             said = " ".join(f"{size}: {'refused' if cpu is None else f'{cpu:.2f}'}" for size, cpu in found.cpu.items())
             of_pass = f"{found.steepest} {_shown(found.steepest_exponent)}" if found.steepest else ""

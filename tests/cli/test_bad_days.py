@@ -211,6 +211,21 @@ def test_what_has_run_out_is_said(
     assert capfd.readouterr().err.startswith(f"error[limit-reached]: there is no more {what}\n")
 
 
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc")])
+def test_a_solver_without_memory_is_no_bug(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As CP-SAT says it, in the middle of a search."""
+
+    def run_out(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tilec.sched.cp.Program._run", run_out)
+    assert tilec(GEMM, "--target", "sm_80", "--no-cache", "-o", "a.cubin") == 4
+    assert capfd.readouterr().err.startswith("error[limit-reached]: there is no more memory\n")
+    assert not Path("a.cubin").exists()
+
+
 @pytest.mark.weekly
 @pytest.mark.parametrize(
     ("limit", "size", "jobs", "what"),

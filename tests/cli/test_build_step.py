@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,42 @@ def test_the_depfile_names_everything_that_was_read(tmp_path: Path) -> None:
     assert all(Path(path).is_file() for path in [*outputs, *inputs])
 
 
+@pytest.mark.weekly
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_understands_the_depfile(tmp_path: Path) -> None:
+    """Names with blanks, `$` and `#` are files to make, whose change makes the output old; and nothing in them runs."""
+    names = (
+        "a b.tl",
+        "$(touch ran).tl",
+        "#c.tl",
+        "é.tl",
+        "%.tl",
+        "x:y.tl",
+        "~.tl",
+        "[d]*?.tl",
+        "$$@.tl",
+        "back\\slash.tl",
+    )
+    text = Path(VECTOR_ADD).read_text()
+    understood = []
+    for name in names:
+        (tmp_path / name).write_text(text)
+        if tilec(f"./{name}", "-o", "out.cubin", "-MF", "out.d"):
+            continue  # what make may read in another way is refused
+        (tmp_path / "Makefile").write_text("all: out.cubin\n\nout.cubin:\n\t@echo made again\n\ninclude out.d\n")
+
+        def said() -> str:
+            done = subprocess.run(["make"], cwd=tmp_path, capture_output=True, text=True, check=True)
+            return done.stdout
+
+        assert "made again" not in said(), name
+        os.utime(tmp_path / name, (2**31, 2**31))
+        assert "made again" in said(), name
+        assert not (tmp_path / "ran").exists()
+        understood.append(name)
+    assert understood == ["a b.tl", "#c.tl", "é.tl", "$$@.tl"]
+
+
 def test_a_schedule_that_is_read_is_a_dependence(tmp_path: Path) -> None:
     assert tilec(GEMM, "--emit", "schedule") == 0
     assert tilec(GEMM, "--schedule", "gemm.trace.json", "-o", "a.cubin", "-MF", "some.d") == 0
@@ -216,6 +253,15 @@ def test_response_files_that_cannot_be_used(text: str | None, said: str, capfd: 
     shown = capfd.readouterr().err
     assert said in shown
     assert ("bad-response-file" if text is not None else "no-such-file") in shown
+
+
+def test_a_command_line_of_too_many_words(capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing is done with any of them."""
+    assert tilec(VECTOR_ADD, *["-D", "N=1024"] * 100_000) == 2
+    assert (
+        "the command line has 200,001 words, with those of its @FILEs, and 20,000 are the most"
+        in capfd.readouterr().err
+    )
 
 
 def test_a_dash_is_standard_output(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -115,3 +115,16 @@ def test_a_report_says_what_it_cannot_simulate(tmp_path: Path, capfd: pytest.Cap
     )
     assert tilec("report", str(kernel), "--counters") == 0
     assert "double: not simulated, as nothing says what the size n is" in capfd.readouterr().out
+
+
+def test_simulate_shows_the_warnings_of_the_build(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("k.tl").write_text(
+        "import tilelang.language as T\n\n\n@T.prim_func\n"
+        'def kernel(A: T.Tensor((128,), "float32"), unused: T.int32):\n'
+        "    with T.Kernel(1, threads=128) as bx:\n"
+        "        for i in T.Parallel(128):\n"
+        "            A[i] = 1.0\n",
+        encoding="utf-8",
+    )
+    assert tilec("simulate", "k.tl") == 0
+    assert "warning[unused-parameter]" in capfd.readouterr().err

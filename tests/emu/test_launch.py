@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ptx_source import kernel
 
 import tilec.emu
 from tilec.emu import Fault, TensorMap, launch
+from tilec.emu.grid import Clusters
 
 ONE = "ld.param.u64 %rd1, [out];\n st.global.u32 [%rd1], 7;"
 
@@ -180,3 +182,33 @@ def test_faults_that_are_allowed_are_counted() -> None:
         launch(kernel(ONE), "k", 1, 32, [out], allow=["deadlock"])
     with pytest.raises(Fault):
         launch(kernel("trap;"), "k", 1, 32, [None], allow=["data-race"])
+
+
+@pytest.mark.parametrize(("jobs", "options"), [(1, {}), (2, {}), (1, {"sample": (3, 0)})])
+def test_a_large_grid_takes_no_memory_of_its_size(jobs: int, options: dict[str, Any]) -> None:
+    """A million blocks begin as one does: the first of them faults, and by then no list of them has been made."""
+    source = kernel("ld.param.u64 %rd1, [out];\n st.global.u32 [%rd1+4], %r1;")
+    peaks = []
+    for grid in ((2, 1), (2, 1), (1000, 1000)):
+        tracemalloc.start()
+        with pytest.raises(Fault, match="out-of-bounds: 4 bytes"):
+            launch(source, "k", grid, 1, [np.zeros(1, np.uint32)], jobs=jobs, **options)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < peaks[1] + 100_000
+
+
+def test_clusters_are_made_in_order_x_fastest() -> None:
+    clusters = Clusters((4, 2, 3), (2, 1, 3))
+    assert len(clusters) == 4
+    assert [of[0] for of in clusters] == [(0, 0, 0), (2, 0, 0), (0, 1, 0), (2, 1, 0)]
+    assert clusters[1] == [(x, 0, z) for z in range(3) for x in (2, 3)]
+    assert len(Clusters((2**31 - 1, 65_535, 65_535), (1, 1, 1))) == (2**31 - 1) * 65_535**2
+
+
+@pytest.mark.parametrize(
+    ("grid", "says"), [((2**31, 1), "along x"), ((1, 65_536), "along y"), ((1, 1, 65_536), "along z")]
+)
+def test_a_grid_larger_than_the_hardware_takes(grid: tuple[int, ...], says: str) -> None:
+    with pytest.raises(ValueError, match=f"blocks {says}: there are at most"):
+        launch(kernel("ret;"), "k", grid, 1, [np.zeros(1, np.uint32)])

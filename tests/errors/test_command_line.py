@@ -253,6 +253,7 @@ def _zip(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
 
 
 WHOLE = _npz(A=np.zeros(128, np.float32), s=np.float32(2))
+NESTED = b"{'descr': '<f4', 'fortran_order': False, 'shape': (" + b"-" * 9000 + b"1,)}"
 HUGE = (
     b"\x93NUMPY\x01\x00\x46\x00"
     + b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,)}".ljust(69)
@@ -277,6 +278,10 @@ HUGE = (
         _zip({"A.npy": b"\x93NUMPY\x09\x09", "s.npy": _npy(np.float32(2))}),
         _zip({"A.npy": _npy(np.zeros(128, np.float32))[:200], "s.npy": _npy(np.float32(2))}),
         _zip({"A.npy": HUGE, "s.npy": _npy(np.float32(2))}),
+        _zip({"A.npy": b"\x93NUMPY\x01\x00" + len(NESTED).to_bytes(2, "little") + NESTED}),
+        _zip({"A.npy": HUGE.replace(b"(10", b"(-1")}),
+        _zip({"A.npy": _npy(np.zeros(128, np.float32))}, zipfile.ZIP_BZIP2),
+        _zip({"A.npy": _npy(np.zeros(128, np.float32))}, zipfile.ZIP_LZMA),
     ],
     # By name: a zip file carries its time, and the test processes must agree on what the tests are called.
     ids=[
@@ -294,6 +299,10 @@ HUGE = (
         "unknown version",
         "cut array",
         "huge header",
+        "header of signs",
+        "negative extent",
+        "bzip2",
+        "lzma",
     ],
 )
 def test_a_file_that_holds_no_arrays(data: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -303,7 +312,7 @@ def test_a_file_that_holds_no_arrays(data: bytes, tmp_path: Path, capfd: pytest.
     assert capfd.readouterr().err.startswith("error[bad-inputs]: in.npz is not an .npz file of arrays")
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_damaged_file_of_arrays_is_no_bug(method: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Any byte may be wrong: it is noticed, or it did not matter."""
     from tilec.driver import emulate

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,6 +96,9 @@ def _forked(command: list[str] | tuple[str, ...]) -> int:
             code = 130  # before the command has begun, or behind its end
         finally:
             os._exit(code)
+    # Here too: whichever process comes first, the group is there before anything is sent to it.
+    with suppress(PermissionError, ProcessLookupError):
+        os.setpgid(child, child)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     return child
 

@@ -45,7 +45,7 @@ TIERS: dict[str, tuple[str, ...]] = {"default": (), "exhaustive": ("--exhaustive
 MEMORY = 8 << 30
 """Bytes that one process of a run may take: some faults ask for more and more."""
 NOT_YET = "no test that calls it finds it"
-FIRST_TESTS = (25, 150)
+FIRST_TESTS = (25, 60)
 """So many tests that call a function are run first, then up to so many. All others meet the faults that are left."""
 
 Entry = dict[str, Any]
@@ -148,10 +148,10 @@ def try_calling_tests(tree: Tree, fault: Fault, reach: Reach, limit: float) -> E
     """Plant a fault and run the tests that call its function, up to the first that finds it."""
     begun = time.monotonic()
     entry: Entry = {"fault": fault.name, "digest": digest(fault), "tier": "default", "outcome": NOT_YET, "by": None}
-    calling, near = reach.tests_of(fault), [f"tests/{path}" for path in fault.near]
+    calling = reach.tests_of(fault)
     first, last = FIRST_TESTS
     entry["tests"] = len(calling)
-    for tests in (calling[:first], [*near, *calling[first:last]]):
+    for tests in (calling[:first], calling[first:last]):
         while tests:
             with tree.planted(fault):
                 failed = tree.failing(tests, ["-x"], limit)

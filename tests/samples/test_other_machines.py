@@ -38,7 +38,7 @@ def tiles(path: str, target: str) -> dict[str, Any]:
     return OTHER_SIZES.get((path, ALIKE[target]), {}) if ALIKE[target] else TILES.get(path, {})
 
 
-@pytest.mark.some(18)
+@pytest.mark.some(12)
 @pytest.mark.parametrize(("known", "target"), cases(SAMPLES))
 def test_equals_numpy_there(known: Sample, target: str) -> None:
     its = tiles(known.path, target) if known.path == "gemm/pipeline_objects" else {}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import cProfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import growth
 import pytest
 
 from tilec.driver.build import Observer, build_all
+from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -36,8 +40,33 @@ def test_what_passes_take_is_read() -> None:
     assert growth.taken(said) == {"parse": pytest.approx(0.0162), "exploring: subtile": pytest.approx(1.1162)}
 
 
+def _calls(text: str, folder: Path) -> int:
+    """How many functions are called to compile a text, or to say what is wrong with it."""
+    profile = cProfile.Profile()
+    options = CompileOptions(target="sm_90a", cache_dir=str(folder))
+    with profile, suppress(CompileError):
+        build_all(SourceFile("kernel.tl", text), options, Observer())
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [(growth.tensors, 32), (growth.macros_used, 15), (growth.macros, 250), (growth.unknown_names, 100)],
+)
+def test_twice_as_much_takes_twice_as_many_calls(make: Callable[[int], str], size: int, tmp_path: Path) -> None:
+    """From the second size to the third are twice as many as from the first to the second; four times if each part
+    looks at each other one."""
+    _calls(make(1), tmp_path)  # what is read once for all
+    first, second, third = (_calls(make(size * times), tmp_path / str(times)) for times in (1, 2, 4))
+    assert third - second < 2.3 * (second - first)
+
+
 @pytest.mark.parametrize("dimension", growth.DIMENSIONS, ids=lambda dimension: dimension.name)
 def test_the_smallest_is_compiled(dimension: growth.Dimension, tmp_path: Path) -> None:
     options = CompileOptions(target="sm_90a", cache_dir=str(tmp_path))
-    made = build_all(SourceFile("kernel.tl", dimension.make(dimension.sizes[0])), options, Observer())
-    assert ".entry kernel" in made.ptx
+    text = SourceFile("kernel.tl", dimension.make(dimension.sizes[0]))
+    if dimension.is_mistaken:
+        with pytest.raises(CompileError):
+            build_all(text, options, Observer())
+        return
+    assert ".entry kernel" in build_all(text, options, Observer()).ptx

@@ -312,7 +312,7 @@ def gpu_with(child: str, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     run = subprocess.run
 
     def stand_in(command: list[str], **rest: Any) -> Any:
-        assert command[1:3] == ["-m", "tilec.calibrate.measure"] and Path(command[4]).read_bytes() == b"cubin"
+        assert command[1:3] == ["-m", "tilec.calibrate.measure"] and rest["input"] == b"cubin"
         # Whoever hangs need not be waited for; the others have as long as a busy machine takes.
         seconds = 1 if "time.sleep" in child and "ex2 latency" in command else 600
         return run([command[0], "-c", child, *command[3:]], **rest | {"timeout": seconds})
@@ -335,7 +335,7 @@ def test_a_fault_ends_its_own_process_only(ending: str, why: str, monkeypatch: p
 if sys.argv[1] == "ex2 latency":
     {ending}
 print("noise")
-print([[4.0, 5.0]] * int(sys.argv[3]))
+print([[4.0, 5.0]] * int(sys.argv[2]))
 """
     device = gpu_with(child, monkeypatch)
     monkeypatch.setattr("tilec.calibrate.measure.probes_for", lambda target: chosen)

@@ -89,7 +89,7 @@ def test_tensors_without_dependences(monkeypatch: Patch) -> None:
 def test_threads_that_own_whatever_they_reach(form: str, monkeypatch: Patch) -> None:
     loops.made(loops.NEEDED[form], "sm_80")
     everybody = Owner((), ())
-    monkeypatch.setattr(numbered, "owner", lambda op, buffer, write, fixed: everybody if buffer == "Y" else None)
+    monkeypatch.setattr(numbered, "owners", lambda op, fixed: {("Y", write): everybody for write in (False, True)})
     with pytest.raises(InternalError, match="on Y has no barrier after"):
         loops.made(loops.NEEDED[form], "sm_80")
 

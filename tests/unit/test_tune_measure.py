@@ -76,13 +76,9 @@ def fake_gpu(patched: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_launches_take_turns_on_operands(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "kernel.cubin"
-    path.write_bytes(cubin())
+def test_launches_take_turns_on_operands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with fake_gpu(monkeypatch):
-        measure.main(str(path))
+        measure.main(cubin())
     # The three tensors are small: as many copies as there may be, each launched before the first is launched again.
     assert len(copied) == 3 * measure.MOST_COPIES
     runs = measure.WARM_UPS + measure.REPEATS
@@ -104,6 +100,21 @@ def test_a_process_that_fails_is_a_trial_that_is_refused(monkeypatch: pytest.Mon
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     assert trial.carried_out(VARIANT).refusal == "on the GPU: GpuError: CUDA_ERROR_LAUNCH_FAILED"
+
+
+def test_a_measurement_leaves_no_file_whatever_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The machine code goes through a pipe: while it is measured there is nothing that would have to be removed."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    program = tmp_path / "python"
+    program.write_text(
+        f"#!/bin/sh\ncat > {tmp_path}/given\nls -A {tmp_path}/temporary > {tmp_path}/seen\necho '[1, \"\"]'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    measure.measured(b"machine code")
+    assert (tmp_path / "given").read_bytes() == b"machine code"
+    assert (tmp_path / "seen").read_text() == "tilec-measures.lock\n"
 
 
 def test_what_a_process_says_is_what_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

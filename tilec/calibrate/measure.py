@@ -7,7 +7,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -129,19 +128,17 @@ class Gpu:
         self.gpu, self.driver, self.sms = known.name, known.driver, known.sms
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "probe.cubin"
-            path.write_bytes(cubin)
-            told = (probe.name, str(path), str(repeats), str(self.sms))
-            command = [sys.executable, "-m", "tilec.calibrate.measure", *told]
-            try:
-                child = subprocess.run(
-                    command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=_environment()
-                )
-            except subprocess.TimeoutExpired:
-                raise ProbeFault(f"it took more than {PATIENCE_SECONDS} s") from None
+        told = (probe.name, str(repeats), str(self.sms))
+        command = [sys.executable, "-m", "tilec.calibrate.measure", *told]
+        try:
+            # Through a pipe: whatever ends this process leaves no file.
+            child = subprocess.run(
+                command, input=cubin, capture_output=True, timeout=PATIENCE_SECONDS, check=False, env=_environment()
+            )
+        except subprocess.TimeoutExpired:
+            raise ProbeFault(f"it took more than {PATIENCE_SECONDS} s") from None
         if child.returncode:
-            said = child.stderr.strip().splitlines()
+            said = child.stderr.decode(errors="replace").strip().splitlines()
             raise ProbeFault(said[-1] if said else f"its process ended with code {child.returncode}")
         slopes: Slopes = json.loads(child.stdout.splitlines()[-1])
         return slopes
@@ -250,11 +247,11 @@ def wrong_words(probe: Probe, run: Run, result: Array) -> str:
 # ---- a process for one probe -----------------------------------------------------------------------------------------
 
 
-def main(name: str, path: str, repeats: str, sms: str) -> int:
+def main(cubin: bytes, name: str, repeats: str, sms: str) -> int:
     """Print the slopes of a probe as JSON, or on standard error why there are none."""
     (probe,) = (one for one in PROBES if one.name == name)
     try:
-        with runtime.context(), closing(runtime.Kernel(Path(path).read_bytes())) as kernel:
+        with runtime.context(), closing(runtime.Kernel(cubin)) as kernel:
             print(json.dumps(list(slopes(probe, kernel, int(sms), int(repeats)))))
     except (runtime.GpuError, ProbeFault) as error:
         print(error, file=sys.stderr)
@@ -263,7 +260,7 @@ def main(name: str, path: str, repeats: str, sms: str) -> int:
 
 
 if __name__ == "__main__":
-    code = main(*sys.argv[1:])
+    code = main(sys.stdin.buffer.read(), *sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # not through the interpreter's end: what is left of a lost context only complains

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tilec.cli.arguments import AnotherCommandLine, expanded, remember
+from tilec.cli.arguments import MOST_WORDS, AnotherCommandLine, expanded, remember
 from tilec.cli.console import (
     BUG,
     LIMIT,
@@ -138,6 +138,11 @@ def _run(arguments: Sequence[str], response_files: tuple[str, ...]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that cannot show → is no reason to fail
 
     def work() -> int:
+        if len(arguments) > MOST_WORDS:
+            usage(
+                f"the command line has {len(arguments):,} words, with those of its @FILEs,"
+                f" and {MOST_WORDS:,} are the most: compile fewer kernels at a time"
+            )
         # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
         words = translated(command, rest)
         context = command.make_context(f"tilec {name}".rstrip(), words, help_option_names=[*HELP_NAMES])

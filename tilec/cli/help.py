@@ -49,7 +49,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "target": "machines to compile for  [sm_90a]",
         "target_file": "a machine that a file of yours describes",
         "gpu": "which GPU of the target the code is tuned to",
-        "opt_level": "0 and 1: tile IR; 2: what is written; 3: decide the rest",
+        "opt_level": "0, 1: tile IR; 2: as written; 3: choose the rest too",
         "defines": "override a constant of the kernel",
         "entry": "which kernel, where the file has several",
         "fast_math": "approximate functions and division",
@@ -124,7 +124,7 @@ _everything = click.Option(
     is_eager=True,
     expose_value=False,
     callback=_show_all,
-    help="Show every option, with all that is said of it.",
+    help="Show every option, with its full text.",
 )
 
 

@@ -56,7 +56,6 @@ def emit_warpgroup_sync(op: WarpgroupSync, state: State) -> None:
 
 def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: State) -> None:
     builder = state.builder
-    builder.at(op.span)
     address = own_barrier(op.barrier, state)
     match op:
         case Arrive(by_warps=True):

@@ -14,7 +14,6 @@ _OPCODE = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_
 
 def emit_try_cancel(op: TryCancel, state: State) -> None:
     builder = state.builder
-    builder.at(op.span)
     answer = state.addresses.shared_element(op.answer, (integer(0),), op.cursors)
     if op.barrier is None:
         _ask_for_all(op, answer, state)

@@ -38,7 +38,6 @@ KEPT_LOADS = 8  # the last ones, whose results are at hand for elements that nee
 
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
-    state.builder.at(op.span)
     state.builder.expect(op.layout.register_count // VECTOR_BYTES)  # elements of a byte or more
     sweep = _Sweep(op, state)
     names = {store.buffer.name for store in sweep.stored if store.buffer.in_registers}
@@ -59,6 +58,9 @@ class _Sweep:
         if broken := list(step_violations(op.nest, self.body)):
             raise InternalError("\n  ".join(["the steps of a nest do not verify:", *broken]))
         self.stored = [a.store for a in self.body if isinstance(a, Assignment)]
+        self.stores_to: dict[str, list[tile.Store]] = {}
+        for store in self.stored:
+            self.stores_to.setdefault(store.buffer.name, []).append(store)
         # What each element has a value of its own of.
         self.kept = tuple(a.var for a in self.body if isinstance(a, Definition))
         self.kept += tuple(s.previous for s in self.stored if s.previous is not None)
@@ -248,7 +250,7 @@ class _Sweep:
         name = load.buffer.name
         if load.buffer.scope == "global":
             return name in self.state.written
-        stores = [store for store in self.stored if store.buffer.name == name]
+        stores = self.stores_to.get(name, [])
         own = all(v in load.indices for v, extent in zip(self.vars, self.op.nest.extents, strict=True) if extent > 1)
         return not load.buffer.in_registers and any(not own or s.indices != load.indices for s in stores)
 
@@ -502,9 +504,9 @@ class _Sweep:
         met = [e for c in conditions for e in tile.walk_expr(c)]
         if self.op.nest.is_per_thread:
             return any(isinstance(e, tile.Load) or e in self.vars[1:] for e in met)
-        stored = {s.buffer for s in self.stored}
         return any(
-            e == self.vars[-1] or e in self.kept or (isinstance(e, tile.Load) and e.buffer in stored) for e in met
+            e == self.vars[-1] or e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in self.stores_to)
+            for e in met
         )
 
     def assign_register(self, a: Assignment, run: _Run, lane: int) -> None:

@@ -13,7 +13,6 @@ from tilec.ptx.module import Reg, Vector
 def emit_load_matrix(op: LoadMatrix, state: State) -> None:
     """Up to four blocks with one instruction: lanes 8·i … 8·i + 7 have the addresses of the rows of block i."""
     builder, layout = state.builder, state.layouts[op.destination.name]
-    builder.at(op.span)
     place = warp_part(layout, 2)
     words = layout.register_count // 2
     together = next(count for count in (4, 2, 1) if words % count == 0 and _is_linear(op, state, count))

@@ -85,7 +85,6 @@ def packed(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
 def emit_store_matrix(op: StoreMatrix, state: State) -> None:
     """An accumulator to a 16-bit tile: two 8-column blocks of 16 rows per instruction."""
     builder = state.builder
-    builder.at(op.span)
     layout = state.layouts[op.source.name]
     registers = state.fragments[op.source.name]
     lane_axes = 2

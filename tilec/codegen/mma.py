@@ -33,7 +33,6 @@ COLUMN = digit(LANE, 1, 4)
 
 def emit_mma(op: Mma, state: State) -> None:
     """Per k step: the warp's rows of A and columns of B, then every product of the two."""
-    state.builder.at(op.span)
     layout = state.layouts[op.c.name]
     rows, columns = layout.registers[3].size, layout.registers[2].size  # in blocks of 16 and of 8
     row, column = warp_part(layout, 2)

@@ -21,7 +21,6 @@ FULL_WARP = Imm(-1)
 
 
 def emit_reduce(op: Reduce, state: State) -> None:
-    state.builder.at(op.span)
     source, destination = state.layouts[op.source.name], state.layouts[op.destination.name]
     kept = _kept_registers(source, destination, op.dim)
     with state.scalars.scope():

@@ -138,7 +138,6 @@ def instruction_descriptor(op: TensorMma, rows: int, columns: int) -> int:
 def emit_tensor_mma(op: TensorMma, state: State) -> None:
     """All products of the tile: blocks of 128 rows by 256 columns at most, 32 bytes of K at a time."""
     builder = state.builder
-    builder.at(op.span)
     m, n = op.c.shape
     rows, columns = min(m, TENSOR_LANES), min(n, MAX_COLUMNS)
     step = K_BYTES // op.a.dtype.bytes
@@ -201,7 +200,6 @@ def _emit_scaled(op: TensorMma, scales: Scales, rows: int, columns: int, depth: 
 
 def emit_tensor_copy(op: TensorCopy, state: State) -> None:
     """Scales, a block of 128 words at a time."""
-    state.builder.at(op.span)
     with state.scalars.scope(), _only(op.leader, state):
         base, offset = state.addresses.tile_base(op.source, op.cursors)
         emit_copies(op, base, offset, _version(op.destination, op.cursors, state), cta_group(state.program), state)
@@ -221,7 +219,6 @@ def _only(leader: int | None, state: State) -> Iterator[None]:
 def emit_tensor_arrive(op: TensorArrive, state: State) -> None:
     """At a barrier of the kernel's own, for all that the thread has asked for."""
     builder = state.builder
-    builder.at(op.span)
     opcode = f"tcgen05.commit.{cta_group(state.program)}.mbarrier::arrive::one.shared::cluster"
     operands: tuple[Operand, ...] = ()
     if op.paired:
@@ -283,7 +280,6 @@ def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
     own, 16 lanes at a time: of a sum 256 bits of each, of a factor 128."""
     buffer, fragment = (op.source, op.destination) if isinstance(op, TensorLoad) else (op.destination, op.source)
     builder, layout = state.builder, state.layouts[fragment.name]
-    builder.at(op.span)
     blocks, halves = layout.registers[2].size, layout.registers[3].size
     held = next(t for t in state.program.tensor if t.buffer == buffer)
     shape, words = ("16x256b", 4) if held.per_column == 1 else ("16x128b", 2)

@@ -26,7 +26,6 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
     """Each thread copies its runs of `width` bytes; a run outside the tensor reads nothing and is filled with zeros.
     A run that several threads have, one copies: else a copy might come late, over what another thread waited for."""
     builder, scalars = state.builder, state.scalars
-    builder.at(op.span)
     layout, source = op.layout, _gather(op)
     coordinates = layout.thread_coordinates()
     run = op.width // source.buffer.dtype.bytes
@@ -70,7 +69,6 @@ def _gather(op: CpAsync) -> Gather:
 def emit_tma_load(op: TmaLoad, state: State) -> None:
     """One box per panel of the tile, or of this block's slice of it for several, all counted by the full barrier of the
     ring's version, or by the kernel's own."""
-    state.builder.at(op.span)
     leader, group = None, ""
     layout = state.addresses.tiles[op.destination.name].layout
     if op.barrier is not None:
@@ -121,7 +119,6 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
     """By the role's first thread, or by those of its warpgroups, as one bulk group. All who may store commit one each
     time, so that their groups are numbered alike."""
     builder = state.builder
-    builder.at(op.span)
     layout = state.addresses.tiles[op.source.name].layout
     base, offset = _first_row(op.source, op, layout, state)
     four = None if op.four is None else replace(op.four, rows=tuple(_none_below(row, state) for row in op.four.rows))

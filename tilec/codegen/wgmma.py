@@ -24,7 +24,6 @@ SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
 def emit_wgmma(op: Wgmma, state: State) -> None:
     """All products of the tile as one group, in flight until a wait."""
     builder = state.builder
-    builder.at(op.span)
     layout = state.layouts[op.c.name]
     row, column = (_uniform(e) for e in warp_part(layout, 3))
     columns, pieces = product_pieces(op.c, layout, state.program.threads, state.target)

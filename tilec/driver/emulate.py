@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import io
 import math
-import zipfile
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tilec.driver import emulate_compare
+from tilec.driver.array_files import ArrayFile
 from tilec.driver.emulate_compare import Comparison
 from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
@@ -143,25 +143,25 @@ def read_arguments(
 ) -> Arguments:
     """The arguments in an `.npz` file; a pure output that is not in it is poisoned. Sizes that the kernel learns at
     launch follow from the arrays; what does not, is in the file or in `sizes`."""
-    given = read_npz(data, path)
-    unknown = sorted(given.keys() - {p.name for p in kernel.params})
+    given = ArrayFile(data, path)
+    unknown = sorted(given.headers.keys() - {p.name for p in kernel.params})
     if unknown:
         names = ", ".join(p.name for p in kernel.params)
         fail("bad-inputs", f"{path} has '{unknown[0]}', which is no parameter of {kernel.name}",
              help=f"its parameters are {names}")  # fmt: skip
     scalars = [p for p in kernel.params if isinstance(p, tile.Var)]
     numbers: dict[str, int | float] = {**(sizes or {})}
-    numbers |= {p.name: _scalar(p, given, path) for p in scalars if p.name in given}
-    shapes = {t.name: given[t.name].shape for t in manifest.tensors if t.name in given}
+    numbers |= {p.name: _scalar(p, given) for p in scalars if p.name in given.headers}
+    shapes = {t.name: given.headers[t.name].shape for t in manifest.tensors if t.name in given.headers}
     known = _sizes(manifest, shapes, numbers, path)
     arguments = Arguments({}, {})
     for param in kernel.params:
         if isinstance(param, tile.Var) and param.name in known:
             arguments.scalars[param.name] = known[param.name]
         elif isinstance(param, tile.Var):
-            arguments.scalars[param.name] = _scalar(param, given, path)
-        elif param.name in given:
-            arguments.tensors[param.name] = _tensor(param, _shape(param, known), given[param.name], path)
+            arguments.scalars[param.name] = _scalar(param, given)
+        elif param.name in given.headers:
+            arguments.tensors[param.name] = _tensor(param, _shape(param, known), given)
         elif manifest.tensor(param.name).role == "out" or param.name in manifest.outputs:
             arguments.tensors[param.name] = poisoned(param, known)
         else:
@@ -169,41 +169,27 @@ def read_arguments(
     return arguments
 
 
-def read_npz(data: bytes, path: str) -> dict[str, Array]:
-    """The arrays of an `.npz` file, by name."""
-    what = f"{path} is not an .npz file of arrays"
-    if data.startswith(b"\x93NUMPY"):
-        fail("bad-inputs", f"{what}: it is a single .npy array", help="numpy.savez(file, A=…, B=…) gives arrays names")
-    if not zipfile.is_zipfile(io.BytesIO(data)):
-        fail("bad-inputs", f"{what}: it is no zip archive, or not a whole one")
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            given = {name: file[name] for name in file.files}
-    except Exception as error:  # damage surfaces in numpy, zipfile or a decompressor, each with errors of its own
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        fail("bad-inputs", f"{what}: {reason}")
-    if strays := [name for name, array in given.items() if not isinstance(array, np.ndarray)]:
-        fail("bad-inputs", f"{what}: its member '{strays[0]}' is none")
-    return given
-
-
-def _tensor(param: tile.Buffer, shape: tuple[int, ...], array: Array, path: str) -> Array:
+def _tensor(param: tile.Buffer, shape: tuple[int, ...], given: ArrayFile) -> Array:
+    """Read a tensor of this shape; nothing is unpacked for one of another shape or type."""
     wanted, shape = storage_type(param.dtype), storage_shape(shape, param.dtype)
-    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
-        array = array.view(wanted)
-    if array.shape != shape or array.dtype != wanted:
-        found = f"{array.dtype} {list(array.shape)}"
+    header = given.headers[param.name]
+    is_bits = header.dtype.kind == "V" and header.dtype.itemsize == wanted.itemsize
+    if header.shape != shape or not (is_bits or header.dtype == wanted):
+        found = f"{header.dtype} {list(header.shape)}"
         note = f" (the raw bits of {param.dtype})" if is_raw(param.dtype) else ""
-        fail("wrong-input", f"{path}: {param.name} is {found}, expected {wanted} {list(shape)}{note}")
-    return np.array(array, order="C")
+        fail("wrong-input", f"{given.path}: {param.name} is {found}, expected {wanted} {list(shape)}{note}")
+    array = np.array(given.read(param.name), order="C")
+    return array.view(wanted) if is_bits else array
 
 
-def _scalar(param: tile.Var, given: Mapping[str, Array], path: str) -> int | float:
-    if param.name not in given:
+def _scalar(param: tile.Var, given: ArrayFile) -> int | float:
+    path, header = given.path, given.headers.get(param.name)
+    if header is None:
         fail("missing-input", f"{path} has no value for the scalar '{param.name}'")
-    array = given[param.name]
-    if array.size != 1 or array.dtype.kind not in "iufb" or (array.dtype.kind == "f" and not param.dtype.is_float):
-        fail("wrong-input", f"{path}: {param.name} is {array.dtype} {list(array.shape)}, expected one {param.dtype}")
+    kind = header.dtype.kind
+    if header.size != 1 or kind not in "iufb" or (kind == "f" and not param.dtype.is_float):
+        fail("wrong-input", f"{path}: {param.name} is {header.dtype} {list(header.shape)}, expected one {param.dtype}")
+    array = given.read(param.name)
     value = array.reshape(())
     if param.dtype.is_float:
         with np.errstate(over="ignore"):

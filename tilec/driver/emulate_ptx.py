@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from tilec.driver.emulate import RunOptions, read_npz
+from tilec.driver.array_files import ArrayFile
+from tilec.driver.emulate import RunOptions
 from tilec.emu import Fault, Report, launch
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.support import files
@@ -58,7 +59,8 @@ def extents(text: str) -> tuple[int, int, int]:
 
 def arguments(texts: Sequence[str]) -> Arguments:
     """Read every argument; arrays of one file and name are one array."""
-    opened: dict[str, dict[str, Array]] = {}
+    opened: dict[str, ArrayFile] = {}
+    read: dict[tuple[str, str], Array] = {}
     values: list[object] = []
     arrays: dict[str, Array] = {}
     for position, text in enumerate(texts):
@@ -74,9 +76,10 @@ def arguments(texts: Sequence[str]) -> Arguments:
             values.append(_number(text, kind, rest))
         else:
             path, _, name = text.rpartition(":")
-            array = _array(text, path, name, opened)
-            values.append(array)
-            arrays[name] = array
+            if (path, name) not in read:
+                read[path, name] = _array(text, path, name, opened)
+            values.append(read[path, name])
+            arrays[name] = read[path, name]
     return Arguments(tuple(values), arrays)
 
 
@@ -114,7 +117,7 @@ def _zeros(text: str, rest: str) -> Array:
     return made
 
 
-def _array(text: str, path: str, name: str, opened: dict[str, dict[str, Array]]) -> Array:
+def _array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Array:
     if not path.endswith(".npz"):
         fail(
             "bad-argument",
@@ -122,11 +125,12 @@ def _array(text: str, path: str, name: str, opened: dict[str, dict[str, Array]])
             help="write FILE.npz:NAME, zeros:float32:64x64, f32:1.5, s32:7, null or bytes:00ff",
         )
     if path not in opened:
-        found = read_npz(files.read_bytes(path), path)
-        opened[path] = {key: np.array(array, order="C") for key, array in found.items()}
-    if name not in opened[path]:
-        fail("missing-input", f"{path} has no array '{name}'", help=f"it has {', '.join(opened[path]) or 'none'}")
-    return opened[path][name]
+        opened[path] = ArrayFile(files.read_bytes(path), path)
+    if name not in opened[path].headers:
+        fail(
+            "missing-input", f"{path} has no array '{name}'", help=f"it has {', '.join(opened[path].headers) or 'none'}"
+        )
+    return np.array(opened[path].read(name), order="C")
 
 
 def run(

@@ -11,7 +11,7 @@ import inspect
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,36 +58,48 @@ def outputs(kernel: tile.Kernel, manifest: Manifest) -> list[tile.Buffer]:
 
 
 def _of_file(data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, given: Arguments) -> dict[str, Array]:
-    from tilec.driver.emulate import read_npz
+    from tilec.driver.array_files import ArrayFile
 
-    return _named(read_npz(data, path), path, kernel, manifest, given)
+    arrays = ArrayFile(data, path)
+    known = _outputs_named(arrays.headers, path, kernel, manifest)
+    for name, header in arrays.headers.items():
+        _check_fits(header.dtype, header.shape, known[name], given.tensors[name], path)
+    return {name: _stored(arrays.read(name), known[name], given.tensors[name], path) for name in arrays.headers}
 
 
-def _named(
-    arrays: Mapping[str, object], text: str, kernel: tile.Kernel, manifest: Manifest, given: Arguments
-) -> dict[str, Array]:
+def _outputs_named(
+    names: Collection[str], text: str, kernel: tile.Kernel, manifest: Manifest
+) -> dict[str, tile.Buffer]:
+    """The outputs by name. It is a mistake if there is nothing to compare them with, or something else."""
     known = {p.name: p for p in outputs(kernel, manifest)}
-    names = ", ".join(known)
-    if strays := [name for name in arrays if name not in known]:
+    if strays := [name for name in names if name not in known]:
         fail("bad-expectation", f"{text} has '{strays[0]}', which is no output of {kernel.name}",
-             help=f"its outputs are {names}")  # fmt: skip
-    if not arrays:
-        fail("bad-expectation", f"{text} has no array", help=f"the outputs of {kernel.name} are {names}")
-    return {name: _stored(array, known[name], given.tensors[name], text) for name, array in arrays.items()}
+             help=f"its outputs are {', '.join(known)}")  # fmt: skip
+    if not names:
+        fail("bad-expectation", f"{text} has no array", help=f"the outputs of {kernel.name} are {', '.join(known)}")
+    return known
+
+
+def _check_fits(dtype: np.dtype[Any], shape: tuple[int, ...], param: tile.Buffer, there: Array, text: str) -> None:
+    """Refuse what is neither stored as the output is, nor numbers of its shape."""
+    is_bits = dtype.kind == "V" and dtype.itemsize == there.dtype.itemsize
+    if (is_bits or dtype == there.dtype) and shape == there.shape:
+        return
+    wanted = values_of(there, param.dtype).shape
+    is_number = dtype.kind in "iufb" or dtype.name in BY_NAME  # those of ml_dtypes are of kind V
+    if not is_number or shape != wanted:
+        found = f"{dtype} {list(shape)}"
+        fail("bad-expectation", f"{text}: {param.name} is {found}, expected {param.dtype} {list(wanted)}")
 
 
 def _stored(array: object, param: tile.Buffer, there: Array, text: str) -> Array:
     """As the kernel would have stored it; raw bits, where there are no such numbers in numpy, are taken as they are."""
     found = np.asarray(array)
+    _check_fits(found.dtype, found.shape, param, there, text)
     if found.dtype.kind == "V" and found.dtype.itemsize == there.dtype.itemsize:
         found = found.view(there.dtype)
     if found.dtype == there.dtype and found.shape == there.shape:
         return found
-    shape = values_of(there, param.dtype).shape
-    is_number = found.dtype.kind in "iufb" or found.dtype.name in BY_NAME  # those of ml_dtypes are of kind V
-    if not is_number or found.shape != shape:
-        said = f"{found.dtype} {list(found.shape)}"
-        fail("bad-expectation", f"{text}: {param.name} is {said}, expected {param.dtype} {list(shape)}")
     with np.errstate(over="ignore", invalid="ignore"):
         return stored(found if found.dtype.kind in "iub" else found.astype(np.float64), param.dtype)
 
@@ -133,7 +145,8 @@ def _returned(
             fail("bad-expectation", f"{text} returns {len(several)} arrays, and {kernel.name} has {len(named)} outputs",
                  help=f"return {', '.join(p.name for p in named)}, in this order")  # fmt: skip
         made = {p.name: array for p, array in zip(named, several, strict=True)}
-    return _named(made, text, kernel, manifest, given)
+    known = _outputs_named(made, text, kernel, manifest)
+    return {name: _stored(array, known[name], given.tensors[name], text) for name, array in made.items()}
 
 
 def _run(work: Callable[[], Any], path: str, what: str) -> Any:

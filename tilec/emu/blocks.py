@@ -8,10 +8,11 @@ and what one cluster writes no other may touch.
 
 from __future__ import annotations
 
+import math
 import mmap
 import multiprocessing
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from multiprocessing.connection import Connection, wait
@@ -19,12 +20,12 @@ from typing import Any
 
 from tilec.emu.cluster import Cluster, LaunchState
 from tilec.emu.fault import Fault, SourceLocation
+from tilec.emu.grid import Positions, Queue
 from tilec.emu.recorder import Enough
 from tilec.emu.steps import Step
 from tilec.emu.timeline import Event
 from tilec.support.records import dataclass
 
-Positions = list[tuple[int, int, int]]
 Progress = Callable[[int, int], None]
 
 _SCOPES = frozenset(("gl", "sys", "gpu"))
@@ -48,7 +49,7 @@ def _reaches_others(step: Step) -> bool:
     return words[0] in ("ld", "st") and not is_local and not _FLAG_WORDS.isdisjoint(words)
 
 
-def sampled(clusters: list[Positions], blocks: int, seed: int) -> list[Positions]:
+def sampled(clusters: Sequence[Positions], blocks: int, seed: int) -> list[Positions]:
     """As many clusters as hold this many blocks, chosen by the seed, in their order."""
     count = max(1, min(len(clusters), -(-blocks // len(clusters[0]))))
     return [clusters[place] for place in sorted(random.Random(seed).sample(range(len(clusters)), count))]
@@ -75,15 +76,15 @@ class Outcome:
 
 
 def run(
-    state: LaunchState, clusters: list[Positions], seed: int | None, jobs: int, progress: Progress | None
+    state: LaunchState, clusters: Sequence[Positions], seed: int | None, jobs: int, progress: Progress | None
 ) -> Outcome:
     """Run these clusters. Raises the fault of the first cluster that has one."""
-    numbered = list(enumerate(clusters))
-    total = sum(len(positions) for positions in clusters)
+    total = len(clusters) * math.prod(state.cluster)
     report = progress or _silent
     if jobs <= 1 or len(clusters) < 2 or not can_fork():
-        return _run_some(state, numbered, seed, lambda done: report(done, total))
-    return _run_spread(state, numbered, seed, min(jobs, len(clusters)), lambda done: report(done, total))
+        every = Queue(clusters, range(len(clusters)))
+        return _run_some(state, every, seed, lambda done: report(done, total))
+    return _run_spread(state, clusters, seed, min(jobs, len(clusters)), lambda done: report(done, total))
 
 
 def so_far(state: LaunchState) -> Outcome:
@@ -96,14 +97,12 @@ def _silent(done: int, total: int) -> None:
     return
 
 
-def _run_some(
-    state: LaunchState, clusters: list[tuple[int, Positions]], seed: int | None, report: Callable[[int], None]
-) -> Outcome:
+def _run_some(state: LaunchState, clusters: Queue, seed: int | None, report: Callable[[int], None]) -> Outcome:
     polling: list[Cluster] = []
     may_wait = not are_independent(state.program.steps)
-    state.waiting = deque(clusters)
-    while state.waiting:
-        number, positions = state.waiting.popleft()
+    state.waiting = clusters
+    while clusters:
+        number, positions = clusters.take()
         if state.random is not None:
             # Each cluster draws for itself, so that the order in which they run changes nothing.
             state.random.seed(f"{seed}/{number}")
@@ -136,7 +135,7 @@ def _run_some(
 
 def _run_spread(
     state: LaunchState,
-    clusters: list[tuple[int, Positions]],
+    clusters: Sequence[Positions],
     seed: int | None,
     jobs: int,
     report: Callable[[int], None],
@@ -145,7 +144,8 @@ def _run_spread(
     workers = []
     for job in range(jobs):
         here, there = context.Pipe(duplex=False)
-        worker = context.Process(target=_work, args=(there, state, clusters[job::jobs], seed), daemon=True)
+        share = Queue(clusters, range(job, len(clusters), jobs))
+        worker = context.Process(target=_work, args=(there, state, share, seed), daemon=True)
         worker.start()
         there.close()
         workers.append((worker, here))
@@ -199,7 +199,7 @@ def _collect(
     return outcomes, faults
 
 
-def _work(pipe: Connection, state: LaunchState, clusters: list[tuple[int, Positions]], seed: int | None) -> None:
+def _work(pipe: Connection, state: LaunchState, clusters: Queue, seed: int | None) -> None:
     """A forked process: its share of the clusters, and what came of them through the pipe."""
     try:
         pipe.send(("done", _run_some(state, clusters, seed, lambda done: pipe.send(("progress", done)))))

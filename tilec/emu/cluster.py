@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from tilec.emu import progress
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault
+from tilec.emu.grid import Positions, Queue
 from tilec.emu.machine import Cta, Group, NamedBarrier, describe_threads
 from tilec.emu.memory import Memory, tag_of
 from tilec.emu.order import MOST_THREADS, Order
@@ -55,8 +55,8 @@ class LaunchState:
     cluster_number: int = 0
     blocks_done: int = 0
     clock: int = 0
-    waiting: deque[tuple[int, list[tuple[int, int, int]]]] = field(default_factory=deque)
-    """The clusters that have not started, with their numbers."""
+    waiting: Queue | None = None
+    """The clusters that have not started."""
     late_stores: list[Callable[[], None]] = field(default_factory=list)
     printed: list[tuple[int, str]] = field(default_factory=list)
     """What threads print, and the number of their cluster."""
@@ -80,7 +80,7 @@ class LaunchState:
 class Cluster:
     """Blocks that run at the same time and may reach each other's shared memory."""
 
-    def __init__(self, launch: LaunchState, number: int, positions: list[tuple[int, int, int]]) -> None:
+    def __init__(self, launch: LaunchState, number: int, positions: Positions) -> None:
         self.launch = launch
         self.number = number
         self.barrier = NamedBarrier()

@@ -69,7 +69,7 @@ def _answer(launch: LaunchState) -> Array:
     words = np.zeros(4, np.uint32)
     is_refused = launch.random is not None and launch.random.randrange(_REFUSALS) == 0
     if launch.waiting and not launch.all_begin and not is_refused:
-        _, positions = launch.waiting.popleft()
+        _, positions = launch.waiting.take()
         launch.blocks_done += len(positions)
         words[:] = (_CANCELLED, *positions[0])
     return words.view(np.uint8).reshape(1, _ANSWER_BYTES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Collection, Sequence
@@ -44,6 +43,7 @@ from tilec.emu.asyncops import AsyncState
 from tilec.emu.cluster import LaunchState
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault, SourceLocation
+from tilec.emu.grid import Clusters, Positions
 from tilec.emu.moments import Moments
 from tilec.emu.numbers import Array
 from tilec.emu.order import EventLog
@@ -65,6 +65,8 @@ FAMILIES = (
 
 _MOST_BLOCKS = 16
 """Of a cluster, where the kernel opts in to more than the portable 8."""
+_LARGEST_GRID = (2**31 - 1, 65_535, 65_535)
+"""Blocks along x, y and z (technical specifications per compute capability in the CUDA guide)."""
 _MOST_SHARED = 232_448
 """Bytes of shared memory that a block of sm_90 and sm_100 may have (compute capability table of the CUDA guide)."""
 ALLOWED = frozenset(("data-race",))
@@ -141,6 +143,7 @@ def launch(
     module = _parse(ptx)
     kernel = _find_entry(module, entry)
     sizes = [_three(name, extents) for name, extents in (("grid", grid), ("block", block), ("cluster", cluster))]
+    _check_grid(sizes[0], sizes[2])
     _check_launch(kernel, sizes[1], sizes[2], dynamic_smem)
     if on_fault not in ("raise", "report"):
         raise ValueError(f"on_fault is 'raise' or 'report', not {on_fault!r}")
@@ -179,7 +182,7 @@ def launch(
     is_divided = blocks.are_independent(program.steps)
     if races or sample is not None:
         memory.track_owners(is_divided and races, blocks.shared_buffer(2 * memory.size) if jobs > 1 else None)
-    clusters = _clusters(sizes[0], sizes[2])
+    clusters: Sequence[Positions] = Clusters(sizes[0], sizes[2])
     if sample is not None:
         clusters = blocks.sampled(clusters, *sample)
     if only is not None:
@@ -233,6 +236,15 @@ def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
+def _check_grid(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> None:
+    """Refuse a grid that is larger than the hardware's, or that clusters do not fill."""
+    for axis, extent, most in zip("xyz", grid, _LARGEST_GRID, strict=True):
+        if extent > most:
+            raise ValueError(f"a grid of {extent} blocks along {axis}: there are at most {most}")
+    if any(extent % size for extent, size in zip(grid, cluster, strict=True)):
+        raise ValueError(f"a grid of {grid} is not made of clusters of {cluster}")
+
+
 def _check_launch(entry: Entry, block: tuple[int, ...], cluster: tuple[int, ...], dynamic_smem: int) -> None:
     """What the driver refuses, with what the kernel and the hardware ask for."""
     for directive, extents, what in ((".reqntid", block, "blocks"), (".reqnctapercluster", cluster, "clusters")):
@@ -248,12 +260,3 @@ def _check_launch(entry: Entry, block: tuple[int, ...], cluster: tuple[int, ...]
         raise ValueError(f"a cluster of {math.prod(cluster)} blocks: there are at most {_MOST_BLOCKS}")
     if not 0 <= dynamic_smem <= _MOST_SHARED:
         raise ValueError(f"{dynamic_smem} bytes of dynamic shared memory: a block has at most {_MOST_SHARED}")
-
-
-def _clusters(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> list[list[tuple[int, int, int]]]:
-    """The positions of the blocks of each cluster, x fastest."""
-    if any(extent % size for extent, size in zip(grid, cluster, strict=True)):
-        raise ValueError(f"a grid of {grid} is not made of clusters of {cluster}")
-    starts = itertools.product(*(range(0, grid[axis], cluster[axis]) for axis in (2, 1, 0)))
-    inside = list(itertools.product(*(range(cluster[axis]) for axis in (2, 1, 0))))
-    return [[(x + i, y + j, z + k) for k, j, i in inside] for z, y, x in starts]

@@ -11,10 +11,13 @@ from typing import Any
 from tilec.ir import tile, warp
 from tilec.ir.layout import Fragment
 from tilec.ir.placement import NotArithmetic, NoValue, evaluated
+from tilec.support.memo import by_identity
 
 _Indices = tuple[tile.Expr, ...]
 _Iterations = tuple[Any, Any]
 """Two arrays: the thread and the number of each iteration that some thread runs."""
+_KEPT = 64
+"""Nests whose accesses are remembered: they are asked for with each tensor."""
 SAMPLES = (0, 1, 1009, 4001)
 """Values of what is the same throughout a block: of the first such variable, and the next ones' by its multiples. What
 is apart only if such values differ, or differ by much, is not where all are 0 and where they are neighbours."""
@@ -36,7 +39,8 @@ def are_disjoint(
 def _are_always_disjoint(
     one: warp.Elementwise, other: warp.Elementwise, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
-    sides = [(op, indices, w) for op, w in zip((one, other), writes, strict=True) for indices in _of(op, tensor, w)]
+    ops = zip((one, other), writes, strict=True)
+    sides = [(op, indices, write) for op, write in ops for _, indices in elements_of(op, tensor, write)]
     tried = 0
     for sample in SAMPLES:
         values: dict[tile.Var, tile.Expr] = {var: tile.integer(sample * (n + 1)) for n, var in enumerate(fixed)}
@@ -51,15 +55,27 @@ def _are_always_disjoint(
     return tried > 0
 
 
-def _of(op: warp.Elementwise, tensor: str, write: bool) -> list[_Indices]:
-    return [indices for _, indices in elements_of(op, tensor, write)]
-
-
-def elements_of(op: warp.Elementwise, tensor: str, write: bool) -> Iterator[tuple[tile.Buffer, _Indices]]:
+def elements_of(op: warp.Elementwise, tensor: str, write: bool) -> list[tuple[tile.Buffer, _Indices]]:
     """The elements of a tensor that each iteration of a nest writes, or reads."""
-    for stmt in tile.walk(op.nest.body):
-        reached = _loads(stmt) if not write else [stmt] if isinstance(stmt, tile.Store) else []
-        yield from ((access.buffer, access.indices) for access in reached if access.buffer.name == tensor)
+    return _accesses(op.nest).get((tensor, write), [])
+
+
+@by_identity(_KEPT)
+def _accesses(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]]:
+    """What each iteration of a nest reads (False) and writes (True), by the name of the tensor."""
+    found: dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]] = {}
+    for stmt in tile.walk(nest.body):
+        for load in _loads(stmt):
+            found.setdefault((load.buffer.name, False), []).append((load.buffer, load.indices))
+        if isinstance(stmt, tile.Store):
+            found.setdefault((stmt.buffer.name, True), []).append((stmt.buffer, stmt.indices))
+    return found
+
+
+@by_identity(_KEPT)
+def _has_registers(nest: tile.Parallel) -> bool:
+    """Whether a nest reaches what threads have in registers."""
+    return any(buffer.in_registers for reached in _accesses(nest).values() for buffer, _ in reached)
 
 
 def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
@@ -99,10 +115,7 @@ def _is_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> boo
 def _threads(op: warp.Elementwise, write: bool) -> _Iterations:
     """The thread and the number of each iteration. Of several threads that have the same ones the first writes, and
     reads if no copies are kept."""
-    buffers = [s.buffer for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)]
-    buffers += [e.buffer for stmt in tile.walk(op.nest.body) for e in _loads(stmt)]
-    first_only = write or not any(b.in_registers for b in buffers)
-    return _iterations(op.layout, op.nest.extents, first_only)
+    return _iterations(op.layout, op.nest.extents, write or not _has_registers(op.nest))
 
 
 @lru_cache(maxsize=64)

@@ -30,17 +30,17 @@ PATIENCE_SECONDS = 120
 
 def measured(cubin: bytes) -> tuple[float, str]:
     """Milliseconds, and on which GPU. Raises `RuntimeError` with what the process said where it does not run."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.cubin"
-        path.write_bytes(cubin)
-        with one_at_a_time(Path(tempfile.gettempdir()) / "tilec-measures.lock"):
-            command = [sys.executable, "-m", "tilec.tune.measure", str(path)]
-            try:
-                child = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
-            except subprocess.TimeoutExpired:
-                raise RuntimeError(f"it took more than {PATIENCE_SECONDS} s") from None
+    command = [sys.executable, "-m", "tilec.tune.measure"]
+    with one_at_a_time(Path(tempfile.gettempdir()) / "tilec-measures.lock"):
+        try:
+            # Through a pipe: whatever ends this process leaves no file.
+            child = subprocess.run(command, input=cubin, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"it took more than {PATIENCE_SECONDS} s") from None
     if child.returncode:
-        raise RuntimeError((child.stderr.strip().splitlines() or [f"ended with code {child.returncode}"])[-1])
+        raise RuntimeError(
+            (child.stderr.decode(errors="replace").strip().splitlines() or [f"ended with code {child.returncode}"])[-1]
+        )
     milliseconds, gpu = json.loads(child.stdout.splitlines()[-1])
     return float(milliseconds), str(gpu)
 
@@ -72,12 +72,12 @@ def gpu_for(target: Target) -> str:
 # ---- the process -----------------------------------------------------------------------------------------------------
 
 
-def main(path: str) -> None:
+def main(cubin: bytes) -> None:
     from contextlib import closing
 
     from tilec.host import runtime
 
-    with runtime.context(), closing(runtime.Kernel(Path(path).read_bytes())) as kernel:
+    with runtime.context(), closing(runtime.Kernel(cubin)) as kernel:
         launches = _launches(kernel)
         taken = [runtime.milliseconds(launches[launch % len(launches)]) for launch in range(WARM_UPS + REPEATS)]
         print(json.dumps([statistics.median(taken[WARM_UPS:]), runtime.description().name]))
@@ -113,4 +113,4 @@ def _contents(dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.stdin.buffer.read())

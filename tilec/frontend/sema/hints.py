@@ -296,7 +296,7 @@ HINTS: dict[str, Hint] = {
               "tiles that go with it are cut too. Parts overlap: one computes while another multiplies. (1, 1) keeps "
               "it whole. Without this the compiler chooses.", _subtile),
         _hint("annotate_safe_value", (_P("values"),),
-              "What an element of a tensor reads as outside of it, instead of 0.", _out_of_bounds_fill),
+              "The value that is read for elements outside a tensor, where the default is 0.", _out_of_bounds_fill),
         _hint("annotate_padding", (_P("values"),),
               "The same as T.annotate_safe_value.", _out_of_bounds_fill),
         _hint("assume", (_P("condition"),),

@@ -22,6 +22,6 @@ def warn_of_unused(context: Context, function: ast.Function, params: Iterable[ti
                     f"{function.name} does nothing with its parameter {parameter.name}",
                     parameter.span,
                     "no statement mentions it",
-                    help=f"remove {parameter.name}, or the launch passes what nobody needs",
+                    help=f"remove {parameter.name}, or every caller has to pass it for nothing",
                 )
             )

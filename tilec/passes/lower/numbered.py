@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tilec.ir import tile, warp
 from tilec.passes.lower.areas import Frame, area, frame_of
-from tilec.passes.lower.owners import owner
+from tilec.passes.lower.owners import owners
 from tilec.passes.lower.placed_waits import Counter
 from tilec.passes.lower.scoreboard import Queue, Touch
 from tilec.passes.lower.touches import Over, touched_early, touches
@@ -58,7 +58,8 @@ def _numbered(
     for op in body:
         place = counter.next()
         mine, queue = touches(op, per_warpgroup)
-        mine = tuple(replace(t, owner=owner(op, t.buffer, t.write, fixed)) for t in mine)
+        known = owners(op, fixed)
+        mine = tuple(replace(t, owner=known.get((t.buffer, t.write))) for t in mine)
         cursors = {c.ring: c.name for c in op.cursors}
         early = tuple(
             dict.fromkeys(touched_early(op, touch, later) for touch in mine for later in over.get(touch.buffer, ()))

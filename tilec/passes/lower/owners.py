@@ -23,11 +23,12 @@ class Owner:
     indices: tuple[tuple[int, int, int, frozenset[tuple[tile.Expr, int]]], ...]
 
 
-def owner(op: warp.Operation, buffer: str, write: bool, fixed: frozenset[tile.Var]) -> Owner | None:
-    """Who reaches the elements of a tensor in this operation, by reading or by writing; None where that does not follow
-    from the elements. `fixed` are the variables that are the same throughout the block's work."""
+def owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bool], Owner]:
+    """Return who reaches the elements of each tensor in this operation, by reading (False) and by writing (True). What
+    is not there does not follow from the elements. `fixed` are the variables that are the same throughout the block's
+    work."""
     if not isinstance(op, warp.Elementwise) or op.block is not None:
-        return None
+        return {}
     stores = [s for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)]
     loads = [
         e
@@ -36,17 +37,21 @@ def owner(op: warp.Operation, buffer: str, write: bool, fixed: frozenset[tile.Va
         for e in tile.walk_expr(expr)
         if isinstance(e, tile.Load)
     ]
+    groups: list[tuple[bool, list[tile.Store] | list[tile.Load]]] = [(False, loads), (True, stores)]
     if any(axis.dim < 0 and axis.size > 1 for axis in op.layout.threads):
         # Of several threads that have a copy one writes; the others read too where registers have copies.
-        with_copies = any(b.in_registers for b in (*(s.buffer for s in stores), *(e.buffer for e in loads)))
-        if any(s.buffer.scope == "shared" for s in stores) or (with_copies and not write):
-            return None
-    accesses: list[tile.Store] | list[tile.Load] = stores if write else loads
-    reached = [access for access in accesses if access.buffer.name == buffer]
-    if any(access.buffer.scope != "global" for access in reached):
-        return None
-    found = {_owner(op, access.indices, fixed) for access in reached}
-    return found.pop() if len(found) == 1 else None
+        if any(s.buffer.scope == "shared" for s in stores):
+            return {}
+        if any(buffer.in_registers for buffer in (*(s.buffer for s in stores), *(e.buffer for e in loads))):
+            groups = groups[1:]
+    found: dict[tuple[str, bool], set[Owner | None]] = {}
+    for write, accesses in groups:
+        for access in accesses:
+            known = _owner(op, access.indices, fixed) if access.buffer.scope == "global" else None
+            found.setdefault((access.buffer.name, write), set()).add(known)
+    return {
+        key: known for key, several in found.items() if len(several) == 1 and (known := next(iter(several))) is not None
+    }
 
 
 def _owner(op: warp.Elementwise, indices: tuple[tile.Expr, ...], fixed: frozenset[tile.Var]) -> Owner | None:

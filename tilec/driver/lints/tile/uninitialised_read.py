@@ -24,8 +24,9 @@ def uninitialised_reads(work: Work) -> Iterator[Diagnostic]:
     for stmt in _leaves(kernel.body):
         for buffer in reads(stmt):
             first.setdefault(buffer, stmt)
+        added = _added_to(stmt)
         for buffer in writes(stmt):
-            if not _only_adds(stmt, buffer):
+            if buffer not in added:
                 tiles.pop(buffer, None)
     for buffer in tiles:
         if buffer in first:
@@ -50,18 +51,20 @@ def _leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
             yield stmt
 
 
-def _only_adds(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
-    """Whether what a statement writes to a tile is made of what was there."""
+def _added_to(stmt: tile.Stmt) -> frozenset[tile.Buffer]:
+    """Return the buffers to which a statement writes only what is made of what was there."""
     match stmt:
         case tile.TileOp(only_adds=only_adds):
-            return bool(only_adds)
+            return frozenset(writes(stmt)) if only_adds else frozenset()
         case tile.Parallel(body=body):
-            if any(isinstance(s, tile.If) for s in tile.walk(body)):
-                return False
-            stores = [s for s in tile.walk(body) if isinstance(s, tile.Store) and s.buffer == buffer]
-            return bool(stores) and all(s.indices in _needed(s.value, buffer) for s in stores)
+            inner = tuple(tile.walk(body))
+            if any(isinstance(s, tile.If) for s in inner):
+                return frozenset()
+            stores = [s for s in inner if isinstance(s, tile.Store)]
+            given = {s.buffer for s in stores if s.indices not in _needed(s.value, s.buffer)}
+            return frozenset(s.buffer for s in stores) - given
         case _:
-            return False
+            return frozenset()
 
 
 def _needed(value: tile.Expr, buffer: tile.Buffer) -> list[tuple[tile.Expr, ...]]:

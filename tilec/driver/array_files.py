@@ -1,0 +1,103 @@
+"""Reads `.npz` files: the header of each array at once, the data of an array only when it is asked for.
+
+A header tells shape and type before anything is unpacked, so whoever reads compares them first. What is unpacked is as
+long as the header says. Only what numpy writes is read: members that are stored or deflated, and no Python objects.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from typing import IO, Any, NoReturn
+
+import numpy as np
+from numpy.lib import format as npy
+
+from tilec.support.diagnostics import fail
+from tilec.support.records import dataclass
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What an array is, and how many bytes of its member say so."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    length: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+class ArrayFile:
+    """An `.npz` file whose headers have been read. `headers` has them by name; `read` unpacks one array."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self.path = path
+        if data.startswith(npy.MAGIC_PREFIX):
+            help_text = "numpy.savez(file, A=…, B=…) gives arrays names"
+            fail("bad-inputs", f"{self._what}: it is a single .npy array", help=help_text)
+        if not zipfile.is_zipfile(io.BytesIO(data)):
+            fail("bad-inputs", f"{self._what}: it is no zip archive, or not a whole one")
+        try:
+            self._archive = zipfile.ZipFile(io.BytesIO(data))
+            self._members = {info.filename.removesuffix(".npy"): info for info in self._archive.infolist()}
+            self.headers = {name: self._read_header(name) for name in self._members}
+        except (
+            Exception,
+            MemoryError,
+        ) as error:  # damage surfaces in numpy, zipfile or zlib, each with errors of its own
+            self._refuse(error)
+
+    def read(self, name: str) -> Array:
+        """Unpack the data of one array."""
+        try:
+            with self._archive.open(self._members[name]) as member:
+                array: Array = npy.read_array(member, allow_pickle=False)
+        except MemoryError:
+            raise
+        except Exception as error:  # as above
+            self._refuse(error)
+        return array
+
+    @property
+    def _what(self) -> str:
+        return f"{self.path} is not an .npz file of arrays"
+
+    def _read_header(self, name: str) -> Header:
+        info = self._members[name]
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"its member '{name}' is compressed by a method that numpy does not use")
+        with self._archive.open(info) as member:
+            if member.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
+                raise ValueError(f"its member '{name}' is no array")
+            member.seek(0)
+            shape, dtype = _parse_header(member)
+            header = Header(shape, dtype, member.tell())
+        if dtype.hasobject:
+            raise ValueError(f"its member '{name}' holds Python objects")
+        if header.length + header.size * dtype.itemsize > info.file_size:
+            raise ValueError(f"its member '{name}' is shorter than its header says")
+        return header
+
+    def _refuse(self, error: BaseException) -> NoReturn:
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        fail("bad-inputs", f"{self._what}: {reason}")
+
+
+def _parse_header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type; the member stands behind its header then."""
+    version = npy.read_magic(member)
+    if version == (1, 0):
+        shape, _, dtype = npy.read_array_header_1_0(member)
+    elif version == (2, 0):
+        shape, _, dtype = npy.read_array_header_2_0(member)
+    else:
+        raise ValueError(f"version {version[0]}.{version[1]} of .npy is not read")
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"an array of shape {shape}")
+    return shape, dtype

@@ -1,0 +1,53 @@
+"""The clusters of a grid, each made when it runs: what is kept of a grid does not grow with it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import overload
+
+Positions = list[tuple[int, int, int]]
+"""Of the blocks of a cluster in the grid."""
+
+
+class Clusters(Sequence[Positions]):
+    """The positions of the blocks of each cluster of a grid, x fastest. A cluster is made when it is asked for."""
+
+    def __init__(self, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> None:
+        self.size = cluster
+        self.along = [extent // size for extent, size in zip(grid, cluster, strict=True)]
+        z, y, x = (range(size) for size in reversed(cluster))
+        self.inside = [(i, j, k) for k, j, i in itertools.product(z, y, x)]
+
+    def __len__(self) -> int:
+        return math.prod(self.along)
+
+    @overload
+    def __getitem__(self, number: int) -> Positions: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Positions]: ...
+    def __getitem__(self, number: int | slice) -> Positions | Sequence[Positions]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        rest, x = divmod(number, self.along[0])
+        z, y = divmod(rest, self.along[1])
+        first = (x * self.size[0], y * self.size[1], z * self.size[2])
+        return [(first[0] + i, first[1] + j, first[2] + k) for i, j, k in self.inside]
+
+
+class Queue:
+    """Clusters that have not begun, in order. `take` makes the next one: none is kept before it runs."""
+
+    def __init__(self, clusters: Sequence[Positions], numbers: range) -> None:
+        self.clusters, self.numbers = clusters, numbers
+
+    def __bool__(self) -> bool:
+        return bool(self.numbers)
+
+    def take(self) -> tuple[int, Positions]:
+        """The number and the positions of the next cluster."""
+        number, self.numbers = self.numbers[0], self.numbers[1:]
+        return number, self.clusters[number]
