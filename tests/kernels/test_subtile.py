@@ -145,7 +145,7 @@ def test_from_the_third_level_on() -> None:
     ("name", "lengths"),
     [
         ("attention/backward_dq", {"S": 192}),
-        ("attention/window_sink", {"S": 384, "window": 200}),
+        ("attention/window_sink", {"S": 384, "window": 200, "D": 32}),
         ("models/retention", {"batch": 1, "S": 192}),
     ],
 )
