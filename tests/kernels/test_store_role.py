@@ -236,7 +236,7 @@ def test_a_tile_that_the_consumers_also_read_stays_with_them(capsys: pytest.Capt
 
 
 def test_a_sample_that_it_does_not_help_is_as_before() -> None:
-    _, made = built(SAMPLES / "models/linear_attention.tl", "sm_90a", chunk=128)
+    _, made = built(SAMPLES / "models/linear_attention.tl", "sm_90a")
     assert roles(made) == ["consumer", "producer"]
 
 

@@ -144,8 +144,8 @@ def test_from_the_third_level_on() -> None:
 @pytest.mark.parametrize(
     ("name", "lengths"),
     [
-        ("attention/backward_dq", {"S": 192, "block_N": 128}),
-        ("attention/window_sink", {"S": 384, "window": 200}),
+        ("attention/backward_dq", {"S": 192}),
+        ("attention/window_sink", {"S": 384, "window": 200, "D": 32}),
         ("models/retention", {"batch": 1, "S": 192}),
     ],
 )

@@ -28,7 +28,7 @@ def interval(lines: list[str]) -> int:
 
 
 def test_the_reading_is_of_what_the_sample_gives(capfd: pytest.CaptureFixture[str]) -> None:
-    shown = schedule(capfd, "-D", "block_N=112", "-D", "keys=3584")
+    shown = schedule(capfd)
     quoted = [line for block in re.findall(r"^```text\n(.*?)^```$", TEXT, re.M | re.S) for line in block.splitlines()]
     assert len(quoted) > 10
     assert [line for line in quoted if line not in shown] == []

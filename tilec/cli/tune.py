@@ -55,7 +55,9 @@ ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
     metavar="SECONDS",
     help="End the process of a trial that takes longer, and go on without it.",
 )
-@click.option("--jobs", "-j", type=click.IntRange(1), default=os.cpu_count() or 1, help="Number of trials at a time.  [as CPUs]")
+@click.option(
+    "--jobs", "-j", type=click.IntRange(1), default=os.cpu_count() or 1, help="Number of trials at a time.  [as CPUs]"
+)
 @click.option("--journal", "journal_file", metavar="FILE", help="What became of every trial.  [KERNEL.tune.sqlite]")
 @click.option("--output", "-o", metavar="FILE", help="Where the best variant goes, for --tuned.  [KERNEL.tuned.json]")
 @click.option(

@@ -89,7 +89,8 @@ STRUCTURE = (
         """Above a function with a `with T.Kernel(…):` of its own: the eager style. A parameter is a tensor or a scalar
         where the body says so, as in `A: T.Tensor((M, K), dtype)`, else known at compile time: by `-D`, or its default.
         Of `pass_configs`, here or above a function that returns a kernel, `tl.enable_fast_math`,
-        `tl.disable_warp_specialized` and `tl.disable_tma_lower` are followed; options of the command line override them.""",
+        `tl.disable_warp_specialized` and `tl.disable_tma_lower` are followed; options of the command line override
+        them.""",
         (eager.Eager.header, eager.Eager._declare, eager.Eager.check_returned, configs.asked),
     ),
     Name(

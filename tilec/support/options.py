@@ -219,8 +219,8 @@ class CompileOptions:
         3000,
         "--search-budget",
         "How much a kernel's schedules may be searched for, all of its candidates together, in units of one to five "
-        "milliseconds that do not depend on the machine. When it is used up, the loops that are left get the first schedule "
-        "that a heuristic finds.",
+        "milliseconds that do not depend on the machine. When it is used up, the loops that are left get the first "
+        "schedule that a heuristic finds.",
         bounds=(0, None),
         metavar="N",
     )
