@@ -293,6 +293,11 @@ def _(X: Array) -> Outputs:
     return {"Y": _softmax(X)}
 
 
+@sample("rows/softmax_padded", M=6, N=100, block_N=128)
+def _(X: Array) -> Outputs:
+    return {"Y": _softmax(X)}
+
+
 @sample("rows/layernorm", M=6, N=128)
 def _(X: Array, weight: Array, bias: Array) -> Outputs:
     return {"Y": (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5) * weight + bias}

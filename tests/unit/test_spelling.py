@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tilec.ops.other_languages import instead_of
+from tilec.frontend.sema.vocabulary import supported_names
+from tilec.ir.types import BY_NAME
+from tilec.ops.names import REFUSED
+from tilec.ops.other_languages import WORDS as OTHERS, dtype_instead_of, instead_of
 from tilec.support.spelling import distance, nearest
 
 WORDS = ("float", "gemm", "clear", "Parallel", "alloc_fragment", "T")
@@ -35,3 +40,19 @@ def test_distance() -> None:
 @pytest.mark.parametrize("word", ["tl.load", "T.load", "load", "numpy.sum", "__syncthreads", "blockIdx"])
 def test_words_of_other_languages(word: str) -> None:
     assert instead_of(word) is not None
+
+
+def test_no_word_of_another_language_has_two_answers() -> None:
+    assert [word for word in OTHERS if word in REFUSED] == []
+
+
+def test_dtypes_of_other_languages_are_answered_by_dtypes() -> None:
+    names = [name for word in OTHERS if (name := dtype_instead_of(word)) is not None]
+    assert "float16" in names and [name for name in names if name not in BY_NAME] == []
+
+
+def test_answers_name_what_there_is() -> None:
+    """Every T.name that an answer mentions."""
+    known = set(supported_names())
+    mentioned = {name for word in OTHERS for name in re.findall(r"T\.\w+", instead_of(word) or "")}
+    assert mentioned and mentioned <= known

@@ -23,7 +23,7 @@ from tilec.support.options import CALIBRATIONS, CompileOptions
 from tilec.support.source import SourceFile
 from tilec.target import table as target
 from tilec.target.kinds import InstructionKind
-from tilec.target.table import FormulaError, Target, evaluate, load, parse, whole_cycles
+from tilec.target.table import _BY_GENERATION, FormulaError, Target, evaluate, load, parse, whole_cycles
 
 COMMON = (
     *("cp.async", "ld.global", "st.global", "ld.shared", "st.shared", "mma.sync", "ldmatrix"),
@@ -232,9 +232,23 @@ def test_an_unknown_target_suggests_the_nearest() -> None:
         ("sm_100", "write sm_100a"),
         ("compute_88", "write sm_87, whose cubins run on sm_88 too"),
         ("sm_75", "no target makes code that runs on sm_75"),
+        ("90", "write sm_90a"),
+        ("SM_90", "write sm_90a"),
+        ("9.0", "write sm_90a"),
+        ("h100", "write --target sm_90a, and for its own limits --gpu H100-SXM or H100-PCIe"),
+        ("H200", "write --target sm_90a, and for its own limits --gpu H200"),
+        ("a100", "write --target sm_80, and for its own limits --gpu A100-40GB or A100-80GB"),
+        ("a10", "write --target sm_86, and for its own limits --gpu A10"),
+        ("b200", "write --target sm_100a, and for its own limits --gpu B200"),
+        ("4090", "write --target sm_89, and for its own limits --gpu RTX-4090"),
+        ("rtx 4090", "write --target sm_89, and for its own limits --gpu RTX-4090"),
+        ("hopper", "write --target sm_90a"),
+        ("Ampere", "write --target sm_80; others of its generation have sm_86, sm_87: `tilec targets`"),
+        ("x100", None),
+        ("rtx", None),
     ],
 )
-def test_a_gpu_by_its_number_is_told_what_it_runs(name: str, answer: str) -> None:
+def test_a_gpu_by_its_number_or_name_is_told_what_it_runs(name: str, answer: str | None) -> None:
     with pytest.raises(CompileError) as caught:
         load(name)
     assert caught.value.diagnostics[0].help == answer
@@ -253,6 +267,27 @@ def test_a_gpu_has_the_limits_of_its_target_but_for_its_own(name: str) -> None:
         assert gpu.families or product.kinds == target.kinds
         assert product.limits == tuple(own.get(limit.name, limit) for limit in target.limits)
     assert target.gpu == "" and target.gpus
+
+
+@pytest.mark.parametrize(
+    ("target", "gpu", "answer"),
+    [
+        ("sm_90a", "H100", "choose H100-SXM or H100-PCIe"),
+        ("sm_90a", "h200", "write H200"),
+        ("sm_80", "A100", "choose A100-40GB or A100-80GB"),
+        ("sm_90a", "B200", "write --target sm_100a, and for its own limits --gpu B200"),
+        ("sm_90a", "H300", None),
+        ("sm_86", "RTX-3090Ti", "did you mean 'RTX-3090'?"),
+    ],
+)
+def test_a_gpu_of_another_number_is_never_suggested(target: str, gpu: str, answer: str | None) -> None:
+    with pytest.raises(CompileError) as caught:
+        load(target, gpu=gpu)
+    assert caught.value.diagnostics[0].help == answer
+
+
+def test_names_of_generations_stand_for_targets() -> None:
+    assert {target for targets in _BY_GENERATION.values() for target in targets} <= set(resources.target_names())
 
 
 def test_an_unknown_gpu_suggests_the_nearest() -> None:

@@ -10,6 +10,7 @@ from tilec.cli.console import reported
 from tilec.support.diagnostics import fail
 from tilec.support.options import CompileOptions
 from tilec.support.resources import target_names
+from tilec.target.table import refuse_target
 
 
 @click.command()
@@ -23,7 +24,7 @@ def serve(folder: Path, port: int, target: str) -> None:
         if not folder.is_dir():
             fail("no-such-file", f"there is no folder {folder}")
         if target not in target_names():
-            fail("unknown-target", f"unknown target {target!r}", help="tilec targets lists them")
+            refuse_target(target)
         from tilec.serve.server import Server
 
         try:

@@ -49,7 +49,7 @@ _LEGACY = _rows(
     """
     match_buffer handle: annotate the parameter, as in `A: T.Tensor((M, N), "float16")`
     alloc_buffer decl_buffer sblock_alloc_buffer: write T.alloc_shared or T.alloc_fragment
-    sblock sblock_attr block block_attr block_name reads writes where axis init root: leave it out; what a statement
+    sblock sblock_attr block block_attr block_name reads writes axis init root: leave it out; what a statement
     launch_thread: write `with T.Kernel(grid, threads=n) as bx:`
     env_thread: write T.get_thread_binding()
     grid: write `for i, j in T.Parallel(m, n):`, or one T.serial in another

@@ -1,9 +1,12 @@
-"""Words of Triton, CUDA, numpy and torch that have no meaning here, each with what is written instead.
+"""The table of words of Triton, CUDA, numpy and torch that have no meaning here, each with what is written instead.
 
-A word is looked up by its last name, wherever it comes from: `tl.sum`, `np.sum` and `T.sum` mean the same.
+Every message about an unknown word looks here before it guesses by spelling: a word of another language is no slip.
+A function is looked up by its last name, wherever it comes from: `tl.sum`, `np.sum` and `T.sum` mean the same.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 MODULES = ("np", "numpy", "torch", "tl", "triton", "cp", "cupy", "jnp", "jax", "cuda", "cute", "ct")
 """What programs of other languages import, and kernels then take for known."""
@@ -20,7 +23,12 @@ amin: write T.reduce_min(tile, smallest, dim=1)
 mean: write T.reduce_sum(tile, sums, dim=1), then divide
 prod: write a T.serial loop that multiplies
 dot matmul mm bmm tensordot einsum mma: write T.gemm(A_tile, B_tile, sums)
+max: write T.max(a, b) for two numbers, or T.reduce_max(tile, largest, dim=1) for a tile
+min: write T.min(a, b) for two numbers, or T.reduce_min(tile, smallest, dim=1) for a tile
 where: write T.if_then_else(condition, a, b)
+silu swish: write x * T.sigmoid(x), element by element inside T.Parallel
+relu: write T.max(x, 0), element by element inside T.Parallel
+gelu: write 0.5 * x * (1 + T.erf(x * 0.70710678)), element by element inside T.Parallel
 maximum: write T.max(a, b)
 minimum: write T.min(a, b)
 arange: use the variables of `for i in T.Parallel(n):`
@@ -39,7 +47,8 @@ threadIdx thread_idx thread_id: write T.get_thread_binding(), or the variables o
 blockIdx block_idx: use the names of the launch, as in `with T.Kernel(n) as bx:`
 blockDim block_dim: use threads= of T.Kernel
 gridDim grid_dim: use the sizes of the launch, which T.Kernel is given
-__shared__ shared: write T.alloc_shared(shape, dtype)
+__shared__ shared smem alloc_smem shared_memory shared_array: write T.alloc_shared(shape, dtype)
+rmem alloc_rmem alloc_register alloc_registers: write T.alloc_fragment(shape, dtype)
 __shfl_sync __shfl_down_sync __shfl_up_sync __shfl_xor_sync: write T.shfl_sync and its like
 __expf expf: write T.exp(x)
 __fdividef: write x / y
@@ -51,13 +60,81 @@ atomicMin: write T.atomic_min(C[i], value)
 float2 float4: write T.vectorized, or leave the width to the compiler
 """
 
-_INSTEAD = {
-    name: way_out.strip()
-    for names, _, way_out in (row.partition(": ") for row in _ROWS.strip().split("\n"))
-    for name in names.split()
-}
+_DTYPE_ROWS = """
+fp16 f16: float16
+bf16: bfloat16
+fp32 f32: float32
+fp64 f64: float64
+fp8 fp8e4nv fp8_e4m3 e4m3: float8_e4m3fn
+fp8e5 fp8_e5m2 e5m2: float8_e5m2
+fp4 e2m1: float4_e2m1fn
+i8 s8: int8
+i32 s32: int32
+u8: uint8
+"""
+
+_KEYWORD_ROWS = """
+stages: num_stages
+axis: dim
+trans_a transA: transpose_A
+trans_b transB: transpose_B
+"""
+
+_KEYWORDS_WITHOUT_PARAMETER = """
+mask boundary_check: leave it out; outside of a tensor T.copy reads zeros and writes nothing
+other padding_option: write T.annotate_safe_value({tensor: value}), which says what is read outside of a tensor
+"""
+
+_METHOD_ROWS = """
+sum: write T.reduce_sum({tile}, sums, dim={last})
+max amax: write T.reduce_max({tile}, largest, dim={last})
+min amin: write T.reduce_min({tile}, smallest, dim={last})
+mean: write T.reduce_sum({tile}, sums, dim={last}), then divide
+T mT t transpose: pass {tile} itself to T.gemm, with transpose_B=True (or transpose_A=True); T.transpose copies
+view reshape: write T.reshape({tile}, shape)
+to type half float astype: write T.copy({tile}, other), which converts to the dtype of the other tile
+zero_ fill_ fill: write T.clear({tile}) or T.fill({tile}, value)
+"""
+"""Of a tile or a tensor: `{tile}` is its name, `{last}` the number of its last dimension."""
+
+
+def _by_word(rows: str) -> dict[str, str]:
+    """Return the answer of each word of a table, of which a line is `word word: answer`."""
+    split = (row.partition(": ") for row in rows.strip().split("\n"))
+    return {word: answer.strip() for words, _, answer in split for word in words.split()}
+
+
+_DTYPES = _by_word(_DTYPE_ROWS)
+_INSTEAD = _by_word(_ROWS) | {word: f"write T.{dtype}" for word, dtype in _DTYPES.items()}
+_KEYWORDS = _by_word(_KEYWORD_ROWS)
+_METHODS = _by_word(_METHOD_ROWS)
+_ADVICE_ON_KEYWORDS = _by_word(_KEYWORDS_WITHOUT_PARAMETER) | {"num_warps": _INSTEAD["num_warps"]}
+
+WORDS = tuple(_INSTEAD)
 
 
 def instead_of(path: str) -> str | None:
-    """What to write in place of a word of another language, if it is one."""
+    """Return what to write in place of a function or a dtype of another language, if it is one."""
     return _INSTEAD.get(path.rpartition(".")[2])
+
+
+def dtype_instead_of(name: str) -> str | None:
+    """Return the dtype that another language calls by this name, if one does."""
+    return _DTYPES.get(name)
+
+
+def parameter_instead_of(keyword: str, parameters: Sequence[str]) -> str | None:
+    """Return the one of the parameters that another language calls by this keyword, if one does."""
+    parameter = _KEYWORDS.get(keyword)
+    return parameter if parameter in parameters else None
+
+
+def advice_on_keyword(keyword: str) -> str | None:
+    """Return what to write in place of a keyword of another language that no parameter here stands for."""
+    return _ADVICE_ON_KEYWORDS.get(keyword)
+
+
+def instead_of_method(name: str, tile: str, rank: int) -> str | None:
+    """Return what to write in place of a method that arrays of other languages have, if they have it."""
+    answer = _METHODS.get(name)
+    return None if answer is None else answer.format(tile=tile, last=rank - 1)

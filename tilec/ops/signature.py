@@ -12,6 +12,7 @@ from tilec.ir import tile
 from tilec.ir.expr import as_size, cast, constant
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
 from tilec.ops.names import refuse
+from tilec.ops.other_languages import advice_on_keyword, dtype_instead_of, parameter_instead_of
 from tilec.ops.values import (
     EXPR_TYPES,
     Access,
@@ -173,8 +174,12 @@ def bind(signature: Signature, positional: Sequence[Argument], keywords: Mapping
     given = {} if signature.variadic else {p.name: a for p, a in zip(places, positional, strict=False)}
     for key, argument in keywords.items():
         if key not in parameters:
-            near = nearest(key, [p.name for p in signature.parameters if p.supported])
-            help_text = f"did you mean `{near}`?" if near else f"write {signature}"
+            accepted = [p.name for p in signature.parameters if p.supported]
+            near = parameter_instead_of(key, accepted)
+            advice = advice_on_keyword(key)
+            if near is None and advice is None:
+                near = nearest(key, accepted)
+            help_text = advice or (f"did you mean `{near}`?" if near else f"write {signature}")
             title = f"{name} has no parameter `{key}`"
             fail("unknown-keyword", title, argument.span, help=help_text, fix=instead(key, near))
         if key in given:
@@ -229,8 +234,10 @@ def as_dtype(argument: Argument) -> DType:
     if not isinstance(value, str):
         fail("wrong-argument", "a dtype is needed here", argument.span, f"this is {describe(value)}")
     if value not in BY_NAME:
-        refuse(f"T.{value}", argument.span)
-        near = nearest(value, BY_NAME)
+        near = dtype_instead_of(value)
+        if near is None:
+            refuse(f"T.{value}", argument.span)
+            near = nearest(value, BY_NAME)
         help_text = f"did you mean {near!r}?" if near else f"supported are {', '.join(sorted(BY_NAME))}"
         element, _, lanes = value.rpartition("x")
         if element in BY_NAME and lanes.isdecimal():

@@ -423,16 +423,12 @@ def load(name: str, calibration: str = CALIBRATIONS[0], gpu: str | None = None) 
         target = load(name, calibration)
         found = next((one for one in target.gpus if one.name == gpu), None)
         if found is None:
-            _unknown("unknown-gpu", f"target {name} has no GPU '{gpu}'", gpu, [one.name for one in target.gpus], "GPUs")
+            _refuse_gpu(target, gpu)
         return target.of(found)
     if resources.is_own_target(name):
         return _complete(parse(files.read_text(name), name, calibration), name)
-    known = resources.target_names()
-    if name not in known:
-        if (help_text := _compatible(name, known)) is not None:
-            note = f"known targets: {', '.join(known)}"
-            fail("unknown-target", f"unknown target '{name}'", notes=(note,), help=help_text)
-        _unknown("unknown-target", f"unknown target '{name}'", name, known, "targets")
+    if name not in resources.target_names():
+        refuse_target(name)
     files.note(str(resources.target_file(name)))
     return _complete(parse(resources.target_text(name), f"{name}.toml", calibration), f"{name}.toml")
 
@@ -444,10 +440,93 @@ def _complete(target: Target, path: str) -> Target:
     return target
 
 
-def _compatible(name: str, known: Collection[str]) -> str | None:
+# --- names that are no targets ---
+
+_GENERATIONS = """
+hopper h20 gh200: sm_90a
+ampere: sm_80 sm_86 sm_87
+ada lovelace: sm_89
+blackwell: sm_100a sm_103a sm_110a sm_120a
+b100 gb200: sm_100a
+thor: sm_110a
+orin: sm_87
+a30: sm_80
+a6000: sm_86
+"""
+"""What people call machines that no target file lists by this name, and the targets; the first is the one most mean."""
+
+_BY_GENERATION = {
+    name: targets.split()
+    for names, _, targets in (row.partition(": ") for row in _GENERATIONS.strip().split("\n"))
+    for name in names.split()
+}
+
+
+def refuse_target(name: str) -> NoReturn:
+    """Say that there is no such target, and which one the name stands for: a GPU's, a generation's or a number's."""
+    known = resources.target_names()
+    help_text = _target_with_gpu(name) or _target_of_generation(name) or _target_of_number(name, known)
+    if help_text is None and (near := nearest(name, known)):
+        help_text = f"did you mean '{near}'?"
+    fail("unknown-target", f"unknown target '{name}'", notes=(f"known targets: {', '.join(known)}",), help=help_text)
+
+
+def _refuse_gpu(target: Target, gpu: str) -> NoReturn:
+    """Say that the target has no such GPU, and which ones of it, or of another target, the name stands for."""
+    known = [one.name for one in target.gpus]
+    same = [name for name in known if _is_called(name, gpu)]
+    near = nearest(gpu, known)
+    help_text: str | None
+    if same:
+        help_text = f"choose {' or '.join(same)}" if len(same) > 1 else f"write {same[0]}"
+    elif (other := _target_with_gpu(gpu)) is not None:
+        help_text = other
+    else:
+        # Another number is another product: an H200 is no slip of the hand for an H100.
+        is_slip = near is not None and _digits(near) == _digits(gpu)
+        help_text = f"did you mean '{near}'?" if is_slip else None
+    note = f"known GPUs: {', '.join(known)}"
+    fail("unknown-gpu", f"target {target.name} has no GPU '{gpu}'", notes=(note,), help=help_text)
+
+
+def _target_with_gpu(name: str) -> str | None:
+    """Say which target has the GPUs of this name, and what they are called there."""
+    for target in resources.target_names():
+        same = [gpu.name for gpu in load(target).gpus if _is_called(gpu.name, name)]
+        if same:
+            return f"write --target {target}, and for its own limits --gpu {' or '.join(same)}"
+    return None
+
+
+def _is_called(gpu: str, name: str) -> bool:
+    """Whether people say `name` for this GPU: its first words and whole numbers, as "h100" and "4090"."""
+    whole, short = _words(gpu), _words(name)
+    starts = (whole, whole[1:]) if whole[0] == "rtx" else (whole,)
+    return _digits(name) != "" and any(start[: len(short)] == short for start in starts)
+
+
+def _words(name: str) -> list[str]:
+    """Return the words and the numbers of a name, in lower case."""
+    return re.findall(r"[a-z]+|\d+", name.lower())
+
+
+def _digits(name: str) -> str:
+    return re.sub(r"\D", "", name)
+
+
+def _target_of_generation(name: str) -> str | None:
+    """Say which target makes code for a generation of GPUs, or for a product that no target file lists."""
+    targets = _BY_GENERATION.get("".join(_words(name)))
+    if targets is None:
+        return None
+    others = f"; others of its generation have {', '.join(targets[1:])}: `tilec targets`" if targets[1:] else ""
+    return f"write --target {targets[0]}{others}"
+
+
+def _target_of_number(name: str, known: Collection[str]) -> str | None:
     """Of a GPU by its number: the target whose cubins it runs, those of an older one of its generation, or of itself
     where a target has what only one number has (`sm_90a`). Older generations and newer ones run none."""
-    found = re.fullmatch(r"(?:sm|compute)_?(\d+)(\d)[af]?", name)
+    found = re.fullmatch(r"(?:(?:sm|compute)_?)?(\d{1,2})\.?(\d)[af]?", name.lower())
     if found is None:
         return None
     generation, number = int(found[1]), int(found[2])
@@ -460,11 +539,6 @@ def _compatible(name: str, known: Collection[str]) -> str | None:
         if int(its[2]) < number and not its[3]:
             return f"write {target}, whose cubins run on sm_{generation}{number} too"
     return f"no target makes code that runs on sm_{generation}{number}"
-
-
-def _unknown(code: str, title: str, name: str, known: Collection[str], what: str) -> NoReturn:
-    near = nearest(name, known)
-    fail(code, title, notes=(f"known {what}: {', '.join(known)}",), help=f"did you mean '{near}'?" if near else None)
 
 
 def parse(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:

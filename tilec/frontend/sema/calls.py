@@ -24,6 +24,7 @@ from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer, LoopLayout
 from tilec.ir.types import DType
 from tilec.ops import python
+from tilec.ops.other_languages import instead_of_method
 from tilec.ops.python import CONVERTS
 from tilec.ops.scalar import FUNCTIONS, convert
 from tilec.ops.signature import Argument, Call, Parameter, Signature, bind
@@ -155,10 +156,22 @@ def _function(context: Context, path: str, node: ast.Call) -> Value:
     """A function of numbers."""
     function = FUNCTIONS[path]
     if not function.is_guarded:
-        return function.build(bind(function.signature, *evaluate.operands(context, node), node.span))
+        positional, keywords = evaluate.operands(context, node)
+        if path in ("T.max", "T.min"):
+            _refuse_reduction(path, positional, node)
+        return function.build(bind(function.signature, positional, keywords, node.span))
     with context.guarded():
         arguments = _of_sides(context, function.signature, node)
     return function.build(bind(function.signature, *arguments, node.span))
+
+
+def _refuse_reduction(path: str, positional: list[Argument], node: ast.Call) -> None:
+    """Refuse the larger or smaller number of a whole tile, or of a part of one."""
+    value = positional[0].value if positional else None
+    buffer = value.buffer if isinstance(value, Access) and value.has_extent else value
+    if isinstance(buffer, Buffer):
+        help_text = instead_of_method(path.removeprefix("T."), buffer.name, len(buffer.extents))
+        fail("not-a-scalar", f"{path} takes two numbers, no tile", node.span, help=help_text)
 
 
 def _of_sides(context: Context, signature: Signature, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
@@ -176,7 +189,10 @@ def _of_sides(context: Context, signature: Signature, node: ast.Call) -> tuple[l
 def _of_python(context: Context, path: str, node: ast.Call) -> Value:
     if path in python.IMMEDIATE:
         return python.call(path, *evaluate.operands(context, node), node.span)
-    made = python.call(path, *_all_looked_at(context, node), node.span)
+    positional, keywords = _all_looked_at(context, node)
+    if path in ("max", "min"):
+        _refuse_reduction(path, positional, node)
+    made = python.call(path, positional, keywords, node.span)
     context.budget.look(made, node.span)
     return made
 

@@ -129,6 +129,29 @@ def _launched(made: tuple[Kernel, ...], number: int | None) -> Kernel:
     return fail("unknown-entry", f"there is no launch {number + 1}", help=f"the last is {made[-1].name}")
 
 
+_FROM_TRITON = (
+    "tl.load and tl.store become T.copy between a tensor and a tile, which needs no mask",
+    "tl.program_id(0) becomes bx in `with T.Kernel(blocks, threads=128) as bx:`, and a grid of two is `as (bx, by)`",
+    "tl.dot becomes T.gemm(A_tile, B_tile, sums), of tiles that T.alloc_shared and T.alloc_fragment make",
+)
+
+
+def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
+    """Refuse a file of Triton's kernels, with how its ideas are written here."""
+    for node in module.body:
+        if isinstance(node, ast.Import):
+            names = [node.module] if node.module else [name.name for name in node.names]
+            if any(name.split(".")[0] == "triton" for name in names):
+                fail(
+                    "no-kernel",
+                    f"{source.path} is written in Triton, which tilec does not compile",
+                    node.span,
+                    "imported here",
+                    notes=_FROM_TRITON,
+                    help="write the kernel under @T.prim_func; `tilec new` makes one to begin with",
+                )
+
+
 def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
     """The function of this name, or of the only kernel; and which of its launches is meant, where a number says so:
     `main_2`."""
@@ -144,6 +167,7 @@ def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[
         return kernels[entry], None
     if not kernels:
         function = next((s for s in module.body if isinstance(s, ast.Function)), None)
+        _refuse_triton(module, source)
         fail(
             "no-kernel",
             f"{source.path} has no kernel",

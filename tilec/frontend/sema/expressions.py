@@ -11,12 +11,12 @@ from tilec.frontend.sema.calls import call
 from tilec.frontend.sema.context import Context, ReadsExpression
 from tilec.frontend.sema.functions import bind_target, defined
 from tilec.frontend.sema.scope import Scope
-from tilec.frontend.sema.vocabulary import DIALECT
+from tilec.frontend.sema.vocabulary import DIALECT, instead_of_foreign
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import BY_NAME, DType
 from tilec.ops import arithmetic, python
-from tilec.ops.other_languages import MODULES, instead_of
+from tilec.ops.other_languages import MODULES, instead_of_method
 from tilec.ops.signature import Argument, as_expr, vector_type
 from tilec.ops.values import (
     EXPR_TYPES,
@@ -193,7 +193,7 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
             f"there is no attribute `{node.name}` here",
             node.span,
             f"of {describe(owner)}",
-            help=f"write {owner.name}.shape[0] or {owner.name}.dtype" if isinstance(owner, tile.Buffer) else None,
+            help=_instead_of_attribute(owner, node.name),
         )
     if owner.lanes > 1:
         return owner.extents[:-1] if node.name == "shape" else VectorType(owner.dtype, owner.lanes)
@@ -221,11 +221,20 @@ def _of_element(owner: tile.Expr | Access, name: str) -> Value:
     return VectorType(owner.buffer.dtype, owner.buffer.lanes) if owner.buffer.lanes > 1 else owner.buffer.dtype
 
 
+def _instead_of_attribute(owner: Value, name: str) -> str | None:
+    """Return what to write in place of an attribute or a method that a tile, or a part of one, does not have."""
+    buffer = owner.buffer if isinstance(owner, Access) else owner
+    if not isinstance(buffer, tile.Buffer):
+        return None
+    known = None if owner is not buffer else f"write {buffer.name}.shape[0] or {buffer.name}.dtype"
+    return instead_of_method(name, buffer.name, len(buffer.extents)) or known
+
+
 def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
     """`np.sum` and `tl.dot` in a file that imports no such module."""
     owner = node.value
     if isinstance(owner, ast.Name) and owner.id in MODULES and context.scope.find(owner.id) is None:
-        help_text = instead_of(node.name) or "kernels are written with T.*: `tilec explain foreign-call`"
+        help_text = instead_of_foreign(node.name) or "kernels are written with T.*: `tilec explain foreign-call`"
         fail("foreign-call", f"{owner.id}.{node.name} is nothing that a kernel can call", node.span, help=help_text)
 
 

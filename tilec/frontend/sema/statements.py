@@ -153,7 +153,7 @@ def refuse_early_return(node: ast.Return) -> NoReturn:
         "misplaced-statement",
         "a kernel runs to its end, and cannot be left by `return`",
         node.span,
-        help="put what follows under an `if`; T.thread_return is not supported either",
+        help="put what follows under an `if`",
     )
 
 

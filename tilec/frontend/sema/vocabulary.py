@@ -16,7 +16,7 @@ from tilec.ops.names import refuse
 from tilec.ops.other_languages import instead_of
 from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER, UPDATE
 from tilec.ops.scalar import FUNCTIONS
-from tilec.ops.signature import nearest
+from tilec.ops.signature import Required, Signature, nearest
 from tilec.ops.threads import PLACES
 from tilec.ops.vectors import LDG, VECTOR_TYPES, WIDE
 from tilec.ops.views import VIEWS
@@ -75,8 +75,8 @@ def refuse_call(path: str, node: ast.Call) -> NoReturn:
     """Say why a name of the language cannot be called where a value is needed, or at all."""
     span = node.span
     name = path.removeprefix("T.")
-    if path.startswith("T.") and registry.spelling(name):
-        fail("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
+    if path.startswith("T.") and (spelling := registry.spelling(name)):
+        fail("not-a-value", f"{path} gives no value", span, help=_as_statement(spelling.signature, node))
     if path in ALLOCATIONS:
         fail("not-a-value", f"{path} needs a name", span, help=f"write `name = {path}(shape, dtype)`")
     if path in LOOPS:
@@ -95,16 +95,36 @@ def refuse_call(path: str, node: ast.Call) -> NoReturn:
     if path in ("T.ws", "T.WarpSpecialize"):
         fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(0):`")
     if not path.startswith("T."):
-        help_text = instead_of(path)
+        help_text = instead_of_foreign(path)
         fail("foreign-call", f"{path} is nothing that a kernel can call", node.function.span, help=help_text)
     refuse_name(path, node.function.span)
 
 
+def _as_statement(signature: Signature, node: ast.Call) -> str:
+    """Say how to write an operation that was taken for a value. Tiles that it lacks are named as its parameters."""
+    required = [p.name for p in signature.parameters if isinstance(p.default, Required)]
+    given = {p.name: arg for p, arg in zip(signature.parameters, node.args, strict=False)}
+    given |= {keyword.name: keyword.value for keyword in node.keywords if keyword.name}
+    lacking = [name for name in required if name not in given or isinstance(given[name], ast.Number)]
+    if not lacking or signature.variadic:
+        return "write it as a statement of its own"
+    names = (given.get(name) for name in required)
+    shown = [arg.id if isinstance(arg, ast.Name) else name for name, arg in zip(required, names, strict=True)]
+    shown += [f"{k.name}={k.value.value}" for k in node.keywords if isinstance(k.value, ast.Number)]
+    return f"write {signature.name}({', '.join(shown)}) as a statement, which puts the result in `{lacking[-1]}`"
+
+
+def instead_of_foreign(path: str) -> str | None:
+    """Return what to write in place of a name of another module: that of the table, or T.* of the same name."""
+    name = f"T.{path.rpartition('.')[2]}"
+    return instead_of(path) or (f"write {name}" if name in supported_names() else None)
+
+
 def refuse_name(path: str, span: Span) -> NoReturn:
     """`T.something` that tilec does not carry out."""
-    refuse(path, span)
     if (help_text := instead_of(path)) is not None:
         fail("unsupported-operation", f"{path} is not supported", span, help=help_text)
+    refuse(path, span)
     near = nearest(path.removeprefix("T."), [n.removeprefix("T.") for n in supported_names()])
     fail(
         "unsupported-operation",
