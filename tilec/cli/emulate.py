@@ -169,7 +169,7 @@ def _emulate_kernel(
         print("".join(map(_allowed, report.allowed.items())), end="")
         made.write(report, lambda: emulate.write_arguments(arguments))
         if report.faults:
-            raise CompileError(*(emulate.fault_diagnostic(fault, source) for fault in report.faults))
+            raise CompileError(*(emulate.fault_diagnostic(fault, source, build) for fault in report.faults))
         if options.sample and judges != (False, None):
             print(f"{report.blocks} blocks of {blocks}; only what they wrote is compared")
         if not options.sample:
@@ -222,7 +222,7 @@ def _emulate_ptx(
         print("".join(map(_allowed, report.allowed.items())), end="")
         made.write(report, lambda: emulate_ptx.saved(arguments))
         if report.faults:
-            raise CompileError(*(emulate_ptx.fault_diagnostic(fault, source) for fault in report.faults))
+            raise CompileError(*(emulate_ptx.fault_diagnostic(fault, source, arguments) for fault in report.faults))
     print(emulate_ptx.summary(report))
 
 

@@ -109,7 +109,7 @@ def simulated(
         try:
             return build, simulate.of_build(build, machine, sizes=known, blocks=blocks, draws=draws)
         except Fault as fault:
-            raise CompileError(emulate.fault_diagnostic(fault, source)) from None
+            raise CompileError(emulate.fault_diagnostic(fault, source, build)) from None
 
 
 def _simulate_ptx(
@@ -140,7 +140,7 @@ def _simulate_ptx(
                 source, given["entry"], geometry, arguments, options.target, blocks=blocks, draws=bool(wanted.files)
             )
         except Fault as fault:
-            raise CompileError(emulate_ptx.fault_diagnostic(fault, source)) from None
+            raise CompileError(emulate_ptx.fault_diagnostic(fault, source, arguments)) from None
     _give(found, found.launch.entry, options.target, [], wanted, [])
 
 
