@@ -371,7 +371,7 @@ def fault_diagnostic(fault: Fault, source: SourceFile, build: Build) -> Diagnost
 
 def reference(kernel: tile.Kernel, arguments: Arguments) -> None:
     """Run the tile-level reference; tensors are written in place."""
-    with progress.doing(f"running the tile program of {kernel.name}, to compare with"):
+    with progress.doing(f"running {kernel.name} by numpy, to compare with"):
         interp.run(kernel, arguments.tensors, arguments.scalars)
 
 
