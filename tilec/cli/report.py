@@ -117,21 +117,28 @@ def _reported(page: _Page, with_counters: bool) -> dict[str, bytes]:
 
 
 def report_tables(report: Report) -> Iterator[RenderableType]:
-    time = report.at(report.by_levels)
+    time = report.at(report.predicted)
     what = "a full wave" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
     yield Text(f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {what}", "bold")
     table = plain_table("", "<what", "<predicted")
     table.show_header = False
     table.add_row("bound by", report.bound)
+    if report.gap:
+        table.add_row("gap", report.gap)
     least = report.at(report.limits)
-    table.add_row("roofline", f"{least:,.1f} µs by {report.limit}; {report.achieved:.0%} of it achieved")
-    if any(loop.ii is not None for loop in report.loops):
-        by_schedule = report.at(report.by_schedule)
-        table.add_row("by schedules", f"{by_schedule:,.1f} µs")
+    if report.is_a_bound:
+        table.add_row(
+            "roofline", f"{least:,.1f} µs by {report.limit}: the prediction is this bound, a run takes longer"
+        )
+    else:
+        table.add_row(
+            "roofline",
+            f"{least:,.1f} µs by {report.limit}, a bound; the prediction is {report.achieved:.0%} of its rate",
+        )
     if report.loaded_clock_mhz != report.clock_mhz:
         busy = f"tensor cores busy {report.tensor_share:.0%} of the time"
         table.add_row("clock", f"{report.loaded_clock_mhz:,} MHz of {report.clock_mhz:,}: {busy}")
-    table.add_row("waves", f"{report.by_levels.waves:,}")
+    table.add_row("waves", f"{report.predicted.waves:,}")
     fits = ", ".join(f"{count:,} by {name}" for name, count in report.fits)
     table.add_row("blocks of an SM", f"{report.together} ({fits})")
     yield table
