@@ -235,7 +235,7 @@ const summary = (said) => {
 };
 
 /** What the prediction is of the roofline's rate; a prediction that is the roofline says nothing of a real run. */
-const reach = (said) => said.is_a_bound ? "the roofline itself: a run takes longer"
+const standing = (said) => said.is_a_bound ? "the roofline itself: a run takes longer"
   : `${percent(said.roofline / Math.max(said.predicted, 1))} of the roofline's rate`;
 
 const roofline = (said) => {
@@ -243,7 +243,7 @@ const roofline = (said) => {
     ["computing, on all SMs", said.compute, microseconds(said, said.compute, 2)],
     ["DRAM, each tensor once", said.dram, microseconds(said, said.dram, 2)],
     ["roofline", said.roofline, `${microseconds(said, said.roofline, 2)}, by ${said.limit}`],
-    ["predicted", said.predicted, `${microseconds(said, said.predicted, 2)}, ${reach(said)}`],
+    ["predicted", said.predicted, `${microseconds(said, said.predicted, 2)}, ${standing(said)}`],
   ])];
   if (said.is_one_wave)
     parts.push(paragraph("How many blocks there are is known at launch only: no traffic is counted, and no roofline drawn."));
