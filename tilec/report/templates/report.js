@@ -345,6 +345,7 @@ const warnings = (found) => found.length === 0 ? paragraph("None.")
 /** Id, heading, name in the list of sections, and what stands in it. */
 const sectionsOf = (traces, report) => {
   const found = [], add = (id, head, parts, name = head) => found.push({ id, head, parts, name });
+  if (report) add("verdict", "In short", report.predictions.map((said) => said.verdict.map((text) => paragraph(text))));
   if (report) add("lints", "Warnings and lints", warnings(report.warnings));
   traces.forEach((trace, index) => {
     const of = traces.length > 1 ? `${trace.kernel}: ` : "", after = traces.length > 1 ? `-${index + 1}` : "";
@@ -353,9 +354,9 @@ const sectionsOf = (traces, report) => {
       add(`roofline${after}`, `${of}Roofline`, roofline(report.predictions[index]));
     }
     if (trace.decisions.length) {
-      const price = (each) => `${each.answer}: ${each.price} ${each.unit}`;
+      const price = (each) => each.price === null ? [] : `${each.answer}: ${count(each.price)} ${each.unit}`;
       const rows = trace.decisions.map((made) => [
-        made.what, made.chosen, made.by, made.why, (made.alternatives || []).map(price).join("; "),
+        made.what, made.chosen, made.by, made.why, (made.alternatives || []).flatMap(price).join("; "),
       ]);
       add(`decisions${after}`, `${of}Decisions`, table(["what", "decision", "by", "because", "weighed"], rows));
     }
