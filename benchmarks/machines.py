@@ -70,7 +70,7 @@ def of(known: Sample, target: str) -> Cell:
         return Cell(known.path, target, tile=said, refused=error.diagnostics[0].title)
     small = other if known.path == "gemm/pipeline_objects" else {}
     equals_numpy(known, {**known.constants, **small}, target)
-    time = report.microseconds(report.by_levels.cycles)
+    time = report.microseconds(report.predicted.cycles)
     return Cell(known.path, target, round(report.achieved, 4), round(time, 2), report.bound, True, said)
 
 

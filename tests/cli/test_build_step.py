@@ -47,7 +47,7 @@ def test_a_report_is_about_each_target(capfd: pytest.CaptureFixture[str]) -> Non
     said = capfd.readouterr().out
     assert said.index("vector_add on sm_80: ") < said.index("vector_add on sm_90a: ")
     assert tilec("report", VECTOR_ADD, *SMALL, *TWO, "--html", "pages") == 0
-    assert names(Path("pages")) == ["vector_add.sm_80.html", "vector_add.sm_90a.html"]
+    assert names(Path("pages")) == ["index.html", "vector_add.sm_80.html", "vector_add.sm_90a.html"]
 
 
 @pytest.mark.parametrize("command", ["schedule", "emulate", "tune", "explain pipeline"])

@@ -203,6 +203,22 @@ def test_inspect(capfd: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capfd.readouterr().out)["entry"] == "vector_add"
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tp_gnic_rd", "the SM's read path from L2, 64 bytes a cycle"),
+        ("smem", "bytes of shared memory"),
+        ("II", "Initiation interval: "),
+        ("num_stages", "the most versions of a tile"),
+        ("T.gemm", "T.gemm(A, B, C"),
+        ("gemm", "T.gemm(A, B, C"),
+    ],
+)
+def test_explain_a_name(name: str, said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("explain", name) == 0
+    assert said in capfd.readouterr().out
+
+
 def test_explain(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("explain", "shape-mismatch") == 0
     assert EXPLANATIONS["shape-mismatch"] in capfd.readouterr().out

@@ -18,12 +18,12 @@ from tilec.support.source import SourceFile
 
 def test_emulate_compares_with_the_reference(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("emulate", VECTOR_ADD, *SMALL) == 0
-    assert capfd.readouterr().out.startswith("C: worst error 0, ")
+    assert capfd.readouterr().out.startswith("C: 2,048 elements of the emulated PTX, worst error 0, ")
 
 
 def test_emulate_on_a_hostile_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("emulate", VECTOR_ADD, *SMALL, "--adversary", "1", "--jobs", "2", "--timeline", "t.json") == 0
-    assert capfd.readouterr().out.endswith(": matches the tile program\n")
+    assert capfd.readouterr().out.endswith(": matches the kernel run by numpy\n")
     assert json.loads((tmp_path / "t.json").read_text())["displayTimeUnit"] == "ns"
 
 
@@ -31,7 +31,8 @@ def test_emulate_a_sample(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("emulate", VECTOR_ADD, *SMALL, "--grid-sample", "1", "--seed", "4") == 0
     first, second = capfd.readouterr().out.splitlines()
     assert first.startswith("1 blocks of ")
-    assert second.endswith(": matches the tile program")
+    assert second.startswith("C: 1,024 of 2,048 elements of the emulated PTX, ")
+    assert second.endswith(": matches the kernel run by numpy")
 
 
 def test_emulate_interrupted(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

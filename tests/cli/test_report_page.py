@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from base64 import b64encode
 from collections.abc import Iterator
 from hashlib import sha256
@@ -19,6 +20,7 @@ from drawn import listing, rows, text, tree, under
 
 from tilec.ptx import disassemble
 from tilec.ptx.assemble import assemble
+from tilec.report.viewer import template
 
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>&amp;"
 
@@ -257,6 +259,9 @@ def test_of_several_there_is_a_folder_of_pages(capfd: pytest.CaptureFixture[str]
     said = [line.partition(":")[0] for line in capfd.readouterr().out.splitlines() if "predicted for 2 blocks" in line]
     assert said == ["vector_add on sm_80", "vector_add on sm_90a"] * 2
     pages = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "out").iterdir()}
+    index = pages.pop("index.html")
+    links = re.findall(r'<a href="(.*?)">vector_add</a>', index)
+    assert sorted(links) == sorted(pages) and index.count("<script") == 1 and "default-src 'none'" in index
     assert sorted(pages) == [f"{name}.{target}.html" for name in ("other", "vector_add") for target in
                              ("sm_80", "sm_90a")]  # fmt: skip
     of_each = {name: drawn.report(page) for name, page in pages.items()}
@@ -268,6 +273,49 @@ def test_of_several_there_is_a_folder_of_pages(capfd: pytest.CaptureFixture[str]
     assert tilec("report", VECTOR_ADD, "-D", "N=2048", "--html", "out/") == 0
     assert (tmp_path / "out" / "vector_add.html").exists()
     assert tilec("report", *given, "--schedule", "t.json") == 2
+
+
+SORTING = """
+const made = (values) => ({ children: values.map((value) => ({ textContent: String(value),
+  getAttribute: () => typeof value === "number" ? String(value) : null })) });
+const head = () => { const found = {}; return { getAttribute: (name) => found[name] ?? "none",
+  setAttribute: (name, value) => { found[name] = value; } }; };
+const rows = [made(["b", 9]), made(["c", 100]), made(["a", 20])], heads = [head(), head()], clicks = [];
+const body = { children: rows, append: (...sorted) => { body.children = sorted; } };
+const buttons = heads.map(() => ({ addEventListener: (_, clicked) => clicks.push(clicked) }));
+const table = { querySelector: () => body, querySelectorAll: (what) => what === "th" ? heads : buttons };
+const document = { querySelectorAll: () => [table] };
+SCRIPT
+const order = () => body.children.map((row) => row.children[0].textContent).join("");
+const orders = [1, 1, 0].map((at) => { clicks[at](); return order(); });
+console.log(orders.join(" "));
+"""
+
+
+def test_a_heading_of_the_index_sorts_it() -> None:
+    if drawn.NODE is None:
+        pytest.skip("no Node on the path to run the script with")
+    script = SORTING.replace("SCRIPT", template("index.js").replace('"use strict";', ""))
+    done = subprocess.run([drawn.NODE, "-e", script], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.split() == ["bac", "cab", "abc"]
+
+
+def test_it_opens_with_a_verdict_and_advice(gemm: tuple[str, dict[str, Any]]) -> None:
+    root = tree(gemm[0])
+    first = next(root.iter("section"))
+    assert text(next(first.iter("h2"))) == "In short"
+    time, binds, advice = (text(line) for line in first.iter("p"))
+    assert time.endswith("µs predicted for 64 blocks of gemm on sm_90a.")
+    assert binds.startswith("Bound by what the loop at line 25 computes; ")
+    assert advice.startswith("Advice: 64 of 132 multiprocessors have a block: ")
+
+
+def test_an_answer_without_a_price_is_not_weighed(gemm: tuple[str, dict[str, Any]]) -> None:
+    page, record = gemm
+    unpriced = [each for made in record["decisions"] for each in made.get("alternatives", ()) if each["price"] is None]
+    assert unpriced
+    weighed = [row[-1] for row in rows(under(tree(page), "Decisions", "table"))[1:]]
+    assert not any("null" in cell for cell in weighed)
 
 
 def test_what_is_no_report(capfd: pytest.CaptureFixture[str]) -> None:

@@ -112,7 +112,7 @@ SLOW_CALLS = {
     "reference": (
         ("tilec.interp.run", "run"),
         ("emulate", GEMM, *SMALL),
-        "running the tile program of gemm, to compare with",
+        "running gemm by numpy, to compare with",
     ),
     "jobs": (
         ("tilec.passes.lower.expand", "expand"),

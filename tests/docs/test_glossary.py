@@ -6,6 +6,10 @@ import re
 
 from fenced import BLOCK, ROOT, pages
 
+from tilec.driver import terms
+from tilec.support.resources import target_names
+from tilec.target.table import load
+
 GLOSSARY = "docs/glossary.md"
 ENTRY = re.compile(r"^\* \*\*(?P<term>[^*]+)\*\* – (?P<sentence>.+?[.:)]) \*(?P<source>.+)\.\*$")
 INSTEAD = {
@@ -44,12 +48,21 @@ def test_each_term_has_a_sentence_and_a_source() -> None:
 
 
 def test_each_term_is_in_use() -> None:
-    """On another page, or in the compiler's own text."""
+    """On another page, in the compiler's own text, or in the file of a machine."""
     texts = [(ROOT / page).read_text(encoding="utf-8") for page in pages() if page != GLOSSARY]
     texts += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "tilec").rglob("*.py"))]
+    texts += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "targets").glob("*.toml"))]
     together = re.sub(r"[\s_-]+", " ", "\n".join(texts)).lower()
-    terms = [found["term"].lower().replace("-", " ") for line in entries() if (found := ENTRY.match(line))]
+    terms = [re.sub(r"[_-]", " ", found["term"].lower()) for line in entries() if (found := ENTRY.match(line))]
     assert [term for term in terms if re.sub(r"(?:ing|es|s|e)$", "", term) not in together] == []
+
+
+def test_units_and_pools_of_every_machine_have_their_line() -> None:
+    said = {found["term"]: found["sentence"] for line in entries() if (found := ENTRY.match(line))}
+    for name, what in {**terms.slots(), **terms.POOLS}.items():
+        assert said[name] == f"{what[0].upper()}{what[1:]}."
+    pools = {pool.name for target in target_names() for pool in load(target).pools}
+    assert pools == terms.POOLS.keys()
 
 
 def test_prose_uses_the_terms() -> None:

@@ -413,7 +413,7 @@ def test_a_start_time_moved_by_an_interval_holds(tmp_path: Path, capfd: pytest.C
     assert used["status"] == "given"
     capfd.readouterr()
     assert tilec("emulate", *SMALL_GEMM, "--schedule", str(path)) == 0
-    assert capfd.readouterr().out.endswith(": matches the tile program\n")
+    assert capfd.readouterr().out.endswith(": matches the kernel run by numpy\n")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,21 @@ def test_a_product_on_hopper_is_one_level() -> None:
     assert (found.ctas, found.by_levels.waves, found.together) == (64, 1, 1)
     # All 64 blocks' products, and the clears of their accumulators, shared among 132 multiprocessors.
     assert found.roofline == (64 * 16 * 512) // 132 and found.limit == "compute"
-    assert found.achieved == found.roofline / found.by_levels.cycles
+    assert found.achieved == found.roofline / found.predicted.cycles
+
+
+def test_the_longer_of_two_times_is_the_prediction_and_the_gap_is_told() -> None:
+    levels, schedules = (reported(GEMM, target, M=m, N=m, K=4096) for target, m in (("sm_90a", 2048), ("sm_80", 1024)))
+    assert levels.predicted is levels.by_levels
+    assert re.fullmatch(r"[\d.]+ µs if only the loops' schedules counted; what binds adds [\d.]+", levels.gap)
+    assert schedules.predicted is schedules.by_schedule
+    assert re.fullmatch(r"[\d.]+ µs if only the levels counted; the loops' schedules add [\d.]+", schedules.gap)
+    assert not levels.is_a_bound and not schedules.is_a_bound
+
+
+def test_a_prediction_that_is_a_bound_is_not_called_achieved() -> None:
+    said = reported(ROOT / "samples" / "vector_add.tl", "sm_90a", N=10_000_000)
+    assert said.is_a_bound and said.gap == ""
 
 
 def test_a_product_on_ampere_reads_fragments_at_a_level_of_its_own() -> None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilec.cli.console import WRONG_KERNEL, Exit, console, reported, show
-from tilec.cli.emulate_verdict import TILE_PROGRAM, line, mismatch, unwritten
+from tilec.cli.emulate_verdict import BY_NUMPY, line, mismatch, unwritten
 from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.support import files
@@ -76,7 +76,8 @@ def emulate(
 ) -> None:
     """Compile a kernel and run its PTX on the CPU, without a GPU.
 
-    An output that matches the tile program is what the kernel says; whether it is what you mean, --expect compares.
+    Each output is compared with the kernel run by numpy, which shows that it was compiled right. --expect compares with
+    what you mean it to compute.
 
     FILE.ptx, of any compiler, runs as it is. Each --arg is one parameter: FILE.npz:NAME (an array, written in place),
     zeros:float32:1024x1024, f32:1.5, s32:7, null, or bytes:00ff. --outputs saves the arrays, zeros as arg0, arg1, ….
@@ -140,7 +141,7 @@ def _emulate_kernel(
     sizes: dict[str, int],
     given: dict[str, Any],
 ) -> None:
-    """`judges`: whether the tile program is one, and what --expect names."""
+    """`judges`: whether the kernel run by numpy is one, and what --expect names."""
     from tilec.driver import build as driver, emulate, expected
     from tilec.driver.emulate_compare import inputs_are_finite, unwritten_elements, written_tensors
 
@@ -169,7 +170,7 @@ def _emulate_kernel(
         print("".join(map(_allowed, report.allowed.items())), end="")
         made.write(report, lambda: emulate.write_arguments(arguments))
         if report.faults:
-            raise CompileError(*(emulate.fault_diagnostic(fault, source) for fault in report.faults))
+            raise CompileError(*(emulate.fault_diagnostic(fault, source, build) for fault in report.faults))
         if options.sample and judges != (False, None):
             print(f"{report.blocks} blocks of {blocks}; only what they wrote is compared")
         if not options.sample:
@@ -177,20 +178,26 @@ def _emulate_kernel(
         written = written_tensors(build.manifest, report) if options.sample else None
         wrong: list[Diagnostic] = []
 
-        def judge(reference: emulate.Arguments, by: str) -> None:
+        def judge(reference: emulate.Arguments, by: str, named: Iterable[str] | None = None) -> None:
+            """Compare the outputs that are named, or all of them."""
             compared = emulate.compare(
                 build.kernel, build.manifest, arguments, reference, written, are_inputs_finite=finite
             )
+            if named is not None:
+                for result in compared:
+                    if result.name not in named:
+                        print(f"{result.name}: {by} has no such array: not compared")
+                compared = [result for result in compared if result.name in named]
             for result in compared:
                 print(line(result, by))
             wrong.extend(mismatch(result, by, observer.warnings) for result in compared if not result.matches)
 
         if own is not None and expect is not None:
-            # What is not in a file, or what nobody computes, is as the run left it.
-            judge(emulate.Arguments({**arguments.tensors, **own(build.kernel, build.manifest, before)}, {}), expect)
+            expected_arrays = own(build.kernel, build.manifest, before)
+            judge(emulate.Arguments({**arguments.tensors, **expected_arrays}, {}), expect, expected_arrays)
         if is_compared:
             emulate.reference(build.kernel, before)
-            judge(before, TILE_PROGRAM)
+            judge(before, BY_NUMPY)
     if wrong:
         show(wrong, source)
         raise Exit(WRONG_KERNEL)
@@ -222,7 +229,7 @@ def _emulate_ptx(
         print("".join(map(_allowed, report.allowed.items())), end="")
         made.write(report, lambda: emulate_ptx.saved(arguments))
         if report.faults:
-            raise CompileError(*(emulate_ptx.fault_diagnostic(fault, source) for fault in report.faults))
+            raise CompileError(*(emulate_ptx.fault_diagnostic(fault, source, arguments) for fault in report.faults))
     print(emulate_ptx.summary(report))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -10,16 +11,25 @@ from tilec.support.diagnostics import Diagnostic
 if TYPE_CHECKING:
     from tilec.driver.emulate_compare import Comparison
 
-TILE_PROGRAM = "the tile program"
-"""The kernel as numpy runs it, operation by operation: what its text says, not what its author means."""
+BY_NUMPY = "the kernel run by numpy"
+"""The other side of the comparison: what the kernel's text says, operation by operation, not what its author means."""
 
 
 def line(result: Comparison, by: str) -> str:
-    """One output, as `by` has it."""
+    """Say of one output how many elements were compared with `by`, and what came out."""
     if result.is_meaningless:
         return f"{result.name}: {result.not_finite:,} of {result.elements:,} elements are NaN or infinite: MISMATCH"
     verdict = f"matches {by}" if result.matches else f"MISMATCH with {by}"
-    return f"{result.name}: worst error {result.error:.3g}, {result.allowed:.3g} allowed there: {verdict}"
+    error = f"worst error {result.error:.3g}, {result.allowed:.3g} allowed there"
+    return f"{result.name}: {_compared(result)} of the emulated PTX, {error}: {verdict}"
+
+
+def _compared(result: Comparison) -> str:
+    """Return how many elements were compared: `64 × 1,024 elements`, of a sample `2,048 of 64 × 1,024 elements`."""
+    shape = " × ".join(f"{extent:,}" for extent in result.shape) or "1"
+    total = math.prod(result.shape)
+    noun = "element" if total == 1 else "elements"
+    return f"{shape} {noun}" if result.compared == total else f"{result.compared:,} of {shape} {noun}"
 
 
 def mismatch(result: Comparison, by: str, warnings: Iterable[Diagnostic]) -> Diagnostic:
@@ -37,7 +47,7 @@ def mismatch(result: Comparison, by: str, warnings: Iterable[Diagnostic]) -> Dia
         "emulation-not-finite",
         f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite",
         notes=(f"the first is {first}; no input holds such a value, so nothing was compared", *causes),
-        help=None if causes else "a division by zero or an overflow begins it: T.print shows where",
+        help=None if causes else "T.print in the kernel shows where the first one comes from",
     )
 
 

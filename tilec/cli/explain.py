@@ -1,5 +1,5 @@
-"""`tilec explain CODE`: more about an error or warning. `tilec explain pipeline FILE`: which loads of a kernel run
-ahead of their uses, and why the others do not.
+"""`tilec explain NAME`: more about an error or warning, a unit of the machine or a name of the language. `tilec explain
+pipeline FILE`: which loads of a kernel run ahead of their uses, and why the others do not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from tilec.support.diagnostics import fail
 @click.command()
 @click.argument("code", required=False, shell_complete=one_of(codes))
 def explain(code: str | None) -> None:
-    """Say more about an error or warning: explain CODE. Without a code, list them all."""
+    """Say more about an error or warning: explain CODE. Without a code, list them all.
+
+    Knows units and pools of the machine (tp_gnic_rd, smem), terms (II, num_stages) and the language (T.gemm) too.
+    """
+    from tilec.driver import terms
     from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
     if code is None:
@@ -33,12 +37,15 @@ def explain(code: str | None) -> None:
     if code in FORMER_CODES:
         print(f"{code} is called {FORMER_CODES[code]} now:\n")
         code = FORMER_CODES[code]
+    if code not in EXPLANATIONS and (text := terms.explain(code)) is not None:
+        print(text)
+        return
     if code not in EXPLANATIONS:
         import difflib
 
-        near = difflib.get_close_matches(code, EXPLANATIONS, n=1)
+        near = difflib.get_close_matches(code, (*EXPLANATIONS, *terms.names()), n=1)
         with reported(None):
-            fail("unknown-code", f"there is no error or warning '{code}'",
+            fail("unknown-code", f"there is no error, warning or name '{code}'",
                  help=f"did you mean '{near[0]}'?" if near else "'tilec explain' lists them")  # fmt: skip
     print(f"{code}\n\n{EXPLANATIONS[code]}")
 

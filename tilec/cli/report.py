@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tilec.driver.build import Library
     from tilec.driver.machine_code import LoopCode
     from tilec.passes.cost.report import Report
+    from tilec.report.index_page import Row
 
 
 @click.command(cls=Grouped)
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     "--html",
     metavar="FILE",
     help="Also write everything as one page: drawings, lints, PTX beside the kernel. Of several kernel files or "
-    "targets, or with a / at its end, the folder of their pages.",
+    "targets, or with a / at its end, the folder of their pages and of an index.",
 )
 @click.option("--counters", is_flag=True, help="Simulate them too: the figures under Nsight Compute's names.")
 @watch_option
@@ -75,10 +76,17 @@ def _report(kernels: Sequence[str], html: str | None, counters: bool, given: dic
             for target in targets
         ]
         files.check_outputs([page.place for page in pages if page.place is not None], input_files(kernels, given))
+        index = _index_place(html, [page.place for page in pages])
+        files.check_outputs([index] if index is not None else [], input_files(kernels, given))
     written: dict[str, bytes] = {}
+    rows: list[Row] = []
     for page in pages:
         with reported(page.source):
-            written |= _reported(page, counters)
+            written |= _reported(page, counters, rows)
+    if index is not None:
+        from tilec.report.index_page import index_page
+
+        written[index] = index_page(rows).encode()
     with reported(None):
         files.write_all(written)
 
@@ -90,8 +98,16 @@ def _place(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bo
     return str(Path(html) / f"{Path(kernel).stem}{f'.{target_stem(target)}' if of_targets else ''}.html")
 
 
-def _reported(page: _Page, with_counters: bool) -> dict[str, bytes]:
-    """Says what there is to say, and returns what is to be written."""
+def _index_place(html: str | None, places: Sequence[str | None]) -> str | None:
+    """Return where the index of several pages goes; a kernel that is itself called `index` keeps its page."""
+    if html is None or len(places) < 2:
+        return None
+    place = str(Path(html) / "index.html")
+    return place if place not in places else str(Path(html) / "index-of-kernels.html")
+
+
+def _reported(page: _Page, with_counters: bool, rows: list[Row]) -> dict[str, bytes]:
+    """Print what there is to say, add the kernels' rows of the index, and return what is to be written."""
     from tilec.driver import build as driver
 
     observer = driver.Observer()
@@ -107,31 +123,44 @@ def _reported(page: _Page, with_counters: bool) -> dict[str, bytes]:
         return {}
     import json
 
+    from tilec.report.index_page import Row
     from tilec.report.page_data import page_data
     from tilec.report.viewer import page as page_of
 
     files.check_outputs([page.place], [one.path for one in page.source.imported.values()])
+    for one in said:
+        share = one.achieved if one.roofline else None
+        time, name = one.at(one.predicted), Path(page.source.path).name
+        place = Path(page.place).name
+        rows.append(Row(place, name, one.kernel, one.machine, time, share, one.bound, len(observer.warnings)))
     traces = [json.loads(plan.trace)["tilec"] for plan in library.plans]
     data = page_data(page.source, page.options, library, said, codes, observer.warnings)
     return {page.place: page_of(traces, data).encode()}
 
 
 def report_tables(report: Report) -> Iterator[RenderableType]:
-    time = report.at(report.by_levels)
+    time = report.at(report.predicted)
     what = "a full wave" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
     yield Text(f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {what}", "bold")
     table = plain_table("", "<what", "<predicted")
     table.show_header = False
     table.add_row("bound by", report.bound)
+    if report.gap:
+        table.add_row("gap", report.gap)
     least = report.at(report.limits)
-    table.add_row("roofline", f"{least:,.1f} µs by {report.limit}; {report.achieved:.0%} of it achieved")
-    if any(loop.ii is not None for loop in report.loops):
-        by_schedule = report.at(report.by_schedule)
-        table.add_row("by schedules", f"{by_schedule:,.1f} µs")
+    if report.is_a_bound:
+        table.add_row(
+            "roofline", f"{least:,.1f} µs by {report.limit}: the prediction is this bound, a run takes longer"
+        )
+    else:
+        table.add_row(
+            "roofline",
+            f"{least:,.1f} µs by {report.limit}, a bound; the prediction is {report.achieved:.0%} of its rate",
+        )
     if report.loaded_clock_mhz != report.clock_mhz:
         busy = f"tensor cores busy {report.tensor_share:.0%} of the time"
         table.add_row("clock", f"{report.loaded_clock_mhz:,} MHz of {report.clock_mhz:,}: {busy}")
-    table.add_row("waves", f"{report.by_levels.waves:,}")
+    table.add_row("waves", f"{report.predicted.waves:,}")
     fits = ", ".join(f"{count:,} by {name}" for name, count in report.fits)
     table.add_row("blocks of an SM", f"{report.together} ({fits})")
     yield table

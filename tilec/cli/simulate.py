@@ -87,7 +87,15 @@ def _simulate_kernel(file: str, wanted: Wanted, blocks: int, sizes: tuple[str, .
     build, found = simulated(source, asked, sizes, blocks, draws=bool(wanted.files))
     scheduled = [schedule.ii for schedule in build.schedules]
     events = json.loads(build.trace)["traceEvents"] if wanted.timeline is not None else []
-    _give(found, build.manifest.entry, build.manifest.target, scheduled, wanted, events)
+    _give(found, build.manifest.entry, build.manifest.target, scheduled, wanted, events, _predicted(build, blocks))
+
+
+def _predicted(build: Build, blocks: int) -> float | None:
+    """Return the microseconds that `tilec report` leads with; None where that is not about the grid that runs here."""
+    from tilec.driver.build import report_of
+
+    report = report_of(build)
+    return None if report.is_one_wave or blocks else report.at(report.predicted)
 
 
 def simulated(
@@ -109,7 +117,7 @@ def simulated(
         try:
             return build, simulate.of_build(build, machine, sizes=known, blocks=blocks, draws=draws)
         except Fault as fault:
-            raise CompileError(emulate.fault_diagnostic(fault, source)) from None
+            raise CompileError(emulate.fault_diagnostic(fault, source, build)) from None
 
 
 def _simulate_ptx(
@@ -140,12 +148,18 @@ def _simulate_ptx(
                 source, given["entry"], geometry, arguments, options.target, blocks=blocks, draws=bool(wanted.files)
             )
         except Fault as fault:
-            raise CompileError(emulate_ptx.fault_diagnostic(fault, source)) from None
+            raise CompileError(emulate_ptx.fault_diagnostic(fault, source, arguments)) from None
     _give(found, found.launch.entry, options.target, [], wanted, [])
 
 
 def _give(
-    found: Simulation, name: str, target: str, scheduled: list[int], wanted: Wanted, events: list[dict[str, Any]]
+    found: Simulation,
+    name: str,
+    target: str,
+    scheduled: list[int],
+    wanted: Wanted,
+    events: list[dict[str, Any]],
+    predicted: float | None = None,
 ) -> None:
     """Write the files that are wanted, and print the rest: whoever closes standard output early has the files."""
     from tilec.simulate import counters, text, timeline
@@ -156,11 +170,11 @@ def _give(
     if wanted.html is not None:
         from tilec.report.simulation_page import page
 
-        written[wanted.html] = page(found, name, target, scheduled).encode()
+        written[wanted.html] = page(found, name, target, scheduled, predicted).encode()
     with reported(None):
         files.write_all(written)
 
-    for line in text.lines(found, name, target, scheduled):
+    for line in text.lines(found, name, target, scheduled, predicted):
         print(line)
     if wanted.counters:
         print("under the names of Nsight Compute:")

@@ -153,19 +153,24 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`stages` are the constants that only say how many stages there may be; `baseline` is the file as written."""
+    """`stages` are the constants that only say how many stages there may be; `baseline` is the file as written;
+    `left_out` says which numbers of stages the search cannot change."""
 
     source: SourceFile
     base: CompileOptions
     space: Space
     stages: tuple[str, ...]
     baseline: Point
+    left_out: tuple[str, ...]
     trials: int
     seconds: float | None
 
 
-def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[Space, tuple[str, ...], Point]:
-    """What to try, which constants are numbers of stages, and the file as written; the source learns its imports."""
+def _space(
+    source: SourceFile, base: CompileOptions, space_file: str
+) -> tuple[Space, tuple[str, ...], Point, tuple[str, ...]]:
+    """What to try, which constants are numbers of stages, the file as written, and what is left out; the source learns
+    its imports."""
     from tilec.driver.observer import Observer
     from tilec.frontend.imports import read_imports
     from tilec.frontend.syntax.parse import parse
@@ -189,6 +194,11 @@ def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[S
             help=f"take values out until at most {MOST_POINTS:,} are left",
         )
     stages = tuple(name for name, role in auto.roles(module).items() if role == "stages")
+    left_out = tuple(
+        f"line {line}: num_stages={number} is a number in the kernel, so the search leaves it out; "
+        f"write num_stages = {number} above the kernel and num_stages=num_stages here to have it searched"
+        for line, number in auto.literal_stages(module)
+    )
     baseline = knobs.as_written(found, auto.constants(module), base)
     if space_file == "auto":
         found = replace(found, others=_otherwise(source, base, baseline))
@@ -196,9 +206,10 @@ def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[S
             fail(
                 "bad-space",
                 f"{source.path} has no constants for tiles, stages or threads, and leaves nothing to decide",
+                notes=left_out,
                 help="name what to try in a file, with --space space.toml",
             )
-    return found, stages, baseline
+    return found, stages, baseline, left_out
 
 
 def _otherwise(source: SourceFile, base: CompileOptions, written: Point) -> tuple[Point, ...]:
@@ -317,7 +328,7 @@ def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
     best = tuned.Tuned(asked.source.digest(), options.target, plan.kernel.name, chosen, said, plan.trace)
     files.write_all({output: tuned.write(best).encode()})
     show_tables([best_table(built, work.gpu, clock, found.baseline)])
-    for line in refused(found):
+    for line in (*asked.left_out, *refused(found)):
         print(line)
     print(f"{len(found.trials)} of {_variants(asked, found)} variants tried; the best: {said}")
     print(about_baseline(found, outcome, work.gpu, clock))

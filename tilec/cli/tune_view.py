@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from tilec.cli.console import console
+from tilec.report.tables import plain_table
+from tilec.tune.knobs import DASHES
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tilec.tune.outcome import Outcome
     from tilec.tune.search import Found
-    from tilec.tune.space import Point
+    from tilec.tune.space import Point, Value
 
 SHOWN = 10
 
@@ -71,25 +75,44 @@ def microseconds(outcome: Outcome, gpu: str, clock_mhz: int) -> str:
 def best_table(
     built: Sequence[tuple[Point, Outcome]], gpu: str, clock_mhz: int, baseline: Point | None = None
 ) -> Table:
-    """The best trials, the best first, and the baseline wherever it comes: measured time, what the model says, what was
-    solved, and each knob."""
-    table = Table(title=Text("best trials" if gpu else "best trials, modelled"), title_justify="left")
-    headings = (*(("measured",) if gpu else ()), "by levels", "by schedule", "II", "registers", "spilled")
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    knobs = [name for name, _ in max((point for point, _ in built), key=len)]
-    for name in knobs:
-        table.add_column(Text(name), justify="right")
-    shown = [trial for place, trial in enumerate(built) if place < SHOWN or trial[0] == baseline]
-    for point, outcome in shown:
-        modelled = (f"{cycles / clock_mhz:,.1f} µs" for cycles in (outcome.by_levels, outcome.by_schedule))
-        solved = ", ".join(f"{ii:,}" for ii in outcome.intervals) or "–"
+    """Return the baseline and the best trials after it, the best first, with what each changes of the baseline.
+
+    Trials that differ only in options which change nothing share a row.
+    """
+    title = "best trials" if gpu else "best trials, modelled"
+    measuring = ("measured",) if gpu else ()
+    table = plain_table(title, *measuring, "predicted", "II", "registers", "spilled", "<what it changes")
+    before = dict(baseline or ())
+    rows = _merged(built, baseline)
+    for place, (points, outcome) in enumerate(rows):
+        is_baseline = baseline is not None and points[0] == baseline
+        if place >= SHOWN + (baseline is not None) and not is_baseline:
+            continue
+        changes = _said(points[0], {}) if is_baseline else _said(points[0], before)
+        words = Text(f"the file as written{': ' if changes else ''}{changes}" if is_baseline else changes or "nothing")
+        for same in points[1:]:
+            words.append(f"\nthe same with {_said(same, dict(points[0])) or 'the file as written'}", "dim")
         measured = (microseconds(outcome, gpu, clock_mhz),) if gpu else ()
-        built_as = (solved, str(outcome.registers), str(outcome.spilled_bytes))
-        values = dict(point)
-        words = [Text(str(values.get(name, "as written"))) for name in knobs]
-        table.add_row(*measured, *modelled, *built_as, *words, style="bold" if point == baseline else "")
+        solved = ", ".join(f"{ii:,}" for ii in outcome.intervals) or "–"
+        numbers = (f"{outcome.cycles / clock_mhz:,.1f} µs", solved, f"{outcome.registers}", f"{outcome.spilled_bytes}")
+        table.add_row(*measured, *numbers, words, style="bold" if is_baseline else "")
     return table
+
+
+def _merged(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) -> list[tuple[list[Point], Outcome]]:
+    """Return the rows of the table: points that come to the same code, as far as is known, under the first of them, and
+    the baseline's row before all others."""
+    rows: dict[tuple[object, ...], tuple[list[Point], Outcome]] = {}
+    for point, outcome in sorted(built, key=lambda trial: trial[0] != baseline):
+        constants = tuple((name, value) for name, value in point if not name.startswith(DASHES))
+        known = replace(outcome, milliseconds=None, gpu="")
+        rows.setdefault((constants, known), ([], outcome))[0].append(point)
+    return list(rows.values())
+
+
+def _said(point: Point, before: Mapping[str, Value]) -> str:
+    """Return the constants and options of a point that are not as they were before."""
+    return ", ".join(f"{name}={value}" for name, value in point if before.get(name) != value)
 
 
 def about_baseline(found: Found, best: Outcome, gpu: str, clock_mhz: int) -> str:

@@ -224,6 +224,11 @@ def reports(library: Library) -> tuple[Report, ...]:
     return tuple(found)
 
 
+def report_of(build: Build) -> Report:
+    """What the model says of the one kernel that was built."""
+    return reports(Library(build.ptx, build.cubin, (build.manifest,), build.entries, (_plan(build.work),)))[0]
+
+
 def loop_codes(library: Library) -> tuple[LoopCode, ...]:
     """What the assembler's own schedule makes of the scheduled loops of a cubin."""
     from tilec.driver.machine_code import loop_codes as read

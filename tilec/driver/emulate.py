@@ -17,6 +17,7 @@ import numpy as np
 from tilec.driver import emulate_compare
 from tilec.driver.array_files import ArrayFile
 from tilec.driver.emulate_compare import Comparison
+from tilec.driver.fault_elements import name_elements
 from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
 from tilec.ir import tile
@@ -353,20 +354,22 @@ def _not_empty(array: Array) -> Array:
     return array if array.size else np.zeros((*(1 for _ in array.shape[1:]), 16 // array.itemsize), array.dtype)
 
 
-def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:
-    """The fault, at the kernel's line where the PTX names one."""
+def fault_diagnostic(fault: Fault, source: SourceFile, build: Build) -> Diagnostic:
+    """Return the fault at the kernel's line, with elements of tensors and tiles for addresses."""
+    message, addresses = name_elements(fault, build.manifest, build.program)
     primary = None
     if fault.source is not None and (place := source.whole_line(fault.source.line, fault.source.file)) is not None:
         primary = Label(place, fault.kind)
-    notes = [f"PTX line {fault.line}: {fault.text.strip()}"] if fault.line else []
-    if fault.where:
-        notes.append(f"in {fault.where}")
-    return Diagnostic("emulation-fault", f"the emulated kernel faults: {fault.message}", primary, (), tuple(notes))
+    notes = [f"in {fault.where}"] if fault.where else []
+    notes += addresses
+    if fault.line:
+        notes.append(f"PTX line {fault.line}: {fault.text.strip()}")
+    return Diagnostic("emulation-fault", f"the emulated kernel faults: {message}", primary, (), tuple(notes))
 
 
 def reference(kernel: tile.Kernel, arguments: Arguments) -> None:
     """Run the tile-level reference; tensors are written in place."""
-    with progress.doing(f"running the tile program of {kernel.name}, to compare with"):
+    with progress.doing(f"running {kernel.name} by numpy, to compare with"):
         interp.run(kernel, arguments.tensors, arguments.scalars)
 
 

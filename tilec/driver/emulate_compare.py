@@ -39,7 +39,8 @@ _RELATIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output against the reference. `worst` is where the error is largest against what is allowed there.
+    """One output against the reference. `compared` of the elements of its `shape` are. `worst` is where the error is
+    largest against what is allowed there.
 
     Of `elements` that the run wrote, `not_finite` are NaN or infinite, the first of them at `first`: `is_meaningless`
     where these are more than half, although no input holds any. Such an output does not match, whatever the reference
@@ -57,6 +58,8 @@ class Comparison:
     not_finite: int = 0
     first: tuple[int, ...] = ()
     is_meaningless: bool = False
+    shape: tuple[int, ...] = ()
+    compared: int = 0
 
 
 def written_tensors(manifest: Manifest, report: Report) -> dict[str, Array]:
@@ -221,8 +224,9 @@ def _compare(
         excess = np.where(mask, excess, -np.inf)
     worst = np.unravel_index(int(np.argmax(excess)), excess.shape) if excess.size else ()
     index = tuple(int(i) for i in worst)
+    compared = excess.size if mask is None else int(np.count_nonzero(mask))
     if not excess.size:
-        return Comparison(param.name, True)
+        return Comparison(param.name, True, shape=excess.shape)
     return Comparison(
         param.name,
         bool(excess[index] <= 0),
@@ -231,6 +235,8 @@ def _compare(
         index,
         float(left[index]),
         float(right[index]),
+        shape=excess.shape,
+        compared=compared,
     )
 
 

@@ -20,7 +20,9 @@ import numpy as np
 
 from tilec.driver.array_files import ArrayFile
 from tilec.driver.emulate import RunOptions
+from tilec.driver.fault_elements import global_name
 from tilec.emu import Fault, Report, launch
+from tilec.emu.places import replace_addresses
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic, Label, fail
@@ -158,7 +160,7 @@ def run(
             **(options or RunOptions()).of_launch(),
         )
     except Fault as fault:  # it cannot begin
-        raise CompileError(fault_diagnostic(fault, source)) from None
+        raise CompileError(fault_diagnostic(fault, source, given)) from None
     except ValueError as error:
         fail("wrong-launch", str(error))
 
@@ -179,16 +181,25 @@ def entry_of(source: SourceFile, entry: str | None) -> str:
     return entry or names[0]
 
 
-def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:
-    """The fault, at its line of the PTX file."""
-    notes = []
+def fault_diagnostic(fault: Fault, source: SourceFile, given: Arguments | None = None) -> Diagnostic:
+    """Return the fault at its line of the PTX file, with elements of the arrays for addresses."""
+    arrays = given.arrays if given is not None else {}
+
+    def name(address: str) -> str | None:
+        place = fault.places.get(address)
+        if place is None or place.argument is None or given is None:
+            return None
+        array = given.values[place.argument]
+        return next((global_name(n, place) for n, known in arrays.items() if known is array), None)
+
+    message, notes = replace_addresses(fault.message, name)
     if fault.source is not None:
         notes.append(f"compiled from {fault.source.file}:{fault.source.line}")
     if fault.where:
         notes.append(f"in {fault.where}")
     span = _span(source, fault.line)
     label = None if span is None else Label(span, fault.kind)
-    return Diagnostic("emulation-fault", f"the kernel faults: {fault.message}", label, (), tuple(notes))
+    return Diagnostic("emulation-fault", f"the kernel faults: {message}", label, (), tuple(notes))
 
 
 def _span(source: SourceFile, line: int) -> Span | None:

@@ -13,6 +13,21 @@ class SourceLocation(NamedTuple):
     column: int
 
 
+class Place(NamedTuple):
+    """An address in one allocation, `offset` bytes behind its beginning.
+
+    In global memory `argument` is the number of the array argument that has the address or is nearest to it, `index`
+    the element, None where the address lies outside, and `shape` the array's. In shared memory `argument` is None, and
+    `offset` counts from the beginning of dynamic shared memory.
+    """
+
+    argument: int | None
+    offset: int
+    index: tuple[int, ...] | None = None
+    shape: tuple[int, ...] = ()
+    bytes: int = 0
+
+
 class Fault(Exception):
     """The kernel is wrong at one PTX line.
 
@@ -34,6 +49,8 @@ class Fault(Exception):
         self.text = ""
         self.source: SourceLocation | None = None
         self.where = ""
+        self.places: dict[str, Place] = {}
+        """What lies at the addresses of the message, by the address as it is written there."""
 
     def locate(self, line: int, text: str, source: SourceLocation | None, where: str = "") -> Fault:
         """Name the instruction, unless an inner frame knew it better."""

@@ -47,6 +47,7 @@ from tilec.emu.grid import Clusters, Positions
 from tilec.emu.moments import Moments
 from tilec.emu.numbers import Array
 from tilec.emu.order import EventLog
+from tilec.emu.places import find_places
 from tilec.emu.races import Accesses
 from tilec.emu.recorder import Observe
 from tilec.emu.tensormap import Columns, TensorMap
@@ -192,6 +193,7 @@ def launch(
         with np.errstate(all="ignore"):
             outcome = blocks.run(state, clusters, adversary, jobs if is_divided else 1, progress)
     except Fault as fault:
+        fault.places = find_places(fault.message, args, allocator, program.shared)
         if on_fault == "raise":
             raise
         faults = (fault,)

@@ -17,6 +17,7 @@ from tilec.ptx.assemble import assemble
 from tilec.ptx.assembler_level import assembler_level
 from tilec.ptx.disassemble import PACKAGE, disassembled, disassembler
 from tilec.ptx.quoting import quote_text
+from tilec.report.verdict import verdict
 from tilec.sass.cubin import Function, functions
 from tilec.support.render import render
 from tilec.support.source import SourceFile
@@ -58,27 +59,32 @@ def page_data(
         "target": options.target,
         "optimisation_level": options.opt_level,
         "warnings": [{"severity": each.severity, "text": render(each, named).plain} for each in found],
-        "predictions": [_prediction(said, entries[said.kernel]) for said in reports],
+        "predictions": [
+            _prediction(said, entries[said.kernel], plan.target.limit("sms"))
+            for said, plan in zip(reports, library.plans, strict=True)
+        ],
         "machine_code": [_loop_code(one) for one in codes],
         "code": _code(named, library, options),
     }
 
 
-def _prediction(said: Report, entry: EntryReport) -> dict[str, Any]:
+def _prediction(said: Report, entry: EntryReport, sms: int) -> dict[str, Any]:
     """Times in cycles, of which there are `clock_mhz` in a microsecond."""
     return {
         "kernel": said.kernel,
+        "verdict": list(verdict(said, entry.spill_store_bytes, sms)),
         "clock_mhz": said.clock_mhz,
         "blocks": said.ctas,
         "is_one_wave": said.is_one_wave,
-        "predicted": said.cycles_at(said.by_levels),
-        "by_schedules": said.cycles_at(said.by_schedule),
+        "predicted": said.cycles_at(said.predicted),
+        "gap": said.gap,
+        "is_a_bound": said.is_a_bound,
         "compute": said.cycles_at(replace(said.limits, memory=0)),
         "dram": said.dram,
         "roofline": said.cycles_at(said.limits),
         "limit": said.limit,
         "bound": said.bound,
-        "waves": said.by_levels.waves,
+        "waves": said.predicted.waves,
         "together": said.together,
         "fits": [{"name": name, "blocks": blocks} for name, blocks in said.fits],
         "registers": entry.registers,

@@ -19,9 +19,10 @@ _LEAST_SHARE = 0.01
 """Of a warp's time, below which a cause has no row."""
 
 
-def page(found: Simulation, name: str, target: str, scheduled: Sequence[int]) -> str:
-    """The page of one simulation, of a replay that was drawn; `scheduled` are the solved initiation intervals."""
-    first, *lines = text.summary(found, name, target)
+def page(found: Simulation, name: str, target: str, scheduled: Sequence[int], predicted: float | None = None) -> str:
+    """The page of one simulation, of a replay that was drawn; `scheduled` are the solved initiation intervals, and
+    `predicted` the microseconds that the model says."""
+    first, *lines = text.summary(found, name, target, predicted)
     return Template(template("simulation.html")).substitute(
         title=escape(f"{name} on {target}"),
         style=template("report.css"),

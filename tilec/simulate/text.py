@@ -118,10 +118,12 @@ def issuing(found: Simulation, warps: Sequence[int]) -> float:
     return sum(found.first.issued.get(warp, 0.0) for warp in warps) / lifetime
 
 
-def lines(found: Simulation, name: str, target: str, scheduled: Sequence[int] = ()) -> Iterator[str]:
+def lines(
+    found: Simulation, name: str, target: str, scheduled: Sequence[int] = (), predicted: float | None = None
+) -> Iterator[str]:
     """All that is told of a simulation; `scheduled` are the initiation intervals that the solver found, loop after
-    loop."""
-    yield from summary(found, name, target)
+    loop, and `predicted` the microseconds that the model says."""
+    yield from summary(found, name, target, predicted)
     yield "busy, of the time of one multiprocessor:"
     for unit, part in busy(found):
         if part >= 0.02:
@@ -134,11 +136,16 @@ def lines(found: Simulation, name: str, target: str, scheduled: Sequence[int] = 
     yield from reached(found, scheduled)
 
 
-def summary(found: Simulation, name: str, target: str) -> Iterator[str]:
+def summary(found: Simulation, name: str, target: str, predicted: float | None = None) -> Iterator[str]:
     """How long the whole grid takes, and the rates of products and transfers."""
     clock = found.costs.clock_mhz
     micro = found.seconds * 1e6
-    yield f"{name} on {target}: {found.cycles:,.0f} cycles, {micro:,.2f} µs at {clock} MHz"
+    said = f"{micro:,.1f} µs simulated, {found.cycles:,.0f} cycles at {clock} MHz"
+    if predicted is None:
+        yield f"{name} on {target}: {said}"
+    else:
+        yield f"{name} on {target}: {predicted:,.1f} µs predicted; {said}"
+        yield from _explain_gap(found, micro, predicted)
     what = f"{found.blocks} blocks on {found.active} of {found.costs.sms} multiprocessors"
     resident = f", {found.launch.resident} resident on each" if found.launch.resident > 1 else ""
     tail = (
@@ -170,23 +177,37 @@ def reached(found: Simulation, scheduled: Sequence[int]) -> Iterator[str]:
         yield _compared(found, found_intervals, scheduled)
 
 
+def _explain_gap(found: Simulation, micro: float, predicted: float) -> Iterator[str]:
+    """Say why the simulation takes another time than the model of `tilec report` predicts, where the two differ."""
+    ratio = micro / max(predicted, 1e-9)
+    if ratio > 1.05:
+        yield f"  {ratio - 1:.0%} more than predicted: the replay runs every instruction, and {_pace(found)}"
+    elif ratio < 0.95 and found.waves > 1:
+        yield f"  {1 - ratio:.0%} less than predicted: the replay starts a block when there is room, the model in waves"
+    elif ratio < 0.95:
+        yield f"  {1 - ratio:.0%} less than predicted: in the replay more work runs at the same time"
+
+
 def _compared(found: Simulation, seen: Sequence[Interval], scheduled: Sequence[int]) -> str:
-    """The solved interval beside the one that was reached, and what makes the difference. A schedule knows nothing of
+    """The solved interval, the one that was reached, and what makes the difference. A schedule knows nothing of
     other blocks: where several are resident, an iteration takes its part of their common interval."""
-    interval = max(seen, key=lambda each: each.passes).cycles / found.together
-    solved = min(scheduled, key=lambda ii: abs(ii - interval))
-    ratio = interval / solved
-    among = f"{interval:,.0f} an iteration are " if found.together > 1 else ""
-    said = f"the schedule says {solved:,} cycles: {among}{ratio:.2f} of it"
-    if ratio <= 1.05:
+    reached = max(seen, key=lambda each: each.passes).cycles / found.together
+    solved = min(scheduled, key=lambda ii: abs(ii - reached))
+    said = f"an iteration: {solved:,} cycles solved, {reached:,.0f} reached"
+    if reached <= 1.05 * solved:
         return f"{said}, as solved"
+    return f"{said}: {reached / solved - 1:.0%} longer, because {_pace(found)}"
+
+
+def _pace(found: Simulation) -> str:
+    """Say which unit sets the pace, or else what the warps that issue most wait for."""
     unit, part = busy(found)[0]
     if part >= 0.85:
-        return f"{said}; {unit} is held {part:.0%} of the time, and sets the pace"
+        return f"the {unit} set{'' if unit.endswith('s') else 's'} the pace (busy {part:.0%} of the time)"
     longest = max(roles(found), key=lambda role: sum(found.first.issued.get(warp, 0.0) for warp in role[1]))
     cause, place, part = next(iter(causes(found, longest[1])), ("", "", 0.0))
-    lose = "lose" if len(longest[1]) > 1 else "loses"
-    return f"{said}; {longest[0]} {lose} most to {cause}, at {place} ({part:.0%})"
+    wait = "wait" if len(longest[1]) > 1 else "waits"
+    return f"{longest[0]} {wait} most for {cause}, at {place} ({part:.0%} of the time)"
 
 
 def _peak(found: Simulation) -> float:

@@ -56,6 +56,17 @@ def auto(module: ast.Module) -> Space:
     return space([(name, _values(role, written[name])) for name, role in roles(module).items()])
 
 
+def literal_stages(module: ast.Module) -> list[tuple[int, int]]:
+    """Return the line and the number of each `num_stages=4` that no constant stands for, which is not searched."""
+    return [
+        (keyword.value.span.line, keyword.value.value)
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.name == "num_stages" and isinstance(keyword.value, ast.Number) and type(keyword.value.value) is int
+    ]
+
+
 def _values(role: Role, written: Value | None) -> Sequence[int]:
     assert isinstance(written, int), "only whole numbers have roles"
     match role:

@@ -54,7 +54,8 @@ class LoopReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All times in cycles. `by_levels` is what the levels of its loops predict, `by_schedule` what their schedules do.
+    """All times in cycles. `predicted` is the one prediction: the longer of `by_levels`, what the levels of its loops
+    allow, and `by_schedule`, what their schedules do.
     `fits` is how many CTAs each resource of an SM has room for. `compute` and `dram` are the least that the kernel's
     work and its tensors take of the whole machine. `bound` is what the time is made of. Where `is_one_wave`, the grid
     is known at launch only, and all of this is about one full wave, with no tensors counted. `gpu` is the product whose
@@ -111,9 +112,31 @@ class Report:
         return "compute" if self.compute >= self.dram else "DRAM"
 
     @property
+    def predicted(self) -> Prediction:
+        """How long the kernel takes: what is slower, the levels of memory or the schedules."""
+        return max(self.by_levels, self.by_schedule, key=self.at)
+
+    @property
     def achieved(self) -> float:
-        """Of the roofline: 1 is all of it."""
-        return self.roofline / max(self.by_levels.cycles, 1)
+        """The part of the roofline that the prediction reaches: 1 is all of it."""
+        return self.roofline / max(self.predicted.cycles, 1)
+
+    @property
+    def is_a_bound(self) -> bool:
+        """Whether the prediction is the roofline itself, so that it says nothing of how near a kernel comes."""
+        return self.roofline > 0 and self.achieved >= 0.995
+
+    @property
+    def gap(self) -> str:
+        """Why the prediction is not what the schedules or the levels alone would give; empty where they agree, or where
+        no loop has a schedule."""
+        levels, schedules = round(self.at(self.by_levels), 1), round(self.at(self.by_schedule), 1)
+        if levels == schedules or all(loop.ii is None for loop in self.loops):
+            return ""
+        if levels > schedules:
+            adds = f"what binds adds {levels - schedules:,.1f}"
+            return f"{schedules:,.1f} µs if only the loops' schedules counted; {adds}"
+        return f"{levels:,.1f} µs if only the levels counted; the loops' schedules add {schedules - levels:,.1f}"
 
     def microseconds(self, cycles: int) -> float:
         return cycles / self.clock_mhz

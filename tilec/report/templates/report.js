@@ -219,8 +219,8 @@ const summary = (said) => {
   const what = said.is_one_wave ? "a full wave" : `${count(said.blocks)} block${said.blocks === 1 ? "" : "s"}`;
   const parts = [table(["what", "value"], [
     ["predicted", `${microseconds(said, said.predicted, 1)} for ${what}`],
-    ["by its schedules", microseconds(said, said.by_schedules, 1)],
     ["bound by", said.bound],
+    ...(said.gap ? [["gap", said.gap]] : []),
     ["waves", count(said.waves)],
     ["blocks of an SM", `${said.together} (${said.fits.map((fit) => `${count(fit.blocks)} by ${fit.name}`).join(", ")})`],
     ["registers of a thread", count(said.registers)],
@@ -234,14 +234,16 @@ const summary = (said) => {
   return parts;
 };
 
-const achieved = (said) => said.roofline / Math.max(said.predicted, 1);
+/** What the prediction is of the roofline's rate; a prediction that is the roofline says nothing of a real run. */
+const standing = (said) => said.is_a_bound ? "the roofline itself: a run takes longer"
+  : `${percent(said.roofline / Math.max(said.predicted, 1))} of the roofline's rate`;
 
 const roofline = (said) => {
   const parts = [table(["what takes at least", "cycles", "time"], [
     ["computing, on all SMs", said.compute, microseconds(said, said.compute, 2)],
     ["DRAM, each tensor once", said.dram, microseconds(said, said.dram, 2)],
     ["roofline", said.roofline, `${microseconds(said, said.roofline, 2)}, by ${said.limit}`],
-    ["predicted", said.predicted, `${microseconds(said, said.predicted, 2)}, ${percent(achieved(said))} of the roofline`],
+    ["predicted", said.predicted, `${microseconds(said, said.predicted, 2)}, ${standing(said)}`],
   ])];
   if (said.is_one_wave)
     parts.push(paragraph("How many blocks there are is known at launch only: no traffic is counted, and no roofline drawn."));
@@ -343,6 +345,7 @@ const warnings = (found) => found.length === 0 ? paragraph("None.")
 /** Id, heading, name in the list of sections, and what stands in it. */
 const sectionsOf = (traces, report) => {
   const found = [], add = (id, head, parts, name = head) => found.push({ id, head, parts, name });
+  if (report) add("verdict", "In short", report.predictions.map((said) => said.verdict.map((text) => paragraph(text))));
   if (report) add("lints", "Warnings and lints", warnings(report.warnings));
   traces.forEach((trace, index) => {
     const of = traces.length > 1 ? `${trace.kernel}: ` : "", after = traces.length > 1 ? `-${index + 1}` : "";
@@ -351,9 +354,9 @@ const sectionsOf = (traces, report) => {
       add(`roofline${after}`, `${of}Roofline`, roofline(report.predictions[index]));
     }
     if (trace.decisions.length) {
-      const price = (each) => `${each.answer}: ${each.price} ${each.unit}`;
+      const price = (each) => each.price === null ? [] : `${each.answer}: ${count(each.price)} ${each.unit}`;
       const rows = trace.decisions.map((made) => [
-        made.what, made.chosen, made.by, made.why, (made.alternatives || []).map(price).join("; "),
+        made.what, made.chosen, made.by, made.why, (made.alternatives || []).flatMap(price).join("; "),
       ]);
       add(`decisions${after}`, `${of}Decisions`, table(["what", "decision", "by", "because", "weighed"], rows));
     }

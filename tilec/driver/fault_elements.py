@@ -1,0 +1,96 @@
+"""Names the elements of tensors and shared tiles that a fault of the emulator gives as addresses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tilec.emu.fault import Fault
+from tilec.emu.places import Place, replace_addresses
+from tilec.ir.layout import SharedLayout
+from tilec.ir.manifest import ScalarParam
+from tilec.ir.placement import places
+from tilec.ir.types import BY_NAME
+
+if TYPE_CHECKING:
+    from tilec.ir.manifest import Manifest
+    from tilec.ir.warp import Program, SharedTile
+
+
+def name_elements(fault: Fault, manifest: Manifest, program: Program) -> tuple[str, list[str]]:
+    """Return the fault's message with elements for addresses, and notes that say which address each is."""
+
+    def name(address: str) -> str | None:
+        place = fault.places.get(address)
+        if place is None:
+            return None
+        if place.argument is None:
+            return _shared_name(place.offset, program.shared)
+        param = manifest.params[place.argument]
+        if isinstance(param, ScalarParam):
+            return None
+        dtype = BY_NAME[manifest.tensor(param.tensor).dtype]
+        return global_name(param.tensor, place, dtype.per_byte)
+
+    return replace_addresses(fault.message, name)
+
+
+def global_name(tensor: str, place: Place, per_byte: int = 1) -> str | None:
+    """Return the element's name, or how far outside of the tensor the address lies."""
+    shape = list(place.shape)
+    if shape:
+        shape[-1] *= per_byte
+    if place.index is not None:
+        index = list(place.index)
+        index[-1] *= per_byte
+        return f"{tensor}[{', '.join(map(str, index))}]"
+    if 0 <= place.offset < place.bytes:
+        return None
+    side = f"{-place.offset:,} bytes before" if place.offset < 0 else f"{place.offset - place.bytes:,} bytes behind"
+    return f"{side} {tensor}, whose shape is ({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+
+
+def _shared_name(offset: int, tiles: Sequence[SharedTile]) -> str | None:
+    """Return the element at this offset of shared memory; of tiles that share the bytes all are named."""
+    names = [name for tile in tiles if (name := _tile_element(offset - tile.offset, tile)) is not None]
+    if not names:
+        return None
+    return names[0] if len(names) == 1 else f"{names[0]} (or {', '.join(names[1:])}, in the same memory)"
+
+
+def _tile_element(offset: int, tile: SharedTile) -> str | None:
+    if not 0 <= offset < tile.bytes:
+        return None
+    version, offset = divmod(offset, tile.stride)
+    index = element_at(offset % tile.layout.copy_bytes, tile.layout)
+    if offset >= tile.layout.bytes or index is None:
+        return None
+    *rows, column = index
+    column *= tile.buffer.shape[-1] // tile.layout.shape[-1]  # of two elements of 4 bits in a byte, the first
+    name = f"{tile.buffer.name}[{', '.join(map(str, (*rows, column)))}]"
+    return name if tile.depth == 1 else f"{name} of version {version}"
+
+
+def element_at(offset: int, layout: SharedLayout) -> tuple[int, ...] | None:
+    """Return the element at a byte offset of one copy of a tile; None between elements."""
+    if layout.placement is not None:
+        try:
+            number = places(layout.placement).index(offset // layout.element_bytes)
+        except ValueError:
+            return None
+        return tuple(_digits(number, layout.shape))
+    # The bank swizzle changes address bits that it does not read: done twice, it is undone.
+    offset ^= (offset >> 7 & layout.swizzle_mask) << 4
+    panel, inside = divmod(offset, layout.panel_bytes)
+    row, byte = divmod(inside, layout.row_bytes)
+    if panel >= layout.panels:
+        return None
+    *rows, _ = layout.shape
+    return (*_digits(row, tuple(rows)), panel * layout.panel + byte // layout.element_bytes)
+
+
+def _digits(number: int, shape: tuple[int, ...]) -> Iterator[int]:
+    """Return the index of the element with this number in row-major order."""
+    for axis, extent in enumerate(shape):
+        yield number // math.prod(shape[axis + 1 :]) % extent

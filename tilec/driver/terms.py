@@ -1,0 +1,74 @@
+"""Explains words that are no codes of diagnostics: units and pools of the machine, terms of schedules, and names of the
+kernel language. `tilec explain NAME` prints them, docs/glossary.md has those of the machine.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import lru_cache
+
+from tilec.frontend.language import documented, meaning, written
+from tilec.support import resources
+
+POOLS = {
+    "smem": "bytes of shared memory that a block holds at a time",
+    "registers": "32-bit registers of a multiprocessor, for all threads of the blocks on it",
+    "registers_per_thread": "32-bit registers of one thread",
+    "named_barriers": "numbered barriers of a block, at which groups of its warps wait for each other",
+    "named_barriers_carried": "named barriers that an iteration leaves to the next one",
+    "tmem": "columns of tensor memory that a block holds at a time",
+    "tmem_banks": "iterations that may hold banks of tensor memory at a time",
+    "mbarriers": "barriers in shared memory, which count arrivals and bytes; 8 bytes each",
+}
+"""What a schedule holds over a lifetime; the target files say how much of each there is."""
+
+SCHEDULES = {
+    "II": "Initiation interval: the cycles from the begin of one iteration of a pipelined loop to the next one's.\n"
+    "A loop takes about II cycles times its iterations, so a smaller II is a faster loop. 'tilec schedule' proves it.",
+    "MII": "The least initiation interval that the bounds allow: what the busiest unit takes for an iteration,\n"
+    "or what a chain of statements takes that depends on itself. No schedule has a smaller II.",
+    "stage": "By how many intervals (II) a statement begins later than its iteration: floor(start / II).",
+    "num_stages": "A parameter of T.Pipelined: the most versions of a tile that a loop may keep. While one is used,\n"
+    "loads of later iterations fill the others. tilec chooses how many pay, up to this number.",
+    "slot": "A unit of the machine that a statement holds for some cycles, such as tp_gnic_rd or tc_and_mma.",
+    "pool": "What a schedule has so much of at a time, such as shared memory (smem) or registers.",
+    "ring": "The versions of a tile that a pipelined loop fills and reads in turn.",
+}
+"""Terms that messages and reports use, in one or two lines each."""
+
+
+@lru_cache(maxsize=1)
+def slots() -> dict[str, str]:
+    """Return what each unit of a target file is; where machines differ, what it is on each."""
+    said: dict[str, dict[str, list[str]]] = {}
+    for name in resources.target_names():
+        for slot, entry in tomllib.loads(resources.target_text(name))["slots"].items():
+            said.setdefault(slot, {}).setdefault(entry["what"], []).append(name)
+    return {
+        slot: next(iter(texts))
+        if len(texts) == 1
+        else "; ".join(f"on {', '.join(targets)}: {what}" for what, targets in texts.items())
+        for slot, texts in said.items()
+    }
+
+
+def explain(name: str) -> str | None:
+    """Return the text of a term, or None where there is none of this name."""
+    if name in slots():
+        return (
+            f"{name}: a unit of a multiprocessor, which a schedule gives to one statement at a time.\n\n{slots()[name]}"
+        )
+    if name in POOLS:
+        return f"{name}: a pool, which a schedule must not exceed.\n\n{POOLS[name]}"
+    if name in SCHEDULES:
+        return f"{name}\n\n{SCHEDULES[name]}"
+    entry = documented().get(name) or documented().get(f"T.{name}")
+    if entry is not None:
+        shown = entry.signature if isinstance(entry.signature, str) else written(entry.signature)
+        return f"{shown}\n\n{meaning(entry)}"
+    return None
+
+
+def names() -> tuple[str, ...]:
+    """Return every name that `explain` knows."""
+    return (*slots(), *POOLS, *SCHEDULES, *documented())

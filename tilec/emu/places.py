@@ -1,0 +1,97 @@
+"""Finds what lies at the addresses that a fault's message names: an element of an argument, or an offset in shared
+memory.
+
+A message writes an address as `global address 0x10000000004` or `shared address 0x400`, perhaps with what lies nearest
+to it. `replace_addresses` puts a name in its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emu.fault import Place
+from tilec.emu.memory import SHARED_RANK_SHIFT
+from tilec.emu.tensormap import TensorMap
+
+if TYPE_CHECKING:
+    from tilec.emu.arguments import Allocator
+
+_ADDRESS = re.compile(r"(global|shared) address (0x[0-9a-f]+)(; the nearest allocation is '[^']*', 0x\w+ to 0x\w+)?")
+_BYTES = re.compile(r"(global|shared) bytes (0x[0-9a-f]+) to 0x[0-9a-f]+(; the nearest allocation is .*)?")
+
+
+def find_places(
+    message: str, args: Sequence[object], allocator: Allocator, shared: Iterable[tuple[str, int, int]]
+) -> dict[str, Place]:
+    """Return what lies at the addresses that a fault's message names, by the address as it is written there.
+
+    `shared` are the variables of shared memory: name, first address, size.
+    """
+    dynamic = next(((start, size) for name, start, size in shared if name == "dynamic shared memory"), (0, 0))
+    places: dict[str, Place] = {}
+    for pattern in (_ADDRESS, _BYTES):
+        for found in pattern.finditer(message):
+            space, written = found[1], found[2]
+            address = int(written, 16)
+            if space == "shared":
+                inside = address & (1 << SHARED_RANK_SHIFT) - 1
+                start, size = dynamic
+                if 0 <= inside - start < size:
+                    places[written] = Place(None, inside - start)
+            elif (place := _argument_place(address, args, allocator)) is not None:
+                places[written] = place
+    return places
+
+
+def _argument_place(address: int, args: Sequence[object], allocator: Allocator) -> Place | None:
+    """Return the place in the array argument that has the address, or else is nearest to it."""
+    best: tuple[int, Place] | None = None
+    for number, value in enumerate(args):
+        array = value.array if isinstance(value, TensorMap) else value
+        if not isinstance(array, np.ndarray) or not array.ndim:
+            continue
+        offset = address - allocator.address(array)
+        size = sum((n - 1) * abs(step) for n, step in zip(array.shape, array.strides, strict=True)) + array.itemsize
+        size = size if array.size else 0
+        is_inside = 0 <= offset < size
+        distance = 0 if is_inside else -offset if offset < 0 else offset - size + 1
+        if best is None or distance < best[0]:
+            index = _element_index(array, offset) if is_inside else None
+            best = distance, Place(number, offset, index, array.shape, size)
+    return None if best is None else best[1]
+
+
+def _element_index(array: np.ndarray[Any, np.dtype[Any]], offset: int) -> tuple[int, ...] | None:
+    """Return the element at a byte offset; None for a byte between the elements of a strided array."""
+    index = [0] * array.ndim
+    for axis in sorted(range(array.ndim), key=lambda axis: -array.strides[axis]):
+        step = array.strides[axis]
+        if step > 0 and array.shape[axis] > 1:
+            index[axis] = min(offset // step, array.shape[axis] - 1)
+            offset -= index[axis] * step
+    return tuple(index) if 0 <= offset < array.itemsize else None
+
+
+def replace_addresses(message: str, name: Callable[[str], str | None]) -> tuple[str, list[str]]:
+    """Return the message with names for addresses, and a note for each: `S[0] is shared address 0x400`.
+
+    `name` is asked for each address as it is written; where it answers None, the text stays.
+    """
+    notes: list[str] = []
+
+    def replaced(found: re.Match[str]) -> str:
+        called = name(found[2])
+        if called is None:
+            return found[0]
+        note = f"{called} is {found[0]}"
+        if note not in notes:
+            notes.append(note)
+        return called
+
+    for pattern in (_ADDRESS, _BYTES):
+        message = pattern.sub(replaced, message)
+    return message, notes

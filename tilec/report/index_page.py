@@ -1,0 +1,58 @@
+"""The index of several reports: a table of kernels that a click on a heading sorts. It loads nothing."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable
+from hashlib import sha256
+from html import escape
+from string import Template
+from urllib.parse import quote
+
+from tilec.report.viewer import template
+from tilec.support.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel of a page: its predicted time, and its share of the roofline's rate, None where none is known."""
+
+    page: str
+    file: str
+    kernel: str
+    target: str
+    microseconds: float
+    share: float | None
+    bound: str
+    warnings: int
+
+
+_HEADS = ("kernel", "file", "target", ">µs predicted", ">of the roofline", "bound by", ">warnings")
+
+
+def index_page(rows: Iterable[Row]) -> str:
+    """Return the page, the slowest kernel first; headings that begin with `>` are of numbers."""
+    script = template("index.js")
+    heads = "".join(
+        f'<th scope="col"{" class=n" if head.startswith(">") else ""} aria-sort="none">'
+        f'<button type="button">{escape(head.removeprefix(">"))}</button></th>'
+        for head in _HEADS
+    )
+    body = "\n".join(_row(row) for row in sorted(rows, key=lambda row: (-row.microseconds, row.file, row.kernel)))
+    return Template(template("index.html")).substitute(
+        digest=b64encode(sha256(script.encode()).digest()).decode(),
+        style=template("report.css"),
+        heads=heads,
+        rows=body,
+        script=script,
+    )
+
+
+def _row(row: Row) -> str:
+    share = ("–", -1.0) if row.share is None else (f"{row.share:.0%}", row.share)
+    numbers = ((f"{row.microseconds:,.1f}", row.microseconds), share)
+    cells = [f'<td><a href="{quote(row.page)}">{escape(row.kernel)}</a></td>']
+    cells += [f"<td>{escape(text)}</td>" for text in (row.file, row.target)]
+    cells += [f'<td class="n" data-value="{value}">{text}</td>' for text, value in numbers]
+    cells += [f"<td>{escape(row.bound)}</td>", f'<td class="n" data-value="{row.warnings}">{row.warnings}</td>']
+    return f"<tr>{''.join(cells)}</tr>"

@@ -1,0 +1,38 @@
+"""Says in three lines what a report comes to: how long the kernel takes, what sets that, and what to try."""
+
+from __future__ import annotations
+
+from tilec.passes.cost.report import Report
+
+
+def verdict(report: Report, spilled_bytes: int, sms: int) -> tuple[str, str, str]:
+    """Return the prediction, what binds it, and one piece of advice."""
+    what = "a full wave of blocks" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
+    first = f"{report.at(report.predicted):,.1f} µs predicted for {what} of {report.kernel} on {report.machine}."
+    near = (
+        "the prediction is the roofline itself"
+        if report.is_a_bound
+        else f"{report.achieved:.0%} of the roofline's rate"
+    )
+    second = f"Bound by {report.bound}; {near if report.roofline else 'no roofline is known'}."
+    return first, second, f"Advice: {_advice(report, spilled_bytes, sms)}."
+
+
+def _advice(report: Report, spilled_bytes: int, sms: int) -> str:
+    if spilled_bytes:
+        return "registers are spilled to memory: take a smaller tile, or more threads"
+    if report.bound == "DRAM bandwidth":
+        return "move fewer bytes, with narrower types or by fusing kernels; no schedule helps"
+    if report.ctas < sms and not report.is_one_wave:
+        return f"{report.ctas:,} of {sms} multiprocessors have a block: take smaller tiles, or split the longest loop"
+    if report.bound == "L2 bandwidth" or report.bound.startswith("bandwidth of"):
+        return "take larger tiles, which load less for what they compute, or a cluster with multicast"
+    if report.bound.startswith("latency of"):
+        return "raise num_stages, or take a tile so small that more blocks fit a multiprocessor"
+    if report.bound.startswith("statements outside"):
+        return "put the loads and their uses into a T.Pipelined loop"
+    if report.bound.startswith("statements around"):
+        return "give a block more iterations, or make the kernel persistent"
+    if report.achieved >= 0.8:
+        return "little is left by the model; measure it"
+    return "try other tiles and options: tilec tune"
