@@ -194,8 +194,10 @@ def _is_same_place(part: tile.Expr, store: tile.Store) -> bool:
 
 def _neighbour_reads(body: _Body) -> Iterator[Diagnostic]:
     for read in body.reads:
+        if read.load.buffer.scope == "fragment":
+            continue  # elements of other threads are those of before the loop: they are fetched through shared memory
         for write in body.writes:
-            if read.load.buffer == write.stmt.buffer and _meet(body, read, write):
+            if read.load.buffer == write.stmt.buffer and _collide(body, read, write):
                 name = read.load.buffer.name
                 also = () if write.stmt.span == read.span else (Label(write.stmt.span, "written here"),)
                 yield warning(
@@ -209,7 +211,7 @@ def _neighbour_reads(body: _Body) -> Iterator[Diagnostic]:
                 break
 
 
-def _meet(body: _Body, read: _Read, write: _Write) -> bool:
+def _collide(body: _Body, read: _Read, write: _Write) -> bool:
     """Whether an iteration is found that reads what another one writes."""
     there = [_parts(body, index) for index in read.load.indices]
     here = [_parts(body, index) for index in write.stmt.indices]
