@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tilec.emu.fault import Fault
-from tilec.emu.places import Place, replace_addresses
+from tilec.emu.fault import Fault, Place
+from tilec.emu.places import replace_addresses
 from tilec.ir.layout import SharedLayout
 from tilec.ir.manifest import ScalarParam
 from tilec.ir.placement import places
@@ -41,8 +41,8 @@ def global_name(tensor: str, place: Place, per_byte: int = 1) -> str | None:
     shape = list(place.shape)
     if shape:
         shape[-1] *= per_byte
-    if place.index is not None:
-        index = list(place.index)
+    if place.element is not None:
+        index = list(place.element)
         index[-1] *= per_byte
         return f"{tensor}[{', '.join(map(str, index))}]"
     if 0 <= place.offset < place.bytes:

@@ -16,14 +16,14 @@ class SourceLocation(NamedTuple):
 class Place(NamedTuple):
     """An address in one allocation, `offset` bytes behind its beginning.
 
-    In global memory `argument` is the number of the array argument that has the address or is nearest to it, `index`
-    the element, None where the address lies outside, and `shape` the array's. In shared memory `argument` is None, and
+    In global memory `argument` is the number of the array argument that has the address or is nearest to it, `element`
+    its index, None where the address lies outside, and `shape` the array's. In shared memory `argument` is None, and
     `offset` counts from the beginning of dynamic shared memory.
     """
 
     argument: int | None
     offset: int
-    index: tuple[int, ...] | None = None
+    element: tuple[int, ...] | None = None
     shape: tuple[int, ...] = ()
     bytes: int = 0
 
