@@ -121,7 +121,9 @@ def check_imports(path: Path) -> None:
     module = name_of(path)
     if not module:
         names = {name for _, name in imports(path)}
-        assert names == {"__future__", "typing", "tilec.host.api"}, "tilec/__init__.py is imported by everything"
+        assert names == {"__future__", "typing", "tilec.host.api", "tilec.support.diagnostics"}, (
+            "tilec/__init__.py is imported by everything"
+        )
         body = ast.parse(path.read_text(encoding="utf-8")).body
         assert [node.module for node in body if isinstance(node, ast.ImportFrom)] == ["__future__"]
         return
