@@ -164,7 +164,7 @@ def test_a_multiple_of_a_size(target: str, m: int, n: int) -> None:
 def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["emulate", str(HERE / "dynamic_add.tl"), "--target", "sm_80"]
     assert main([*command, "--size", "n=200"]) == 0
-    assert capsys.readouterr().out.startswith("C: worst error")
+    assert capsys.readouterr().out.startswith("C: 200 elements of the emulated PTX, worst error")
     assert main([*command, "--size", "n"]) == 2
     assert "expected NAME=N" in capsys.readouterr().err
     assert main(command) == 1

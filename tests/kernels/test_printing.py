@@ -115,4 +115,7 @@ def test_the_command_shows_what_is_printed(tmp_path: Path, capsys: pytest.Captur
     file.write_text(KERNEL.replace("(n, 4)", "(8, 4)").format(body='T.copy(A, B)\n        T.print("hello")'))
     assert main(["emulate", str(file), "--target", "sm_90a"]) == 0
     shown = capsys.readouterr().out
-    assert shown.count("msg='hello' BlockIdx=(0, 0, 0)") == 32 and "B: worst error 0" in shown
+    assert (
+        shown.count("msg='hello' BlockIdx=(0, 0, 0)") == 32
+        and "B: 8 × 4 elements of the emulated PTX, worst error 0" in shown
+    )

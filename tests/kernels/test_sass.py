@@ -81,7 +81,7 @@ def test_the_main_loop_on_hopper(name: str, opcode: str, products: int, tmp_path
 
 
 @pytest.mark.parametrize("size", [1024, 4096], ids=["one tile a block", "persistent"])
-@pytest.mark.parametrize(("width", "most"), [(128, 7.0), (256, 7.75)])
+@pytest.mark.parametrize(("width", "most"), [(128, 7.0), (256, 8.0)])
 def test_what_a_step_of_the_tiles_compared_costs(width: int, most: float, size: int, tmp_path: Path) -> None:
     """What `benchmarks/static.py` counts, also in a persistent grid."""
     _, code = compiled("gemm", "sm_90a", tmp_path, M=size, N=size, K=size, block_N=width)

@@ -161,7 +161,13 @@ def test_lints_are_judged_wherever_a_build_ends(given: list[str], capfd: pytest.
 
 def test_only_the_lints_of_a_stage_that_is_reached_are_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["outputs", "serial_elements", "uninitialised_read"]
+    assert done.stdout.split() == [
+        "outputs",
+        "parallel_races",
+        "serial_elements",
+        "uninitialised_read",
+        "zero_filled_reduction",
+    ]
 
 
 LOADED = f"""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     help="Compare with a reference of your own too: arrays by name, or a function of the kernel's parameters.",
 )
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
-@click.option("--adversary", type=int, metavar="N", help="Run threads and copies in an order drawn from this seed.")
+@click.option("--adversary", type=int, metavar="N", help="Order of threads and copies, drawn from this seed.")
 @click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks only, chosen by --seed.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
 @click.option("--timeline", metavar="FILE.json", help="Write who arrived and waited at which barrier, for Perfetto.")

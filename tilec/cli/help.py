@@ -51,7 +51,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "target": "machines to compile for  [sm_90a]",
         "target_file": "a machine that a file of yours describes",
         "gpu": "which GPU of the target the code is tuned to",
-        "opt_level": "0, 1: tile IR; 2: as written; 3: choose the rest too",
+        "opt_level": "0, 1: tile IR; 2: as written; 3: choose the rest",
         "defines": "override a constant of the kernel",
         "entry": "which kernel, where the file has several",
         "fast_math": "approximate functions and division",

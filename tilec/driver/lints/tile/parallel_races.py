@@ -44,7 +44,7 @@ def parallel_races(work: Work) -> Iterator[Diagnostic]:
         if not isinstance(nest, tile.Parallel) or nest.is_per_thread or max(nest.extents) == 1:
             continue
         body, file = _Body(nest), work.source.of(nest.span)
-        line = file.lines[nest.span.line - 1] if nest.span.line else ""
+        line = file.lines[nest.span.line - 1] if 0 < nest.span.line <= len(file.lines) else ""
         for found in (*_repeated_writes(body, line), *_neighbour_reads(body)):
             if found.primary is not None and (found.code, found.primary.span) not in warned:
                 warned.add((found.code, found.primary.span))
