@@ -121,7 +121,7 @@ def test_the_schedule_is_that_of_the_trace(gemm: tuple[str, dict[str, Any]]) -> 
     versions = [text(label) for label in occupied.findall("text")]
     assert versions == [f"{ring['name']} [{version}]" for version in range(ring["depth"])]
     last = loop["ii"] * ring["depth"]
-    times = f"taken at {last}, full at {last + 1083}, free at {last + ring['lifetime']}"
+    times = f"taken at {last}, full at {last + 1312}, free at {last + ring['lifetime']}"
     assert f"{ring['name']}[0], iteration {ring['depth']}: {times}" in [text(t) for t in occupied.iter("title")]
 
     assert [row[:3] for row in rows(under(root, "Decisions", "table"))[1:]] == [

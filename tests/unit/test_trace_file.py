@@ -165,7 +165,7 @@ def test_a_trace_is_read_back(case: tuple[Path, str, Strategy, str]) -> None:
 
 
 def test_the_refutation_names_families() -> None:
-    """Bounds refute the GEMM at 511; with three versions what the rings leave of the time of a slot, at 555."""
+    """Bounds refute the GEMM at 511; with three versions what the rings leave of the time of a slot, at 631."""
     refutation = trace_of(CASES[0])["tilec"]["loops"][0]["refutation"]
     assert (refutation["ii"], refutation["how"]) == (511, "bound")
     assert refutation["families"] == [
@@ -174,7 +174,7 @@ def test_the_refutation_names_families() -> None:
     options = CompileOptions(defines=(("num_stages", 3),))
     plan = driver.plan(SourceFile("gemm.tl", GEMM.read_text()), options, driver.Observer())
     (loop,) = json.loads(plan.trace)["tilec"]["loops"]
-    assert (loop["ii"], loop["refutation"]["ii"]) == (556, 555)
+    assert (loop["ii"], loop["refutation"]["ii"]) == (632, 631)
     assert loop["refutation"]["families"] == ["density tma"]
 
 
