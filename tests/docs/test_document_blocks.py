@@ -35,6 +35,7 @@ ELSEWHERE = {
     ("docs/building.md", "yaml"): "tests/cli/test_cmake.py",
     ("docs/cpp.md", "c"): "tests/cli/test_cmake.py",
     ("docs/cpp.md", "cmake"): "tests/cli/test_cmake.py",
+    ("docs/cpp.md", "cpp"): "tests/cli/test_header.py",
     ("docs/loops.md", "python"): "tests/unit/test_docs.py",
     ("docs/loops.md", "text"): "tests/unit/test_docs.py",
     ("docs/manifest.md", "text"): "tests/unit/test_docs.py",

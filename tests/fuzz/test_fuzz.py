@@ -23,7 +23,7 @@ def test_every_subject_is_tested() -> None:
     assert set(SUBJECTS) - set(COUNTS) == {"builds"}
 
 
-@pytest.mark.some(16)
+@pytest.mark.some(10)
 @pytest.mark.parametrize("subject", COUNTS)
 def test_mutants_are_accepted_or_refused(subject: str) -> None:
     outcome = run(subject, COUNTS[subject])

@@ -38,7 +38,7 @@ def test_all_are_known() -> None:
     assert {*GEMMS} <= {known.path for known in SAMPLES}
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", GEMMS)
 def test_nothing_stands_in_the_way(name: str, tmp_path: Path) -> None:
     built = made(name, "sm_90a", {})

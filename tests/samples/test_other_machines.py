@@ -38,14 +38,14 @@ def tiles(path: str, target: str) -> dict[str, Any]:
     return OTHER_SIZES.get((path, ALIKE[target]), {}) if ALIKE[target] else TILES.get(path, {})
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(8)
 @pytest.mark.parametrize(("known", "target"), cases(SAMPLES))
 def test_equals_numpy_there(known: Sample, target: str) -> None:
     its = tiles(known.path, target) if known.path == "gemm/pipeline_objects" else {}
     equals_numpy(known, {**known.constants, **its}, target)
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("known", "target"), cases(SAMPLES[1:]))
 def test_builds_there(known: Sample, target: str) -> None:
     """Of the size that it has in its file: nothing in local memory, nothing serialised."""

@@ -28,7 +28,7 @@ def source_of(name: str) -> SourceFile:
     return SourceFile(f"{name}.tl", (FOLDER / f"{name}.tl").read_text(encoding="utf-8"))
 
 
-@pytest.mark.some(15)
+@pytest.mark.some(8)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_rewriting_keeps_the_promises(name: str, target: str) -> None:

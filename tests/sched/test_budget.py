@@ -90,6 +90,7 @@ def test_the_only_order_there_is_is_found_even_with_nothing_to_spend() -> None:
 
 
 @pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("share", [0.3, 1.0, 1.5, 2.1])
 def test_a_cache_spends_what_the_search_would(share: float, tmp_path: Path) -> None:
     """Two problems that share a budget have the same answers with no cache, with a cold one and with any warm one."""

@@ -69,7 +69,7 @@ def test_what_values_hold_against_enumeration(seed: int) -> None:
         compare_levels(problem, solve(problem))
 
 
-@pytest.mark.some(30)
+@pytest.mark.some(15)
 @pytest.mark.parametrize(
     "problem", [tight_problem(seed) for seed in range(90)] + [early_problem(seed) for seed in range(100, 150)]
 )

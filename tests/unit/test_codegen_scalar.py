@@ -159,6 +159,7 @@ def comparisons(depth: int) -> st.SearchStrategy[Expr]:
     return st.sampled_from(TYPES).flatmap(of)
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_random_expressions(dtype: DType) -> None:
     @given(of_type(dtype, 3), st.integers(0, 1000))
@@ -172,6 +173,7 @@ def test_random_expressions(dtype: DType) -> None:
 # ---- one at a time ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("source", TYPES, ids=str)
 def test_casts(source: DType) -> None:
     """To every type: integers wrap around, floats are cut off towards zero and kept within the range."""

@@ -43,7 +43,8 @@ def test_heuristics_answer_where_it_ends_and_that_is_said(budget: int) -> None:
     assert '"search-budget"' in found.trace and said(found) in found.trace
 
 
-@pytest.mark.parametrize("budget", [20, pytest.param(200, marks=pytest.mark.weekly)])
+@pytest.mark.weekly
+@pytest.mark.parametrize("budget", [20, 200])
 def test_no_cache_changes_what_comes_out(budget: int, tmp_path: Path) -> None:
     alone = planned(budget)[0].trace
     assert planned(budget, tmp_path)[0].trace == alone

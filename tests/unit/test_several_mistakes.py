@@ -50,7 +50,7 @@ def broken(text: str) -> Iterator[tuple[int, str]]:
         yield number, "\n".join([*lines[: number - 1], changed, *lines[number:]])
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(5)
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_what_follows_from_a_mistake_is_not_reported(path: Path) -> None:
     reported = 0

@@ -54,7 +54,7 @@ CASES: list[Case] = [
 ]
 
 
-@pytest.mark.some(10)
+@pytest.mark.some(6)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join((case[0].stem, *case[1:3])))
 def test_nothing_can_be_missing(case: Case) -> None:
     """By the verifier alone, or, where it sees no harm, by what the emulated program does."""
@@ -199,6 +199,7 @@ def test_a_copy_in_one_branch_only() -> None:
     assert outcome(made, made.program, "sm_80") == ""
 
 
+@pytest.mark.weekly
 def test_barriers_of_roles_do_not_meet() -> None:
     """Barrier 0 is the block's; each role that shares the block with others has its own."""
     for path, target, strategy, defines in CASES:

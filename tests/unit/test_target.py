@@ -495,7 +495,7 @@ def main(A: T.Tensor((64, 512), "float16"), B: T.Tensor((512, 64), "float16"), C
 """
 
 
-@pytest.mark.some(1)
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100a"])  # between them they have every table that is asked for
 def test_what_a_file_lacks_is_said_before_it_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each limit, pool, kind and list of parameters by another name: refused, or never asked for."""

@@ -58,7 +58,7 @@ def test_the_schema_is_one() -> None:
     assert json.loads(TEXT)["properties"]["tilec"]["properties"]["schema"] == {"const": SCHEMA}
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(3)
 @cases
 def test_a_trace_fits_the_schema(case: tuple[Path, str, Strategy, str]) -> None:
     trace = trace_of(case)
@@ -121,7 +121,7 @@ def test_the_schema_refuses(path: tuple[str | int, ...], value: object) -> None:
         VALIDATOR.validate(trace)
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(3)
 @cases
 def test_viewers_can_read_the_events(case: tuple[Path, str, Strategy, str]) -> None:
     """Complete events with a whole start and length on a named track; on one track they nest or do not meet."""
@@ -148,7 +148,7 @@ def test_viewers_can_read_the_events(case: tuple[Path, str, Strategy, str]) -> N
             open_until.append(start - negative)
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(3)
 @cases
 def test_a_trace_is_read_back(case: tuple[Path, str, Strategy, str]) -> None:
     path, target, strategy, calibration = case
