@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -528,6 +529,18 @@ def test_a_driver_that_lacks_a_function_is_too_old(tmp_path: Path) -> None:
 
 
 # ---- several source files, and C++ -----------------------------------------------------------------------------------
+
+
+def test_the_owner_of_the_document_is_used_so() -> None:
+    """docs/cpp.md shows it in a function that has a stream and three arrays."""
+    text = (Path(__file__).parents[2] / "docs" / "cpp.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```cpp\n(.*?)```", text, re.S)
+    assert tilec(GEMM, "--emit", "header") == 0
+    arrays = "const tilec_float16 *a, const tilec_float16 *b, tilec_float16 *c"
+    declared = f"int product(CUstream stream, {arrays});\nint product(CUstream stream, {arrays}) {{"
+    Path("owner.cpp").write_text(f'#include "gemm.h"\n{declared}\n{lines}return 0;\n}}\n')
+    done("g++", "-std=c++11", *STRICT, "-c", "owner.cpp")
+
 
 PART = (
     '#include "vector_add.h"\n#include "gemm.h"\nCUresult part(vector_add_kernel *k) { return vector_add_load(k); }\n'
