@@ -54,7 +54,7 @@ CASES: list[Case] = [
 ]
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(16)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join((case[0].stem, *case[1:3])))
 def test_nothing_can_be_missing(case: Case) -> None:
     """By the verifier alone, or, where it sees no harm, by what the emulated program does."""
