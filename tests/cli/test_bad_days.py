@@ -149,14 +149,44 @@ def test_a_process_that_crashes_is_said_to_have_crashed(tmp_path: Path) -> None:
     assert "\ninternal error: a process that compiled crashed with SIGSEGV" in said
 
 
-@pytest.mark.weekly
-def test_a_crash_of_the_assembler_names_it(tmp_path: Path) -> None:
-    code = "import os, sys; from tilec import cli; from tilec.ptx import assemble as a;"
-    code += "a._link = lambda *_: os.abort(); sys.exit(cli.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, str(VECTOR_ADD), "--no-cache", "-o", str(tmp_path / "a.cubin")]
-    ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG)
-    assert ended.returncode == -signal.SIGABRT
-    assert "Aborted" in ended.stderr and "in assemble" in ended.stderr
+WITHOUT_ASSEMBLER = """import os, pathlib, sys, time
+from tilec import cli
+from tilec.ptx import assemble
+assemble._link = lambda *_: LINK
+sys.exit(cli.main())
+"""
+
+
+def _build_with(link: str, folder: Path) -> subprocess.Popen[str]:
+    """Begin a build in whose assembler this expression is computed."""
+    command = [sys.executable, "-c", WITHOUT_ASSEMBLER.replace("LINK", link), str(VECTOR_ADD), "--no-cache"]
+    environment = {**ENVIRONMENT, "TMPDIR": str(folder)}
+    return subprocess.Popen(
+        [*command, "-o", str(folder / "a.cubin")], env=environment, cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_crash_of_the_assembler_is_reported_as_one(tmp_path: Path) -> None:
+    build = _build_with("os.kill(os.getpid(), 11)", tmp_path)
+    _, said = build.communicate(timeout=HANG)
+    assert build.returncode == 3
+    assert said.startswith("internal error: the assembler (nvJitLink) crashed with SIGSEGV\n")
+    assert list(tmp_path.glob("tilec-bug-*/*.ptx"))
+
+
+def test_who_ends_a_build_ends_its_assembler(tmp_path: Path) -> None:
+    build = _build_with(f"(pathlib.Path('began').write_text(str(os.getpid())), time.sleep({HANG}))", tmp_path)
+    began = tmp_path / "began"
+    until = time.monotonic() + HANG
+    while not (began.exists() and began.read_text()) and time.monotonic() < until:
+        time.sleep(0.01)
+    assembler = int(began.read_text())
+    assert assembler != build.pid
+    build.send_signal(signal.SIGTERM)
+    _, said = build.communicate(timeout=HANG)
+    assert (build.returncode, said) == (128 + signal.SIGTERM, "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(assembler, 0)
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from tilec.cli.endings import guarded
+from tilec.support.isolation import isolate_calls
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,9 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Where OpenBLAS can start no thread it raises SIGINT, as numpy is imported. Its products here are small.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if not faulthandler.is_enabled():
-        # Where the assembler or another library crashes, this says which one was called; the exit code is the signal's.
+        # Where a library crashes in this process, this says which one was called; the exit code is the signal's.
         with suppress(OSError, ValueError):
             faulthandler.enable(sys.stderr, all_threads=False)
+    if argv is None:  # the process is the command's own
+        isolate_calls()
     return guarded(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
 
 

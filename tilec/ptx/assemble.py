@@ -12,6 +12,7 @@ from functools import cache
 from typing import Literal
 
 from tilec.support.diagnostics import InternalError
+from tilec.support.isolation import Crash, call_isolated
 from tilec.support.records import dataclass
 
 RemarkKind = Literal["register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored", "assembler-warning"]
@@ -60,7 +61,10 @@ def assemble(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = Fal
         # not used: the result comes back in memory. Checked with 13.0.88 and 13.5.37: .text is what ptxas itself makes.
         # Must stay last. If a release parses differently, C7504 or the missing-entry check below says so.
         options += ["-Xptxas=-ewp", "-Xptxas=-o"]
-    made = assembled(*_link(ptx, options))
+    try:
+        made = assembled(*call_isolated(lambda: _link(ptx, options)))
+    except Crash as crash:
+        raise InternalError(f"the assembler (nvJitLink) crashed with {crash.signal_name}") from None
     if not made.entries and ".entry" in ptx:
         raise InternalError(f"the assembler made no kernel of the PTX\n{made.info}")
     return made
