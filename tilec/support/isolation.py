@@ -50,7 +50,7 @@ def call_isolated(work: Callable[[], Any]) -> Any:
         _send_result(work, writer, parent)
     os.close(writer)
     try:
-        with open(reader, "rb") as pipe:
+        with os.fdopen(reader, "rb") as pipe:
             result = pipe.read()
     except BaseException:
         with suppress(ProcessLookupError):
@@ -72,7 +72,7 @@ def _send_result(work: Callable[[], Any], writer: int, parent: int) -> NoReturn:
         faulthandler.disable()
         end_with_parent(parent)
         result = marshal.dumps(work())
-        with open(writer, "wb") as pipe:
+        with os.fdopen(writer, "wb") as pipe:
             pipe.write(result)
         code = 0
     finally:
