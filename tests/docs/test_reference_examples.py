@@ -73,6 +73,7 @@ def test_each_section_shows_an_example() -> None:
 def test_examples_are_of_names_and_use_them() -> None:
     for where, kernel in KERNELS.items():
         for name in set(kernel.names) - SECTIONS:
+            assert name in documented(), where
             spellings = {name, *documented()[name].names}
             assert any(re.search(rf"{re.escape(n)}\b", kernel.text) for n in spellings), (where, name)
     names = [name for kernel in KERNELS.values() for name in kernel.names]
@@ -347,6 +348,7 @@ NUMPY: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "handed_over": lambda x: {"B": np.exp(x.A[:, ::-1])},
     "at_one_pace": lambda x: {"B": 2 * x.A},
     "reversed_by_threads": lambda x: {"B": x.A[::-1]},
+    "written_with_groups": lambda x: {"B": x.A},
     "second_half_later": lambda x: {"B": x.A},
     "loaded_by_threads": lambda x: {"B": 2 * x.A},
     "announced": lambda x: {"B": x.A.T},
