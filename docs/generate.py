@@ -2,9 +2,9 @@
 
 docs/language.md lists every name of the kernel language, and docs/language/ has a page for each group of them; docs/
 diagnostics.md has every diagnostic code, docs/tilelang_names.md every name of TileLang, and docs/pipeline.md every pass
-of the compiler. What an operation or
-function is for stands beside its code in tilec/ops; what only the statements of a kernel know about, in
-tilec/frontend/language.py. Errors are those that the code which checks a call can report.
+of the compiler. What an operation or function is for stands beside its code in tilec/ops; what only the statements of a
+kernel know about, in tilec/frontend/language.py; examples in tilec/frontend/examples/. Errors are those that the code
+which checks a call can report.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dis
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from inspect import cleandoc
@@ -27,6 +27,7 @@ from tilelang_page import tilelang_names
 
 import tilec.ops
 from tilec.driver.explanations import EXPLANATIONS
+from tilec.frontend.examples.read import Kernel, kernels, values
 from tilec.frontend.language import (
     ALLOCATION,
     BREAK,
@@ -72,6 +73,9 @@ parameters (`name=value` may be left out), its meaning, and the errors and warni
 these](diagnostics.md) are explained by `tilec explain CODE` too. Parameters that TileLang has and tilec does not honour
 are listed as such: only their default is accepted. Names of TileLang that are not here [say what to write
 instead](tilelang_names.md).
+
+Each name has an example, which `tilec explain T.copy` shows too. It belongs below `import tilelang.language as T`; in
+tables it is a call, and what the call gives.
 
 Any call may also be wrong as a call: `missing-argument`, `too-many-arguments`, `unknown-keyword`, `duplicate-argument`,
 `unsupported-keyword`; and any name may be `unknown-name` or an `unsupported-operation`.
@@ -136,7 +140,7 @@ def _functions(check: Any) -> Iterator[types.FunctionType]:
 # ---- entries -------------------------------------------------------------------------------------------------------
 
 
-def _entry(name: Name) -> Iterator[str]:
+def _entry(name: Name, example: str) -> Iterator[str]:
     spelled = name.signature
     yield f"### {', '.join(f'`{n}`' for n in name.names)}\n"
     yield f"```\n{spelled if isinstance(spelled, str) else written(spelled)}\n```\n"
@@ -145,9 +149,40 @@ def _entry(name: Name) -> Iterator[str]:
         ignored = [f"`{p.name}`" for p in spelled.parameters if not p.supported]
         if ignored:
             yield f"Not honoured: {', '.join(ignored)}.\n"
+    yield example
     codes = errors(name.checks)
     if codes:
         yield f"Errors: {', '.join(f'`{code}`' for code in codes)}.\n"
+
+
+def _entries(page: str, names: tuple[Name, ...]) -> Iterator[str]:
+    """The entries of a page, each with its example; one that several names share stands under the first of them."""
+    first: dict[Kernel, Name] = {}
+    for name in names:
+        kernel = next((k for k in kernels(page) if set(k.names) & set(name.names)), None)
+        if kernel is None:
+            example = "No example yet.\n"  # which tests/docs/test_reference_examples.py refuses
+        elif (other := first.setdefault(kernel, name)) is name:
+            example = f"Example:\n\n{_fenced(kernel)}"
+        else:
+            example = f"Example: under [`{other.names[0]}`](#{anchor(other.names)}).\n"
+        yield from _entry(name, example)
+
+
+def _fenced(kernel: Kernel) -> str:
+    return f"```python\n{kernel.text}```\n"
+
+
+def _examples(page: str, rows: Collection[str]) -> str:
+    """The kernels that show rows of a table, or what stands under a heading."""
+    return "".join(
+        f"\nExample{_of(kernel)}:\n\n{_fenced(kernel)}" for kernel in kernels(page) if set(kernel.names) <= set(rows)
+    )
+
+
+def _of(kernel: Kernel) -> str:
+    names = [f"`{name}`" for name in kernel.names if "." in name]
+    return f" of {', '.join(names)}" if names else ""
 
 
 def operations(group: str | None = None) -> Iterator[Name]:
@@ -162,7 +197,7 @@ def operations(group: str | None = None) -> Iterator[Name]:
 
 
 def _functions_table() -> Iterator[str]:
-    yield "| | | errors |\n| --- | --- | --- |\n"
+    yield "| | | example | errors |\n| --- | --- | --- | --- |\n"
     for function in scalar.FUNCTIONS.values():
         # No function spells the `/` of integers, whose code they share.
         codes = [code for code in errors((function.build,)) if code != "integer-division"]
@@ -171,11 +206,20 @@ def _functions_table() -> Iterator[str]:
         defined = definition(name)
         codes = [code for code in errors(_spelled(defined)) if code != "integer-division"]
         yield _function(defined.signature, defined.doc, codes)
+    yield _examples("scalars", {*scalar.FUNCTIONS, *PRELUDE})
 
 
 def _function(spelled: Signature, doc: str, codes: list[str]) -> str:
     listed = ", ".join(f"`{code}`" for code in codes)
-    return f"| `{written(spelled)}` | {doc.replace('|', chr(92) + '|')} | {listed} |\n"
+    return f"| `{written(spelled)}` | {doc.replace('|', chr(92) + '|')} | {_value(spelled.name)} | {listed} |\n"
+
+
+def _value(name: str) -> str:
+    """A call and its value; of what needs a kernel around it, where that stands."""
+    if name not in values():
+        return "below"
+    call, value = values()[name].split("  # ")
+    return f"`{call}` is {value}"
 
 
 def _spelled(defined: Definition) -> tuple[Callable[..., Any], ...]:
@@ -207,13 +251,14 @@ def _warp_functions() -> Iterator[str]:
     for function in WARP_FUNCTIONS.values():
         codes = ", ".join(f"`{code}`" for code in errors((function.build,)))
         yield f"| `{written(function.signature)}` | {function.doc} | {codes} |\n"
+    yield _examples("threads", WARP_FUNCTIONS)
 
 
 def _dtypes() -> Iterator[str]:
-    yield "| name | also | bits | kind |\n| --- | --- | --- | --- |\n"
+    yield "| name | also | bits | kind | example |\n| --- | --- | --- | --- | --- |\n"
     for dtype in dict.fromkeys(BY_NAME.values()):
         others = ", ".join(f"`{name}`" for name, t in BY_NAME.items() if t == dtype and name != dtype.name)
-        yield f"| `{dtype.name}` | {others} | {dtype.bits} | {KINDS[dtype.kind]} |\n"
+        yield f"| `{dtype.name}` | {others} | {dtype.bits} | {KINDS[dtype.kind]} | {_value(f'T.{dtype.name}')} |\n"
 
 
 def _table(rows: dict[str, str], union: Any) -> Iterator[str]:
@@ -260,13 +305,16 @@ THREAD_TEXT = (
 )
 
 
+PYTHON = "Python's own functions"
+
+
 def _python() -> str:
     constants = ", ".join(f"`{name}`" for name in python.MATH_CONSTANTS)
     names = ", ".join(f"`{name}`" for name in python.NAMES)
     return (
         f"On values known at compile time: {names}; and {constants}. "
         "`driver.get_num_sms()` is the number of multiprocessors of the target.\n\n"
-        f"Errors: {', '.join(f'`{c}`' for c in errors((python.call,)))}.\n"
+        f"Errors: {', '.join(f'`{c}`' for c in errors((python.call,)))}.\n" + _examples("scalars", [PYTHON])
     )
 
 
@@ -282,7 +330,7 @@ class Section:
 
     def page(self) -> str:
         parts = [f"# {self.title}\n\n{TITLE}\n", *([f"{self.text}\n"] if self.text else ())]
-        parts.extend(line for name in self.names for line in _entry(name))
+        parts.extend(_entries(self.file, self.names))
         return "\n".join([*parts, *([self.rest] if self.rest else ())])
 
 
@@ -295,8 +343,12 @@ def sections() -> tuple[Section, ...]:
             "What a kernel file is made of.",
             STRUCTURE,
             "\n".join(
-                ["## Statements\n", *_table(STATEMENTS, ast.Stmt), "\n## Expressions\n", *_table(EXPRESSIONS, ast.Expr)]
-            ),
+                [
+                    *("## Statements\n", *_table(STATEMENTS, ast.Stmt), _examples("structure", ["Statements"])),
+                    *("## Expressions\n", *_table(EXPRESSIONS, ast.Expr), _examples("structure", ["Expressions"])),
+                ]
+            ).rstrip("\n")
+            + "\n",
         ),
         Section(
             "allocation",
@@ -327,7 +379,7 @@ def sections() -> tuple[Section, ...]:
             "Functions of scalars",
             "They give a value and change nothing. How they are rounded is in [numerics](../numerics.md).",
             (INLINE_PTX,),
-            "".join(_functions_table()) + "\n## Python's own functions\n\n" + _python(),
+            "".join(_functions_table()) + f"\n## {PYTHON}\n\n" + _python(),
         ),
         Section(
             "vectors",

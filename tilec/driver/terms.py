@@ -7,6 +7,7 @@ from __future__ import annotations
 import tomllib
 from functools import lru_cache
 
+from tilec.frontend.examples.read import example
 from tilec.frontend.language import documented, meaning, written
 from tilec.support import resources
 
@@ -65,7 +66,8 @@ def explain(name: str) -> str | None:
     entry = documented().get(name) or documented().get(f"T.{name}")
     if entry is not None:
         shown = entry.signature if isinstance(entry.signature, str) else written(entry.signature)
-        return f"{shown}\n\n{meaning(entry)}"
+        found = example(*entry.names)
+        return f"{shown}\n\n{meaning(entry)}" + (f"\n\nExample:\n\n{found.rstrip()}" if found else "")
     return None
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
+from tilec.frontend.examples.read import example
 from tilec.frontend.language import Name, documented, meaning, written, written_parameter
 from tilec.ir.types import BY_NAME
 from tilec.ops.signature import Signature
@@ -116,7 +117,10 @@ def shown(name: Name) -> str:
 
 
 def markdown(name: Name) -> str:
-    return f"```python\n{shown(name)}\n```\n{meaning(name)}"
+    """What there is to say of a name: how it is written, what it means, and an example."""
+    found = example(*name.names)
+    fenced = f"\n\n```python\n{found.rstrip()}\n```" if found else ""
+    return f"```python\n{shown(name)}\n```\n{meaning(name)}{fenced}"
 
 
 def members(prefix: str, text: str) -> Iterator[tuple[str, Name]]:

@@ -1,0 +1,68 @@
+"""The examples of the language reference: `tilec explain T.copy` and docs/language/ show them.
+
+Each page has a file of kernels, in which a line `# ---- T.copy, T.fill ----` begins the example of these names.
+`values.txt` has a call in each line, and what it gives. They are read when something first asks for them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from tilec.support.records import dataclass
+
+FOLDER = Path(__file__).parent
+HEAD = "import tilelang.language as T\n\n\n"
+"""What stands above each example."""
+_TITLE = re.compile(r"^# ---- (.*?) ----\n", re.MULTILINE | re.DOTALL)
+_NAME = re.compile(r"(?:T|tilelang)\.\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel that shows what `names` do. It is for `target`, or for the one that is taken by default."""
+
+    names: tuple[str, ...]
+    text: str
+    target: str | None
+
+
+@cache
+def kernels(page: str) -> tuple[Kernel, ...]:
+    """Return the examples of a page of the reference; a page without a file has none."""
+    path = FOLDER / f"{page}.tl"
+    if not path.is_file():
+        return ()
+    _, *parts = _TITLE.split(path.read_text(encoding="utf-8"))
+    return tuple(_kernel(title, text.strip() + "\n") for title, text in zip(parts[::2], parts[1::2], strict=True))
+
+
+def _kernel(title: str, text: str) -> Kernel:
+    target = re.match(r"# tilec --target (\w+)\n", text)
+    return Kernel(tuple(re.split(r", |,\n# ", title)), text, target[1] if target else None)
+
+
+@cache
+def values() -> dict[str, str]:
+    """Return the lines of `values.txt`, each by the names that it is the first one to use."""
+    found: dict[str, str] = {}
+    for line in (FOLDER / "values.txt").read_text(encoding="utf-8").splitlines():
+        for name in _NAME.findall(line):
+            found.setdefault(name, line)
+    return found
+
+
+def pages() -> tuple[str, ...]:
+    """Return the names of the pages that have kernels."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.tl")))
+
+
+@cache
+def _by_name() -> dict[str, str]:
+    return {name: kernel.text for page in pages() for kernel in kernels(page) for name in kernel.names}
+
+
+def example(*names: str) -> str | None:
+    """Return the example of an entry of the reference that has these names."""
+    return next((found for name in names if (found := _by_name().get(name) or values().get(name))), None)
