@@ -174,6 +174,7 @@ ROWS = np.ones((4, 64), np.float32)
         ((ROWS, ROWS, "much"), {}, TypeError, "by of scaled is a number, not str"),
         ((ROWS, ROWS.astype(np.float64), 1.0), {}, TypeError, "B is float64, the kernel takes float32"),
         ((ROWS, np.ones((4, 32), np.float32), 1.0), {}, ValueError, r"B has the shape \[4, 32\], .* takes \[4, 64\]"),
+        ((ROWS[0], ROWS[0], 1.0), {}, ValueError, r"A has the shape \[64\], the kernel takes \[m, 64\]"),
         ((ROWS, np.ones((5, 64), np.float32), 1.0), {}, ValueError, r"m is 4 by A.shape\[0\] = 4, but 5 by B"),
         ((ROWS, ROWS, 1.0, 7), {}, ValueError, "m is given as 7, but the arrays make it 4"),
         (

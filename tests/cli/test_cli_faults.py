@@ -35,7 +35,7 @@ def test_a_race_names_the_element_of_the_shared_tile(tmp_path: Path, capfd: pyte
     body = "T.copy(X, S)\nfor i in T.Parallel(64):\n    S[9, 41] = X[i, 0]\nT.copy(S[8:10, :], Y)"
     said = fault_of(body, tmp_path, capfd)
     assert "write different values to S[9, 41] at the same time" in said.splitlines()[0]
-    assert "kernel.tl:9:" in said
+    assert "kernel.tl:10:" in said
     assert "note: S[9, 41] is shared address 0x" in said
 
 

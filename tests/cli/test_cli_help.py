@@ -3,6 +3,7 @@ answers where it does not understand."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -154,6 +155,45 @@ def test_check_of_folders_patterns_and_standard_input(
         monkeypatch.setattr("sys.stdin", given)
         assert tilec("check", "-") == 1
     assert " --> <stdin>:6:" in capfd.readouterr().err
+
+
+FOR_BLACKWELL = """\
+import tilelang.language as T
+
+@T.prim_func
+def k(A: T.Tensor((128, 64), "float16"), C: T.Tensor((128, 64), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        A_s = T.alloc_shared((128, 64), "float16")
+        B_s = T.alloc_shared((64, 64), "float16")
+        C_l = T.alloc_fragment((128, 64), "float32")
+        C_t = T.alloc_tmem((128, 64), "float32")
+        done = T.alloc_barrier(1)
+        T.copy(A, A_s)
+        T.copy(A[:64, :], B_s)
+        T.tcgen05_gemm(A_s, B_s, C_t, transpose_B=True, clear_accum=True, mbar=done)
+        T.mbarrier_wait_parity(done, 0)
+        T.copy(C_t, C_l)
+        T.copy(C_l, C)
+"""
+
+
+def test_check_of_a_folder_takes_kernels_of_other_targets(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A file or a target that is named is taken at its word, and a kernel that is wrong everywhere stays wrong."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/tensor.tl").write_text(FOR_BLACKWELL)
+    assert tilec("check", "below", "--diagnostics-format", "json") == 0
+    found = json.loads(capfd.readouterr().err)
+    assert (found["code"], found["severity"]) == ("for-another-target", "note")
+    assert found["title"] == "this kernel is not for sm_90a: sm_100a takes it"
+    assert found["primary"]["text"] == "sm_90a has no tensor memory" and found["help"] == "--target sm_100a checks it"
+    assert tilec("check", "below") == 0
+    assert capfd.readouterr().err.endswith("\n1 note in 1 file\n")
+    assert tilec("check", "below", "--target", "sm_90a") == tilec("check", "below/tensor.tl") == 1
+    assert tilec("check", "below", "--target", "sm_100a") == 0
+    capfd.readouterr()
+    (tmp_path / "below/tensor.tl").write_text(FOR_BLACKWELL.replace("T.copy(A, A_s)", "T.copy(A, A_x)"))
+    assert tilec("check", "below") == 1
+    assert "error[" in capfd.readouterr().err
 
 
 def test_fmt_of_standard_input(

@@ -21,6 +21,7 @@ from drawn import listing, rows, text, tree, under
 from tilec.ptx import disassemble
 from tilec.ptx.assemble import assemble
 from tilec.report.viewer import template
+from tilec.support.shares import show_share
 
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>&amp;"
 
@@ -108,7 +109,7 @@ def test_the_schedule_is_that_of_the_trace(gemm: tuple[str, dict[str, Any]]) -> 
     table = under(root, "Reservation table", "svg")
     labels = [text(label) for label in table.findall("text")]
     held = [slot for slot in loop["slots"] if slot["held"]]
-    assert labels[: len(held)] == [f"{slot['name']} {slot['percent']} %" for slot in held]
+    assert labels[: len(held)] == [f"{slot['name']} {slot['percent']}%" for slot in held]
     uses = sum(len(use["rows"]) for op in loop["ops"] for use in op["rows"])
     assert len(list(table.iter("title"))) == uses
 
@@ -145,7 +146,7 @@ def test_the_roofline_is_that_of_the_report(
     assert roof["roofline"] == max(roof["computing, on all SMs"], roof["DRAM, each tensor once"]) < roof["predicted"]
     (point,) = under(root, "Roofline", "svg").iter("circle")
     share = roof["computing, on all SMs"] / roof["predicted"]
-    assert text(point).startswith(f"gemm: {share:.1%} of what the machine computes")
+    assert text(point).startswith(f"gemm: {show_share(share)} of what the machine computes")
 
 
 def test_lines_of_the_kernel_lead_to_their_instructions(gemm: tuple[str, dict[str, Any]]) -> None:

@@ -53,7 +53,14 @@ FOLDERS = {
 # Narrower than their height: what else of tilec these may import.
 ONLY = {
     "support": set[str](),
-    "sched": {"support.kept_files", "support.identity", "support.records", "support.readers", "support.schema"},
+    "sched": {
+        "support.kept_files",
+        "support.identity",
+        "support.records",
+        "support.readers",
+        "support.schema",
+        "support.shares",
+    },
     "emu": {"support.identity", "support.records", "support.source", "support.diagnostics", "support.resources", "ptx"},
 }
 

@@ -139,7 +139,7 @@ def test_a_warp_that_waits_for_its_own_load(target: str) -> None:
     assert is_lint(found.code) and found.primary is not None and found.primary.span.line == 11
     assert "where" in found.title and "by stall counts alone" in found.primary.text and found.help is not None
     said = [label.text for label in found.secondary] + list(found.notes)
-    assert any("waits" in each and "for LDG of line 12" in each for each in said)
+    assert any("waits" in each and "for LDG of line 13" in each for each in said)
 
 
 def test_other_warnings_are_no_lints() -> None:

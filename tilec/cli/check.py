@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tilec.cli import kernel_files
 from tilec.cli.console import reported, reported_all
@@ -14,6 +17,11 @@ from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, kernel_options, target_names
 from tilec.cli.limits import limit_options
 from tilec.cli.watch import watch_option, watched
+from tilec.support.diagnostics import Diagnostic
+from tilec.support.options import CompileOptions
+
+if TYPE_CHECKING:
+    from tilec.driver.batch import Made
 
 
 @click.command(cls=Grouped)
@@ -34,6 +42,7 @@ def check(watch: bool, verbose: bool, **given: Any) -> None:
     """Look for mistakes in kernels, without compiling them. That there are none is said to a terminal only.
 
     A folder stands for all kernel files in it and below, a pattern for those that it matches, and - for standard input.
+    Without --target, a kernel in a folder that only another machine can run is checked for that one, and noted.
     """
     if watch:
         watched(partial(_check, **given))
@@ -50,8 +59,52 @@ def _check(kernels: tuple[str, ...], jobs: int, library: bool, **given: Any) -> 
     # Of a folder, those that others import are there too.
     libraries = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below or library}
     made = compile_all([Job(s, options, only_check=True) for s in sources for options in asked], jobs)
+    if _is_target_default(given):
+        below = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below}
+        instead = partial(_for_another_target, target=asked[0].target, options_for=partial(compile_options, given))
+        made = (instead(one) if one.source.path in below else one for one in made)
     lacks_kernels = ["no-kernel"]
     judged = (
         one for one in made if one.source.path not in libraries or [d.code for d in one.diagnostics] != lacks_kernels
     )
     reported_all(judged, counted=True)
+
+
+def _is_target_default(given: dict[str, Any]) -> bool:
+    """Whether the command line names no machine."""
+    source = click.get_current_context().get_parameter_source("target")
+    return source is ParameterSource.DEFAULT and not given["target_file"]
+
+
+def _for_another_target(made: Made, target: str, options_for: Callable[[str], CompileOptions]) -> Made:
+    """Return a note in place of the mistakes, if each of them says that `target` lacks something and the kernel has
+    none for a machine that can more."""
+    from tilec.driver.batch import Job, carry_out
+
+    if not made.failed or not all(_names_target(mistake, target) for mistake in made.diagnostics):
+        return made
+    for other in _machines_with_more(target):
+        again = carry_out(Job(made.source, options_for(other), only_check=True))
+        if not again.failed:
+            primary = made.diagnostics[0].primary
+            title = f"this kernel is not for {target}: {other} takes it"
+            note = Diagnostic("for-another-target", title, primary, help=f"--target {other} checks it", severity="note")
+            return replace(again, diagnostics=(note, *again.diagnostics))
+    return made
+
+
+def _names_target(mistake: Diagnostic, target: str) -> bool:
+    """Return whether a mistake is one of the machine, which its message then names."""
+    label = mistake.primary.text if mistake.primary is not None else ""
+    return target in mistake.title or target in label
+
+
+def _machines_with_more(target: str) -> list[str]:
+    """Return the machines that can do something that this one cannot, the oldest first."""
+    from tilec.host.machines import capability
+    from tilec.support.resources import target_names
+    from tilec.target.table import load
+
+    known = load(target).features
+    others = sorted(set(target_names()) - {target}, key=capability)
+    return [other for other in others if not set(load(other).features) <= set(known)]

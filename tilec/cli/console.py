@@ -90,7 +90,7 @@ def reported_all(results: Iterable[Made], *, counted: bool = False) -> list[Made
 def _count(shown: Iterable[tuple[str, Diagnostic]]) -> str:
     """As `3 errors and 1 warning in 2 files`."""
     found = [(path, diagnostic.severity) for path, diagnostic in shown]
-    counts = [(kind, sum(severity == kind for _, severity in found)) for kind in ("error", "warning")]
+    counts = [(kind, sum(severity == kind for _, severity in found)) for kind in ("error", "warning", "note")]
     said = " and ".join(_several(count, kind) for kind, count in counts if count)
     return f"{said} in {_several(len({path for path, _ in found}), 'file')}"
 

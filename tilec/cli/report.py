@@ -18,6 +18,7 @@ from tilec.support import files
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
 from tilec.support.resources import target_stem
+from tilec.support.shares import show_share
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
@@ -155,10 +156,10 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
     else:
         table.add_row(
             "roofline",
-            f"{least:,.1f} µs by {report.limit}, a bound; the prediction is {report.achieved:.0%} of its rate",
+            f"{least:,.1f} µs by {report.limit}, a bound; the prediction is {show_share(report.achieved)} of its rate",
         )
     if report.loaded_clock_mhz != report.clock_mhz:
-        busy = f"tensor cores busy {report.tensor_share:.0%} of the time"
+        busy = f"tensor cores busy {show_share(report.tensor_share)} of the time"
         table.add_row("clock", f"{report.loaded_clock_mhz:,} MHz of {report.clock_mhz:,}: {busy}")
     table.add_row("waves", f"{report.predicted.waves:,}")
     fits = ", ".join(f"{count:,} by {name}" for name, count in report.fits)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tilec.cli.console import console
 from tilec.report.tables import plain_table
+from tilec.support.shares import show_share
 from tilec.tune.knobs import DASHES
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def about_baseline(found: Found, best: Outcome, gpu: str, clock_mhz: int) -> str
     if written == best:
         return f"{time}; nothing that was tried is better"
     spilled = "; it spills registers" if written.spilled_bytes and not best.spilled_bytes else ""
-    return f"{time}{spilled}; the best takes {1 - after / before:.0%} less"
+    return f"{time}{spilled}; the best takes {show_share(1 - after / before)} less"
 
 
 def refused(found: Found) -> Iterator[str]:

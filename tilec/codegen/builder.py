@@ -109,11 +109,18 @@ class Builder:
 
     def at(self, span: Span) -> None:
         """What follows comes from this place of the kernel's text."""
-        line = (span.file, span.line)
         self.span = span if span.line else self.span
-        if span.line and line != self.line:
-            self.line = line
-            self.items.append(Loc(1 + self.files.index(span.file), span.line, span.column))
+        self.locate(span)
+
+    def locate(self, span: Span) -> None:
+        """Mark what follows with this line of the kernel's text; messages go on to name what `at` was given."""
+        line = (span.file, span.line)
+        if not span.line or line == self.line:
+            return
+        self.line = line
+        if self.items and isinstance(self.items[-1], Loc):
+            self.items.pop()  # nothing has come from there
+        self.items.append(Loc(1 + self.files.index(span.file), span.line, span.column))
 
     def declarations(self) -> tuple[RegDecl, ...]:
         return tuple(RegDecl(cls, PREFIX[cls], n) for cls, n in self.counts.items() if n)

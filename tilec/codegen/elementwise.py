@@ -159,7 +159,15 @@ class _Sweep:
             registers += -(-lanes * load.buffer.dtype.bytes // 4) if is_wide else lanes
         return max(1, BATCH_REGISTERS // registers)
 
+    def locate(self, a: Step) -> None:
+        """Mark what follows as the step's line of the kernel, or as the nest's if the step stands outside of it, as in
+        a macro."""
+        nest, own = self.op.span, a.span
+        is_inside = own.file == nest.file and nest.line <= own.line <= nest.end_line
+        self.builder.locate(own if is_inside else nest)
+
     def step(self, a: Step, run: _Run) -> None:
+        self.locate(a)
         match a:
             case Assignment():
                 self.assign(a, run)
@@ -197,9 +205,12 @@ class _Sweep:
     def prefetch(self, steps: list[Step], run: _Run) -> None:
         """Read what the steps need from memory: the elements of a run together where they are neighbours, or else those
         that the steps name one by one."""
-        needed = dict.fromkeys(
-            ld for a in steps for ld in self.loads(a) if not ld.buffer.in_registers and ld.buffer.scope != "barrier"
-        )
+        needed: dict[tile.Load, Step] = {}
+        for a in steps:
+            for load in self.loads(a):
+                if not load.buffer.in_registers and load.buffer.scope != "barrier":
+                    needed.setdefault(load, a)
+        run.first_users = needed
         run.masks = self.masks(steps)
         by_mask: dict[tuple[tile.Expr, ...], list[tile.Load]] = {}
         for load in needed:
@@ -222,10 +233,12 @@ class _Sweep:
             if width == together == 1:
                 alone.append(load)
             else:
+                self.locate(run.first_users[load])
                 run.loaded[load] = self.load(load, run, width, together)
         self.prefetch_neighbours(alone, run)
         for load in nested:  # where they are has been read by now
             width = 1 if varies else self.width(load.buffer, load.indices, run)
+            self.locate(run.first_users[load])
             run.loaded[load] = self.load(load, run, width)
 
     def masks(self, steps: list[Step]) -> dict[tile.Load, tuple[tile.Expr, ...]]:
@@ -257,6 +270,7 @@ class _Sweep:
     def prefetch_neighbours(self, loads: list[tile.Load], run: _Run) -> None:
         """Read these elements of every lane, those that lie side by side together."""
         if len(loads) == 1:
+            self.locate(run.first_users[loads[0]])
             run.loaded[loads[0]] = self.load(loads[0], run, 1)
             return
         for load in loads:
@@ -267,6 +281,7 @@ class _Sweep:
             for row in rows(places):
                 for chunk in chunks(row, VECTOR_BYTES, self.in_one_place(row[0][1].buffer)):
                     place, first = chunk[0]
+                    self.locate(run.first_users[first])
                     values = self.read(first, place.indices, run, lane, len(chunk))
                     found |= {of.key: value for (of, _), value in zip(chunk, values, strict=True)}
             for place, load in places:
@@ -428,8 +443,10 @@ class _Sweep:
         """Stores of neighbours in one element of the nest: together, unless neighbours of the nest are what lies side
         by side."""
         first = group[0].store
+        self.locate(group[0])
         if self.width(first.buffer, first.indices, run) > 1 and not self.vary(group[0].conditions):
             for a in group:
+                self.locate(a)
                 self.assign(a, run)
             return
         for lane in range(self.run_length):
@@ -438,6 +455,7 @@ class _Sweep:
             ]
             for chunk in chunks(places, VECTOR_BYTES, self.in_one_place(first.buffer)):
                 place, a = chunk[0]
+                self.locate(a)
                 self.write(a, place.indices, [(other.store.value, lane) for _, other in chunk], run, lane)
 
     def write(
@@ -586,13 +604,15 @@ class _Sweep:
 @dataclass(slots=True)
 class _Run:
     """Consecutive registers from `register` on: the loop variables' values in each, the conditions under which they
-    hold elements at all, what has been loaded for them, and under which conditions elements are loaded."""
+    hold elements at all, what has been loaded for them, under which conditions elements are loaded, and which of the
+    steps that elements are loaded for needs each first."""
 
     register: int
     values: list[dict[tile.Var, tile.Expr]]
     inside: tuple[tile.Expr, ...]
     loaded: dict[tile.Load, list[Operand]]
     masks: dict[tile.Load, tuple[tile.Expr, ...]] = field(default_factory=dict)
+    first_users: dict[tile.Load, Step] = field(default_factory=dict)
 
 
 def _common(a: tuple[tile.Expr, ...], b: tuple[tile.Expr, ...]) -> Iterator[tile.Expr]:

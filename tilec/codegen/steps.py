@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import reduce
 from itertools import count
 
@@ -11,6 +11,7 @@ from tilec.ir.affine import affine
 from tilec.ir.types import BOOL
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
+from tilec.support.source import NOWHERE, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,10 @@ class Assignment:
     def expressions(self) -> tuple[tile.Expr, ...]:
         return (self.store.value, *self.store.indices, *self.conditions)
 
+    @property
+    def span(self) -> Span:
+        return self.store.span
+
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -33,6 +38,7 @@ class Definition:
     var: tile.Var
     value: tile.Expr
     conditions: tuple[tile.Expr, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
 
     @property
     def expressions(self) -> tuple[tile.Expr, ...]:
@@ -46,6 +52,7 @@ class Output:
     conditions: tuple[tile.Expr, ...]
     text: str
     values: tuple[tile.Expr, ...]
+    span: Span = field(default=NOWHERE, compare=False)
 
     @property
     def expressions(self) -> tuple[tile.Expr, ...]:
@@ -63,13 +70,17 @@ def steps(nest: tile.Parallel) -> list[Step]:
     numbers = count()  # one for each condition, kept or not: two of one name would become one value
 
     def fixed(
-        var: tile.Var, value: tile.Expr, conditions: tuple[tile.Expr, ...], values: dict[tile.Var, tile.Expr]
+        var: tile.Var,
+        value: tile.Expr,
+        conditions: tuple[tile.Expr, ...],
+        values: dict[tile.Var, tile.Expr],
+        span: Span,
     ) -> None:
         value = tile.substitute(value, values)
         if any(isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(value)):
-            found.append(Definition(var, value, conditions))
+            found.append(Definition(var, value, conditions, span))
         elif var.name.startswith(tile.ONCE):
-            found.append(Definition(var, value))
+            found.append(Definition(var, value, span=span))
         else:
             values[var] = value
 
@@ -79,16 +90,17 @@ def steps(nest: tile.Parallel) -> list[Step]:
         for stmt in body:
             match stmt:
                 case tile.Bind(var=var, value=value):
-                    fixed(var, value, conditions, values)
+                    fixed(var, value, conditions, values, stmt.span)
                 case tile.Store():
                     found.append(Assignment(conditions, _substituted(stmt, values)))
                 case tile.Print(text=text, values=printed):
-                    found.append(Output(conditions, text, tuple(tile.substitute(v, values) for v in printed)))
+                    shown = tuple(tile.substitute(v, values) for v in printed)
+                    found.append(Output(conditions, text, shown, stmt.span))
                 case tile.If(condition=condition, then=then, orelse=orelse):
                     tested: tuple[tile.Expr, ...] = ()
                     for part in _read_in_order(condition, written):
                         holds = tile.Var(f"%condition{next(numbers)}", BOOL)
-                        fixed(holds, part, (*conditions, *tested), values)
+                        fixed(holds, part, (*conditions, *tested), values, stmt.span)
                         tested += (values.get(holds, holds),)
                     whole = reduce(lambda a, b: tile.Binary("and", a, b, BOOL), tested)
                     visit(then, (*conditions, *tested), dict(values))

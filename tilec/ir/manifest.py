@@ -149,6 +149,7 @@ class Manifest:
             if name in given and values.setdefault(name, int(given[name])) != given[name]:
                 raise SizeError(f"{name} is given as {given[name]}, but the arrays make it {values[name]}")
             if name not in values:
+                self._require_ranks(arrays)
                 raise sizes.UnknownSize(name)
         for tensor in self.tensors:
             for axis, size in enumerate(tensor.shape):
@@ -156,6 +157,14 @@ class Manifest:
             for axis, size in enumerate(tensor.strides or ()):
                 _check_range(f"stride {axis} of {tensor.name}", size, values)
         return values
+
+    def _require_ranks(self, arrays: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise `SizeError` for an array that has more or fewer dimensions than its tensor."""
+        for tensor in self.tensors:
+            found = arrays.get(tensor.name, tensor.shape)
+            if len(found) != len(tensor.shape):
+                taken = ", ".join(map(sizes.show, tensor.shape))
+                raise SizeError(f"{tensor.name} has the shape {list(found)}, the kernel takes [{taken}]")
 
     def made_of(self) -> tuple[str, ...]:
         """The scalars in grid and shapes, in order."""

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from tilec.report.viewer import template
 from tilec.support.records import dataclass
+from tilec.support.shares import show_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def index_page(rows: Iterable[Row]) -> str:
 
 
 def _row(row: Row) -> str:
-    share = ("–", -1.0) if row.share is None else (f"{row.share:.0%}", row.share)
+    share = ("–", -1.0) if row.share is None else (show_share(row.share), row.share)
     numbers = ((f"{row.microseconds:,.1f}", row.microseconds), share)
     cells = [f'<td><a href="{quote(row.page)}">{escape(row.kernel)}</a></td>']
     cells += [f"<td>{escape(text)}</td>" for text in (row.file, row.target)]

@@ -14,6 +14,7 @@ from tilec.simulate import text
 from tilec.simulate.counters import amount, counters
 from tilec.simulate.grid import Simulation
 from tilec.simulate.picture import picture
+from tilec.support.shares import show_share
 
 _LEAST_SHARE = 0.01
 """Of a warp's time, below which a cause has no row."""
@@ -62,14 +63,14 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _waits(found: Simulation) -> str:
     rows: list[Sequence[str]] = []
     for role, warps in text.roles(found):
-        rows.append((role, f"{text.issuing(found, warps):.1%}", "issues", ""))
+        rows.append((role, show_share(text.issuing(found, warps)), "issues", ""))
         shown = [each for each in text.causes(found, warps) if each[2] >= _LEAST_SHARE]
-        rows += ((role, f"{part:.1%}", f"waits for {cause}", place) for cause, place, part in shown)
+        rows += ((role, show_share(part), f"waits for {cause}", place) for cause, place, part in shown)
     return _table(("role", ">of its time", "what it does", "at"), rows)
 
 
 def _busy(found: Simulation) -> str:
-    return _table(("unit", ">of the time"), ((unit, f"{part:.1%}") for unit, part in text.busy(found)))
+    return _table(("unit", ">of the time"), ((unit, show_share(part)) for unit, part in text.busy(found)))
 
 
 def _counters(found: Simulation) -> str:

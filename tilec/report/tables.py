@@ -16,6 +16,7 @@ from tilec.sched.roofline import roofline
 from tilec.sched.solution import span
 from tilec.sched.trace import pool_peaks, refutation
 from tilec.support import resources
+from tilec.support.shares import show_share
 from tilec.target import table as target
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ def _reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:
         for held in holders:
             sign = "·" if not held else letter(min(held)) if len(held) == 1 else "+"
             row.append(sign, style(schedule.stage[min(held)]) if held else "dim")
-        row.append(f" {busy / (schedule.ii * problem.slots[slot].width):4.0%}")
+        row.append(f" {show_share(busy / (schedule.ii * problem.slots[slot].width)):>4}")
         lines.append(row)
     legend = [f"{letter(i)} {op.name}" for i, op in enumerate(problem.ops)] + ["+ several"] * is_shared
     stages = Text("colours are stages:", "dim")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.passes.cost.report import Report
+from tilec.support.shares import show_share
 
 
 def verdict(report: Report, spilled_bytes: int, sms: int) -> tuple[str, str, str]:
@@ -12,7 +13,7 @@ def verdict(report: Report, spilled_bytes: int, sms: int) -> tuple[str, str, str
     near = (
         "the prediction is the roofline itself"
         if report.is_a_bound
-        else f"{report.achieved:.0%} of the roofline's rate"
+        else f"{show_share(report.achieved)} of the roofline's rate"
     )
     second = f"Bound by {report.bound}; {near if report.roofline else 'no roofline is known'}."
     return first, second, f"Advice: {_advice(report, spilled_bytes, sms)}."

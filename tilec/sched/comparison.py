@@ -262,8 +262,8 @@ def _loop(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
         each = ({r["name"]: f"{r[fact]:,}" for r in one["rings"] if r.get(fact) is not None} for one in of)
         yield from _by_name("ring", loop, subject, verb, each)
     yield from _by_name("pool", loop, "what is held of {} at most", "is", map(_pools, of))
-    held = ({slot["name"]: f"{slot['percent']} %" for slot in one["slots"] if slot["percent"]} for one in of)
-    yield from _by_name("slot", loop, "the occupancy of {}", "is", held, absent="0 %")
+    held = ({slot["name"]: f"{slot['percent']}%" for slot in one["slots"] if slot["percent"]} for one in of)
+    yield from _by_name("slot", loop, "the occupancy of {}", "is", held, absent="0%")
 
 
 _RINGS = (

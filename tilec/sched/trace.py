@@ -25,6 +25,7 @@ from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Attempt, Solution
 from tilec.support import readers, schema
 from tilec.support.records import dataclass
+from tilec.support.shares import whole_percent
 
 SCHEMA = 1
 
@@ -224,7 +225,7 @@ def pool_peaks(problem: Problem, schedule: Schedule, index: int) -> dict[str, An
 def _slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:
     slot = problem.slots[index]
     held = sum(use.cycles for op in problem.ops for use in op.uses if use.slot == index)
-    return {"name": slot.name, "width": slot.width, "held": held, "percent": 100 * held // (slot.width * ii)}
+    return {"name": slot.name, "width": slot.width, "held": held, "percent": whole_percent(held / (slot.width * ii))}
 
 
 # --- the drawing ---

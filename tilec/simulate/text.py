@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tilec.simulate.grid import Simulation
 from tilec.simulate.instructions import Instruction
 from tilec.support.records import dataclass
+from tilec.support.shares import show_share
 
 BUSY = {
     "tensor": "tensor cores",
@@ -127,12 +128,12 @@ def lines(
     yield "busy, of the time of one multiprocessor:"
     for unit, part in busy(found):
         if part >= 0.02:
-            yield f"  {part:6.1%}  {unit}"
+            yield f"  {show_share(part):>4}  {unit}"
     for role, warps in roles(found):
-        yield f"{role}: {issuing(found, warps):.1%} issuing; waiting for"
+        yield f"{role}: {show_share(issuing(found, warps))} issuing; waiting for"
         for cause, place, part in causes(found, warps)[:_MOST_CAUSES]:
             if part >= 0.01:
-                yield f"  {part:6.1%}  {cause}, at {place}"
+                yield f"  {show_share(part):>4}  {cause}, at {place}"
     yield from reached(found, scheduled)
 
 
@@ -149,7 +150,7 @@ def summary(found: Simulation, name: str, target: str, predicted: float | None =
     what = f"{found.blocks} blocks on {found.active} of {found.costs.sms} multiprocessors"
     resident = f", {found.launch.resident} resident on each" if found.launch.resident > 1 else ""
     tail = (
-        f"; {found.tail / found.cycles:.0%} of the time they idle in the tail"
+        f"; {show_share(found.tail / found.cycles)} of the time they idle in the tail"
         if found.tail > 0.005 * found.cycles
         else ""
     )
@@ -157,11 +158,13 @@ def summary(found: Simulation, name: str, target: str, predicted: float | None =
     if found.flops:
         rate = found.flops / found.seconds / 1e12
         peak = _peak(found)
-        yield f"  {rate:,.0f} TFLOP/s in products, {rate / peak:.0%} of the {peak:,.0f} that the tensor cores could do"
+        used = show_share(rate / peak)
+        yield f"  {rate:,.0f} TFLOP/s in products, {used} of the {peak:,.0f} that the tensor cores could do"
     l2 = found.loaded / found.seconds / 1e9
     dram = found.loaded * found.shares.missing / found.seconds / 1e9
     stored = found.stored / found.seconds / 1e9
-    yield f"  {l2:,.0f} GB/s loaded, of which {dram:,.0f} from DRAM ({1 - found.shares.missing:.0%} shared by a wave)"
+    shared = show_share(1 - found.shares.missing)
+    yield f"  {l2:,.0f} GB/s loaded, of which {dram:,.0f} from DRAM ({shared} shared by a wave)"
     yield f"  {stored:,.0f} GB/s stored"
     for note in found.notes:
         yield f"  note: {note}"
@@ -181,11 +184,12 @@ def _explain_gap(found: Simulation, micro: float, predicted: float) -> Iterator[
     """Say why the simulation takes another time than the model of `tilec report` predicts, where the two differ."""
     ratio = micro / max(predicted, 1e-9)
     if ratio > 1.05:
-        yield f"  {ratio - 1:.0%} more than predicted: the replay runs every instruction, and {_pace(found)}"
+        yield f"  {show_share(ratio - 1)} more than predicted: the replay runs every instruction, and {_pace(found)}"
     elif ratio < 0.95 and found.waves > 1:
-        yield f"  {1 - ratio:.0%} less than predicted: the replay starts a block when there is room, the model in waves"
+        less = show_share(1 - ratio)
+        yield f"  {less} less than predicted: the replay starts a block when there is room, the model in waves"
     elif ratio < 0.95:
-        yield f"  {1 - ratio:.0%} less than predicted: in the replay more work runs at the same time"
+        yield f"  {show_share(1 - ratio)} less than predicted: in the replay more work runs at the same time"
 
 
 def _compared(found: Simulation, seen: Sequence[Interval], scheduled: Sequence[int]) -> str:
@@ -196,18 +200,18 @@ def _compared(found: Simulation, seen: Sequence[Interval], scheduled: Sequence[i
     said = f"an iteration: {solved:,} cycles solved, {reached:,.0f} reached"
     if reached <= 1.05 * solved:
         return f"{said}, as solved"
-    return f"{said}: {reached / solved - 1:.0%} longer, because {_pace(found)}"
+    return f"{said}: {show_share(reached / solved - 1)} longer, because {_pace(found)}"
 
 
 def _pace(found: Simulation) -> str:
     """Say which unit sets the pace, or else what the warps that issue most wait for."""
     unit, part = busy(found)[0]
     if part >= 0.85:
-        return f"the {unit} set{'' if unit.endswith('s') else 's'} the pace (busy {part:.0%} of the time)"
+        return f"the {unit} set{'' if unit.endswith('s') else 's'} the pace (busy {show_share(part)} of the time)"
     longest = max(roles(found), key=lambda role: sum(found.first.issued.get(warp, 0.0) for warp in role[1]))
     cause, place, part = next(iter(causes(found, longest[1])), ("", "", 0.0))
     wait = "wait" if len(longest[1]) > 1 else "waits"
-    return f"{longest[0]} {wait} most for {cause}, at {place} ({part:.0%} of the time)"
+    return f"{longest[0]} {wait} most for {cause}, at {place} ({show_share(part)} of the time)"
 
 
 def _peak(found: Simulation) -> float:

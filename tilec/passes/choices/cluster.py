@@ -43,6 +43,7 @@ from tilec.passes.memory.load_footprints import footprints
 from tilec.passes.memory.multicast import with_multicast
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.support.options import MAY_DECIDE, CompileOptions
+from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 PAIRS = {"x": tile.Cluster((2, 1, 1)), "y": tile.Cluster((1, 2, 1))}
@@ -90,7 +91,9 @@ def question(
     load = _load_of_cache(assignment, target)
     keep_pace = walks and all(map(_only_multiplies, loops))
     if not keep_pace and load < (LOADED if walks else OVERLOADED):
-        why = f"loops keep the L2 cache busy for {load:.0%} of their time: less would not pay for blocks' waiting"
+        why = (
+            f"loops keep the L2 cache busy for {show_share(load)} of their time: less would not pay for blocks' waiting"
+        )
         return none(why, *fitting.values())
     uneven = {"xyz"[axis] for axis in deciding_axes(kernel)}
     shared = {axis: _shared(assignment, axis) for axis in fitting if axis not in uneven}
@@ -100,7 +103,7 @@ def question(
     others = (_candidate(tile.ALONE), *(fitting[other] for other in fitting if other != axis))
     why = f"neighbours along {axis} need the same {tiles}, the most that two of them can load together"
     if not keep_pace:
-        why = f"{why}, and loops keep the L2 cache busy for {load:.0%} of their time"
+        why = f"{why}, and loops keep the L2 cache busy for {show_share(load)} of their time"
     return ruled("cluster", "the compiler", why, fitting[axis], *others)
 
 

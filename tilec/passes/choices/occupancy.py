@@ -21,6 +21,7 @@ from tilec.passes.cost.report import versions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.support.identity import Same
+from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 LEAST_GAIN = Fraction(1, 10)
@@ -57,7 +58,7 @@ def question(
             return "by the model no fewer would save a tenth of the time"
         gain = 1 - best.predicted.cycles / now.predicted.cycles
         blocks = f"{best.together} blocks share a multiprocessor, where {taken} stages leave room for {now.together}"
-        return f"{blocks}: {gain:.0%} less time by the model"
+        return f"{blocks}: {show_share(gain)} less time by the model"
 
     return Question(
         "stages",

@@ -24,6 +24,7 @@ from tilec.passes.loop.product_steps import product_steps
 from tilec.passes.loop.statement_price import demands
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import MAY_DECIDE, CompileOptions
+from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 LEAST_GAIN = Fraction(1, 20)
@@ -104,7 +105,7 @@ def _question(
         exposed = [s.exposed for s in steps if s is not None]
         waits = f"{max(exposed)} cycles in which each iteration" if exposed else "each step of the loop in it"
         first = "its first fragments" if exposed else "its fragments"
-        return f"{waits} would wait for {first} by ldmatrix: {gain:.0%} less time by the model, {more}"
+        return f"{waits} would wait for {first} by ldmatrix: {show_share(gain)} less time by the model, {more}"
 
     return Question(
         "",
@@ -119,7 +120,7 @@ def _too_little(gain: float, before: Room, more: str) -> str:
     # What the model assumes before anything is solved: what is built may have other stages, and take more registers.
     stages = f"{before.stages} stages" if before.stages > 1 else "1 stage"
     shared = f", with {stages} and {before.together} blocks a multiprocessor, which compute while one waits"
-    return f"{max(gain, 0):.0%} less time by the model{shared if before.together > 1 else ''}, {more}"
+    return f"{show_share(max(gain, 0))} less time by the model{shared if before.together > 1 else ''}, {more}"
 
 
 def _by_ldmatrix(

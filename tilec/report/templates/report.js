@@ -18,7 +18,8 @@ const fixed = (number, digits) => {
   const [whole, ...rest] = number.toFixed(digits).split(".");
   return [count(whole), ...rest].join(".");
 };
-const percent = (share, digits = 0) => `${fixed(100 * share, digits)}%`;
+/** As `whole_percent` of tilec/support/shares.py rounds it. */
+const percent = (share) => `${Math.floor(100 * share + 0.5)}%`;
 
 const scrolling = (label, inside) => element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, inside);
 
@@ -58,7 +59,7 @@ const reach = (ops) => Math.max(...ops.map((op) => op.start + op.latency));
 const reservations = (loop) => {
   const used = loop.slots.filter((slot) => slot.held);
   const rows = used.map((slot, row) => [
-    beside(row, `${slot.name}  ${slot.percent} %`),
+    beside(row, `${slot.name}  ${slot.percent}%`),
     bar("row", LABELS, row * ROW + 2, CHART, BAR, null),
     loop.ops.map((op) => op.rows.filter((held) => held.slot === slot.name).map((held) => held.rows.map(([first, end]) => {
       const x = across(first, loop.ii);
@@ -147,7 +148,7 @@ const compared = (loop) => {
 
 /** A pool's capacity, and the share of it that is held. */
 const capacity = (pool) => pool.capacity >= UNLIMITED ? ["no limit", ""]
-  : [count(pool.capacity), pool.capacity ? `${Math.floor(100 * pool.peak / pool.capacity)} %` : ""];
+  : [count(pool.capacity), pool.capacity ? percent(pool.peak / pool.capacity) : ""];
 
 /** Everything about a loop, below its heading. */
 const loopParts = (loop) => {
@@ -272,12 +273,12 @@ const roof = (intensity, share, kernel) => {
   for (let power = -DECADES; power <= 0; power++) {
     const y = up(10 ** power);
     parts.push(line(LEFT, y, LEFT + WIDE, y));
-    parts.push(label(LEFT - 6, y + 4, `${100 * 10 ** power} %`, { class: "dim", "text-anchor": "end" }));
+    parts.push(label(LEFT - 6, y + 4, percent(10 ** power), { class: "dim", "text-anchor": "end" }));
   }
   const corners = [[10 ** -DECADES, 10 ** -DECADES], [1, 1], [10 ** DECADES, 1]];
   parts.push(element("polyline", { class: "roof", points: corners.map(([x, y]) => `${right(x)},${up(y)}`).join(" ") }));
   const x = right(intensity), y = up(share), isRight = x > LEFT + WIDE / 2;
-  const told = `${kernel}: ${percent(share, 1)} of what the machine computes, ${fixed(intensity, 2)} of the ridge's work for a byte`;
+  const told = `${kernel}: ${percent(share)} of what the machine computes, ${fixed(intensity, 2)} of the ridge's work for a byte`;
   parts.push(element("circle", { class: "point", cx: x, cy: y, r: 5 }, element("title", {}, told)));
   parts.push(label(isRight ? x - 9 : x + 9, y + 4, percent(share), { "text-anchor": isRight ? "end" : "start" }));
   parts.push(label(LEFT + WIDE / 2, bottom + 32, "work for a byte, ridge = 1", { class: "dim", "text-anchor": "middle" }));
