@@ -103,31 +103,31 @@ class _Values:
     found: dict[tile.Expr, Bounds] = field(default_factory=dict)
 
     def is_never_negative(self, expr: tile.Expr, conditions: tuple[tile.Expr, ...]) -> bool:
-        """Prove it by the bounds of the expression, or of what it is more than a multiple of a condition's sides are
-        apart."""
+        """Prove it by the bounds of the expression, or of what is left of it without a multiple of a sum that some
+        condition keeps from being negative."""
         if self.bounds(expr)[0] >= 0:
             return True
         terms, constant = self.definitions.sum(expr)
         for condition in conditions:
-            distance, apart = self._distance(condition)
-            for atom, factor in distance.items():
+            positive, positive_constant = self._never_negative_sum(condition)
+            for atom, factor in positive.items():
                 times, rest = divmod(terms.get(atom, 0), factor)
                 if times > 0 and not rest:
-                    left = {a: terms.get(a, 0) - times * distance.get(a, 0) for a in {**terms, **distance}}
-                    if self._sum(left, constant - times * apart, INT32)[0] >= 0:
+                    left = {a: terms.get(a, 0) - times * positive.get(a, 0) for a in {**terms, **positive}}
+                    if self._sum(left, constant - times * positive_constant, INT32)[0] >= 0:
                         return True
         return False
 
-    def _distance(self, condition: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
+    def _never_negative_sum(self, condition: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
         """Return a sum that is 0 or more where the condition holds."""
         if _reads_memory(condition):
             return {}, 0
         match condition:
             case tile.Binary(op="le", a=a, b=b) | tile.Binary(op="ge", a=b, b=a) if a.dtype == INT32:
-                return self.definitions.sum(tile.Binary("sub", b, a, a.dtype))
+                return self.definitions.sum(tile.Binary("sub", b, a, INT32))
             case tile.Binary(op="lt", a=a, b=b) | tile.Binary(op="gt", a=b, b=a) if a.dtype == INT32:
-                distance, apart = self.definitions.sum(tile.Binary("sub", b, a, a.dtype))
-                return distance, apart - 1
+                terms, constant = self.definitions.sum(tile.Binary("sub", b, a, INT32))
+                return terms, constant - 1
             case _:
                 return {}, 0
 
