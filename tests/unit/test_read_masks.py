@@ -115,29 +115,31 @@ def test_what_is_not_needed_is_not_read(name: str) -> None:
         assert run(FORMS[name], memory) == expected(FORMS[name], memory)
 
 
-VALUES: st.SearchStrategy[Expr] = st.deferred(
-    lambda: st.one_of(
-        st.builds(at, st.integers(0, 5)),
-        st.builds(choice, CONDITIONS, VALUES, VALUES),
-        st.builds(lambda a, b: Binary("add", a, b, INT32), VALUES, VALUES),
-    )
-)
-CONDITIONS: st.SearchStrategy[Expr] = st.deferred(
-    lambda: st.one_of(
-        st.builds(is_positive, VALUES),
-        st.builds(either, CONDITIONS, CONDITIONS),
-        st.builds(both, CONDITIONS, CONDITIONS),
-        st.builds(no, CONDITIONS),
-    )
-)
+def values(depth: int) -> st.SearchStrategy[Expr]:
+    """Elements, choices and sums, of so many levels."""
+    leaf = st.builds(at, st.integers(0, 5))
+    if depth == 0:
+        return leaf
+    inner = values(depth - 1)
+    total = st.builds(lambda a, b: Binary("add", a, b, INT32), inner, inner)
+    return st.one_of(leaf, total, st.builds(choice, conditions(depth - 1), inner, inner))
 
 
-@given(
-    st.lists(st.builds(step, st.lists(CONDITIONS, max_size=2).map(tuple), VALUES), min_size=1, max_size=3), st.data()
-)
-def test_what_is_used_has_been_read(steps: list[Assignment], data: st.DataObject) -> None:
+def conditions(depth: int) -> st.SearchStrategy[Expr]:
+    leaf = st.builds(is_positive, values(depth))
+    if depth == 0:
+        return leaf
+    inner = conditions(depth - 1)
+    return st.one_of(leaf, st.builds(either, inner, inner), st.builds(both, inner, inner), st.builds(no, inner))
+
+
+STEPS = st.builds(step, st.lists(conditions(2), max_size=2).map(tuple), values(2))
+
+
+@given(st.lists(STEPS, min_size=1, max_size=3), st.lists(st.integers(-2, 2), min_size=6, max_size=6))
+def test_what_is_used_has_been_read(steps: list[Assignment], elements: list[int]) -> None:
     """However the conditions ask for one another's elements: then some may be read although nothing needs them."""
-    memory = dict(enumerate(data.draw(st.lists(st.integers(-2, 2), min_size=6, max_size=6))))
+    memory = dict(enumerate(elements))
     read, stored = run(steps, memory)
     needed, wanted = expected(steps, memory)
     assert stored == wanted
