@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu import Fault, TensorMap, launch
+from tilec.emu import Columns, Fault, TensorMap, launch
 from tilec.emu.numbers import Array
 from tilec.emu.tensormap import decode, encode
 
@@ -384,6 +384,31 @@ def test_where_stores_may_not_begin(instruction: str, start: tuple[int, int], ki
     found = fault(tma_store(instruction), [TensorMap(np.zeros((8, 16), np.float32), (8, 16)), None, *start])
     assert found.kind == kind
     assert message in found.message
+
+
+IM2COL_STORE = (
+    "cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {%r5, %r6, %r6, %r6}], [%r2];"
+)
+
+
+def test_im2col_stores() -> None:
+    """Eight pixels of four channels, from the second one of the second row of the second image on."""
+    image = np.zeros((2, 3, 4, 4), np.float32)
+    columns = TensorMap(image, (), im2col=Columns((0, 0), (0, -1), 4, 8))
+    launch(tma_store(IM2COL_STORE), "k", 1, 32, [columns, None, 0, 1], dynamic_smem=512)
+    where = [(1, 1, 1), (1, 1, 2), (1, 2, 0), (1, 2, 1), (1, 2, 2)]
+    expected = np.zeros_like(image)
+    for number, place in enumerate(where, 1):
+        expected[place] = number
+    np.testing.assert_array_equal(image, expected)
+
+
+@pytest.mark.parametrize("corners", [((-1, 0), (0, 0)), ((0, -1), (0, -1)), ((0, 0), (1, 0)), ((1, 1), (0, 1))])
+def test_corners_of_im2col_stores_lie_in_the_tensor(corners: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    columns = TensorMap(np.zeros((2, 3, 4, 4), np.float32), (), im2col=Columns(*corners, 4, 8))
+    found = fault(tma_store(IM2COL_STORE), [columns, None, 0, 1])
+    assert found.kind == "out-of-bounds"
+    assert "lower ones may not be negative, upper ones not positive" in found.message
 
 
 def test_what_reductions_combine() -> None:

@@ -78,6 +78,24 @@ def test_asynchronous_reductions() -> None:
     assert run(copy).tolist() == MINE[::-1].tolist()
 
 
+@pytest.mark.parametrize("block", ["own", "other"])
+def test_the_blocks_own_memory_as_a_destination(block: str) -> None:
+    """What mapa gives for the block itself is its own memory too."""
+    copy = """
+    @%p1 bra wait;
+    {mapa}
+    ld.param.u64 %rd1, [out];
+    cp.async.bulk.{space}.global.mbarrier::complete_tx::bytes [%r9], [%rd1], 64, [%r10];"""
+    mapa = "mapa.shared::cluster.u32 %r9, %r6, %r2; mapa.shared::cluster.u32 %r10, %r4, %r2;" if block == "own" else ""
+    assert run(copy.format(mapa=mapa, space="shared::cluster")).tolist() == [[0] * 16] * 2
+    if block == "own":
+        assert run(copy.format(mapa=mapa, space="shared::cta")).tolist() == [[0] * 16] * 2
+        return
+    with pytest.raises(Fault, match="shared::cluster for another") as caught:
+        run(copy.format(mapa=mapa, space="shared::cta"))
+    assert caught.value.kind == "out-of-bounds"
+
+
 def test_what_is_in_flight_must_not_be_read() -> None:
     action = """
     st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r9], %r7, [%r10];

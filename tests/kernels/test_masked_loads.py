@@ -55,6 +55,20 @@ def compared(a: NDArray[Any]) -> None:
     swapped(a, lambda i, j: i < j and a[i] > a[j])
 
 
+def evens(a: NDArray[Any]) -> None:
+    a[0::2] = a[1::2]
+
+
+def each(change: Any) -> Any:
+    """What `change` makes of an even element and the odd one behind it, number of the element first."""
+
+    def run(a: NDArray[Any]) -> None:
+        for i in range(0, N, 2):
+            a[i] = change(i, a[i], a[i + 1])
+
+    return run
+
+
 def nothing(a: NDArray[Any]) -> None:
     del a
 
@@ -78,6 +92,44 @@ BODIES: dict[str, tuple[str, Any]] = {
     "one block": (inside("if bx == 0:", body="B[i] = B[i] + B[i]"), lambda a: np.add(a, a, a)),
     "one block, if registers say so": (
         inside("if bx == 0:", "if f[i] == f[i]:", body="f[i] = f[i] + f[i]\nB[i] = B[i] + B[i]"),
+        lambda a: np.add(a, a, a),
+    ),
+    "or": (
+        inside("if i % 4 == 0 or i % 4 == 2 and s[i + 1] > 0.0:", body="s[i] = 1.0"),
+        each(lambda i, x, y: 1 if i % 4 == 0 or y > 0 else x),
+    ),
+    "or what stands behind": (
+        inside("if i % 2 == 1 or s[i + 1] > 0.0:", "if i % 2 == 0:", body="s[i] = s[i + 1]"),
+        each(lambda i, x, y: y if y > 0 else x),
+    ),
+    "not both": (
+        inside("if not (i % 2 == 0 and s[i + 1] > 0.0):", "if i % 2 == 0:", body="s[i] = s[i + 1]"),
+        each(lambda i, x, y: x if y > 0 else y),
+    ),
+    "one or the other of both": (
+        inside("if (i % 2 == 0 and s[i + 1] > 0.5) or (i % 2 == 0 and s[i + 1] < -0.5):", body="s[i] = 0.0"),
+        each(lambda i, x, y: 0 if abs(y) > 0.5 else x),
+    ),
+    "chain": (
+        "if i % 2 == 1:\n    pass\nelif s[i + 1] > 0.5:\n    s[i] = s[i + 1]\nelif s[i + 1] < -0.5:\n    s[i] = 0.0",
+        each(lambda i, x, y: y if y > 0.5 else 0 if y < -0.5 else x),
+    ),
+    "arm": ("s[i] = s[i + 1] if i % 2 == 0 else s[i]", evens),
+    "arm of T.if_then_else": ("s[i] = T.if_then_else(i % 2 == 1, s[i], s[i + 1])", evens),
+    "arm of T.Select": ("v = T.Select(i % 2 == 0, s[i + 1], s[i])\ns[i] = v", evens),
+    "arms in arms": (
+        "s[i] = (s[i + 1] if i % 4 == 0 else s[i] if s[i + 1] > 0.0 else s[i + 1]) if i % 2 == 0 else s[i]",
+        each(lambda i, x, y: y if i % 4 == 0 or y <= 0 else x),
+    ),
+    "arm of a sum": ("s[i] = s[i] + (s[i + 1] if i % 2 == 0 else 0.0)", each(lambda i, x, y: x + y)),
+    "arm for registers": (
+        "f[i] = s[i + 1] if i % 2 == 0 else f[i]\n" + inside("if i % 2 == 0:", body="s[i] = f[i]"), evens
+    ),
+    "arm that registers choose": (
+        "f[i] = T.if_then_else(i % 2 == 0, 1.0, 0.0)\ns[i] = s[i + 1] if f[i] > 0.5 else s[i]", evens
+    ),
+    "arm of one block": (
+        "f[i] = B[i] if bx == 0 else 0.0\n" + inside("if bx == 0:", body="B[i] = f[i] + f[i]"),
         lambda a: np.add(a, a, a),
     ),
 }  # fmt: skip

@@ -74,7 +74,7 @@ def _list_changes(text: str, function: ast.FunctionDef) -> Iterator[tuple[int, i
             case ast.Constant(value=bool(value)):
                 yield *span(node), str(not value), "constant"
             case ast.Constant(value=int(value)):
-                yield *span(node), f"({value} + 1)", "constant"
+                yield *span(node), str(value + 1), "constant"  # a pattern takes no sum
             case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
                 begin, end = span(test)
                 yield begin, end, f"(not ({text[begin:end]}))", "condition"

@@ -6,14 +6,17 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given, strategies as st
+from stages import advanced, work_on
 
-from tilec.ir import warp
+from tilec.ir import warp, warp_signs
 from tilec.ir.tile import Binary, Const, Expr, Kernel, Select, Var, integer, walk
 from tilec.ir.types import BOOL, INT32
-from tilec.ir.warp_boxes import _definitions, _Values
+from tilec.ir.warp_boxes import _Values
+from tilec.ir.warp_values import Definitions, Steps, definitions_of
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.box_starts import Coordinates
 from tilec.passes.layout.select_mechanisms import select
+from tilec.support.diagnostics import InternalError
 from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
@@ -213,7 +216,7 @@ def test_both_hold_and_the_verifier_proves_what_selection_does(expr: Expr, point
     i = VARIABLES[1]
     divisor = Coordinates({}, {i: 8}, {}).divisor(expr)
     loop = warp.Loop(i, integer(16), integer(1024), 8, ())
-    proof = _Values(_definitions([loop]))
+    proof = _Values(definitions_of([loop]))
     for units in (2, 4, 8, 16):
         remainders = proof.remainders(expr, units)
         for bx, at, n in points:
@@ -223,12 +226,34 @@ def test_both_hold_and_the_verifier_proves_what_selection_does(expr: Expr, point
             assert remainders == {0}, (units, divisor)
 
 
+@given(EXPRESSIONS, st.lists(st.tuples(*[st.integers(0, 40)] * 3), min_size=4, max_size=4))
+def test_signs(expr: Expr, points: list[tuple[int, int, int]]) -> None:
+    """`bx` counts blocks, `i` is the variable of a loop, and of `n` nothing is known."""
+    bx, i, _ = VARIABLES
+    known = {bx: (0.0, 40.0)}
+    proof = warp_signs._Values(Definitions({i: [Steps(integer(16), integer(337), 8)]}), known)
+    low, high = proof.bounds(expr)
+    for block, at, n in points:
+        assert low <= value_of(expr, dict(zip(VARIABLES, (block, 8 * at + 16, n - 20), strict=True))) <= high
+    if Coordinates({}, {}, known | {i: (16, 336)}).is_never_negative(expr):
+        assert low >= 0
+
+
+@pytest.mark.parametrize("dimension", [0, 1])
+def test_a_wrong_proof_is_refused(kernel: Make, dimension: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Coordinates, "is_never_negative", lambda *_: True)
+    text = TEXT.replace("C[bx * 64, COLUMN]", ("C[bx * 64 - 1, 0]", "C[bx * 64, read * 8]")[dimension])
+    text = text.replace("COLUMN", "0").replace("PROMISE", "pass").replace("DTYPE", "float16")
+    with pytest.raises(InternalError, match=f"TmaStore of .* may begin below 0 in dimension {dimension} of C"):
+        advanced(work_on(kernel(text)), "lint-warp")
+
+
 def test_definitions() -> None:
     """A variable that several roles define has what any of them gives it."""
     x, k = Var("x"), Var("k")
     by = Binary("mul", k, integer(8), INT32)
     lets = [warp.Let(x, by), warp.Let(x, Binary("add", by, integer(4), INT32))]
-    assert _Values(_definitions([lets[0]])).remainders(x, 8) == {0}
-    assert _Values(_definitions([*lets])).remainders(x, 8) == {0, 4}
-    own = _Values(_definitions([warp.Let(x, Binary("add", x, integer(8), INT32))]))
+    assert _Values(definitions_of([lets[0]])).remainders(x, 8) == {0}
+    assert _Values(definitions_of([*lets])).remainders(x, 8) == {0, 4}
+    own = _Values(definitions_of([warp.Let(x, Binary("add", x, integer(8), INT32))]))
     assert own.remainders(x, 8) == set(range(8))

@@ -5,10 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
+from tilec.ir import tile
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Bind, Kernel, Raster, Var
 from tilec.ir.verify import verify_tile
+from tilec.ops.copy import Copy
 from tilec.passes.analysis.fold_constants import compute_expr, fold_expr
 from tilec.passes.grid.rasterise import ordered
 
@@ -89,6 +91,41 @@ def test_what_lies_outside_is_asked_for_only_where_a_read_may_leave(body: Callab
     assert "select" in print_kernel(body(text % "9", params)) and "float16(2.0)" in print_kernel(
         body(text % "9", params)
     )
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "is_inside"),
+    [
+        ("bx * 16", "0", True),
+        ("bx * 16 + 1", "0", False),
+        ("bx * 16 - 1", "0", False),
+        ("(3 - bx) * 16", "k * 8", True),
+        ("first", "k * 8", True),
+        ("first", "k * 8 + 8", False),
+        ("bx * 16", "begin * 8", True),
+        ("bx * 16", "T.max(n, 0) * 8", False),
+        ("bx * 16", "T.min(T.max(n, 0), 2) * 8", True),
+        ("bx * 16", "read", False),
+        ("by * 16", "0", False),
+    ],
+)
+def test_copies_that_cannot_leave_a_tensor_stay_copies(
+    kernel: Callable[..., Kernel], row: str, column: str, is_inside: bool
+) -> None:
+    made = kernel(f"""import tilelang.language as T
+
+@T.prim_func
+def f(A: T.Tensor((64, 24), "float16"), at: T.Tensor((4,), "int32"), n: T.int32):
+    with T.Kernel(4, n, threads=128) as (bx, by):
+        T.annotate_safe_value({{A: 2}})
+        s = T.alloc_shared((16, 8), "float16")
+        first = bx * 16
+        read = at[bx]
+        for begin in range(2, 3):
+            for k in T.Pipelined(3):
+                T.copy(A[{row}, {column}], s)
+""")
+    assert any(isinstance(stmt, Copy) for stmt in tile.walk(made.body)) == is_inside
 
 
 def test_swizzle_of_a_line_of_blocks_changes_nothing(body: Callable[..., Kernel]) -> None:

@@ -5,12 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_warp_verify import BAR, CONSUMER, MAP, PRODUCER, A, B, C, one_role, store, two_roles, violations, wgmma, write
+from test_warp_verify import (
+    BAR,
+    CONSUMER,
+    MAP,
+    PRODUCER,
+    A,
+    B,
+    C,
+    K,
+    one_role,
+    store,
+    two_roles,
+    violations,
+    wgmma,
+    write,
+)
 
 from tilec.ir import warp
 from tilec.ir.layout import SharedLayout, plain
-from tilec.ir.tile import Binary, Buffer, Expr, Region, Var, integer
-from tilec.ir.types import FLOAT16, INT32
+from tilec.ir.tile import Binary, Buffer, Expr, Load, Region, Var, integer
+from tilec.ir.types import BOOL, FLOAT16, INT32
 from tilec.ir.warp import Program
 
 STORED = (write(A), warp.ProxyFence(), BAR, store(A), warp.BulkWait(0))
@@ -115,3 +130,67 @@ def test_where_in_a_row_boxes_begin(column: Expr, message: str) -> None:
     stored = replace(store(A), start=(integer(0), column))
     found = violations(with_tile(one_role(*lets, *STORED[:3], stored, warp.BulkWait(0)), plain((64, 64), 2)))
     assert message in found if message else found == ""
+
+
+BX, M = Var("bx"), Var("m")
+READ = warp.Let(M, Load(Buffer("at", (4,), INT32, "global"), (BX,)))
+
+
+def plus(a: Expr, b: int) -> Expr:
+    return Binary("add", a, integer(b), INT32)
+
+
+@pytest.mark.parametrize(
+    ("before", "row", "holds"),
+    [
+        ((), plus(BX, 1), True),
+        ((), plus(BX, -1), False),
+        ((), Binary("sub", integer(3), BX, INT32), True),  # there are four blocks
+        ((), Binary("sub", integer(2), BX, INT32), False),
+        ((READ,), M, False),
+        ((READ,), Binary("max", M, integer(0), INT32), True),  # T.assume(m >= 0)
+        ((READ,), plus(Binary("max", M, integer(0), INT32), -1), False),
+        ((READ,), Binary("floormod", M, integer(4), INT32), True),
+        ((READ, warp.Let(M, integer(0)), warp.Let(Var("x"), M), warp.Let(M, integer(-1))), Var("x"), True),
+        ((READ, warp.Let(Var("x"), M), warp.Let(M, integer(0))), Var("x"), False),
+    ],
+)
+def test_no_box_is_stored_below_zero(before: tuple[warp.Operation, ...], row: Expr, holds: bool) -> None:
+    stored = replace(store(A), start=(row, integer(0)))
+    found = violations(one_role(*before, *STORED[:3], stored, warp.BulkWait(0)))
+    assert found == "" if holds else "TmaStore of A may begin below 0 in dimension 0 of X" in found
+
+
+@pytest.mark.parametrize(
+    ("first", "behind", "holds"), [(0, 0, True), (1, 1, True), (0, 1, False), (-1, 0, False), (2, 1, True)]
+)
+def test_nor_by_a_loop_whose_statements_are_late(first: int, behind: int, holds: bool) -> None:
+    """Only the loop around counts: another one over the same variable begins elsewhere."""
+    body = (write(A), warp.ProxyFence(), BAR, replace(store(A), start=(plus(K, -behind), integer(0))), warp.BulkWait(0))
+    late = warp.Loop(K, integer(first), integer(4), 1, (*body, BAR))
+    found = violations(one_role(warp.Loop(K, integer(-5), integer(4), 1, (warp.Let(M, K),)), late))
+    assert found == "" if holds else "TmaStore of A may begin below 0" in found
+
+
+@pytest.mark.parametrize(
+    ("first", "behind", "holds"),
+    [(0, 1, True), (2, 3, True), (2, 4, False), (1, 1, True), (0, 2, False), (-1, 1, False)],
+)
+def test_nor_in_an_epilogue_that_may_not_be_reached(first: int, behind: int, holds: bool) -> None:
+    """The iteration before the loop's end is one if the loop has any."""
+    last = plus(M, -behind)
+    has_any = Binary("le", integer(first), plus(M, -1), BOOL)
+    stored = replace(store(A), start=(Binary("mul", last, integer(64), INT32), integer(0)))
+    body = (write(A), warp.ProxyFence(), BAR, stored, warp.BulkWait(0), BAR)
+    found = violations(one_role(READ, warp.Branch(has_any, body)))
+    assert found == "" if holds else "TmaStore of A may begin below 0" in found
+
+
+def test_of_four_rows_the_column_alone() -> None:
+    """Code generation moves rows below 0 out of the tensor."""
+    four = warp.FourRows((integer(-1),) * 4, integer(0))
+    for column, holds in ((8, True), (-8, False)):
+        stored = replace(store(A), start=(integer(-1), integer(column)), four=four)
+        found = violations(one_role(*STORED[:3], stored, warp.BulkWait(0)))
+        assert ("may begin below 0 in dimension 1 of X" not in found) == holds
+        assert "dimension 0" not in found

@@ -14,6 +14,7 @@ from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
 from tilec.codegen.neighbours import chunks, place_of, rows
 from tilec.codegen.pairs import are_alike, pair
 from tilec.codegen.printing import emit_print, printing
+from tilec.codegen.read_masks import Path, ranks, read_masks
 from tilec.codegen.reducer import add_anywhere, add_to_part
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
@@ -73,7 +74,8 @@ class _Sweep:
         self.places = {b.name: _places(state.layouts[b.name]) for b in self.fragments()}
         self.memory_loads = [ld for a in self.body for ld in self.loads(a) if not ld.buffer.in_registers]
         self.shared_conditions = self.of_all_steps()
-        self.is_independent = self.leaves_what_it_reads() and not self.masks_are_kept()
+        self.known_masks: dict[tuple[int, ...], tuple[dict[tile.Load, Path], dict[Path, int]]] = {}
+        self.is_independent = self.leaves_what_it_reads() and not self.masks_change()
         self.run_length = self.vector()
         self.fresh = 0
         self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
@@ -86,10 +88,10 @@ class _Sweep:
             return False
         return all(store.previous is None for store in self.stored)  # it may say what is read next
 
-    def masks_are_kept(self) -> bool:
-        """Whether elements are read only where a value allows it that is computed on the way."""
-        masks = self.masks(self.body).values()
-        return any(e in self.kept for mask in masks for c in mask for e in tile.walk_expr(c))
+    def masks_change(self) -> bool:
+        """Whether elements are read only where a value allows it that is computed, or stored, on the way."""
+        asked = [e for mask in self.masks(self.body)[0].values() for c in mask for e in tile.walk_expr(c)]
+        return any(e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in self.stores_to) for e in asked)
 
     def copies(self) -> int:
         """Of what is stored: each warpgroup sets its own one."""
@@ -211,12 +213,12 @@ class _Sweep:
                 if not load.buffer.in_registers and load.buffer.scope != "barrier":
                     needed.setdefault(load, a)
         run.first_users = needed
-        run.masks = self.masks(steps)
-        by_mask: dict[tuple[tile.Expr, ...], list[tile.Load]] = {}
+        run.masks, order = self.masks(steps)
+        by_mask: dict[Path, list[tile.Load]] = {}
         for load in needed:
             if load not in run.loaded:
                 by_mask.setdefault(run.masks[load], []).append(load)
-        for mask in sorted(by_mask, key=len):  # what a condition reads has a shorter one, and is read before
+        for mask in sorted(by_mask, key=lambda mask: order[mask]):
             self.prefetch_alike(by_mask[mask], run, self.vary(mask))
 
     def prefetch_alike(self, needed: list[tile.Load], run: _Run, varies: bool) -> None:
@@ -241,21 +243,15 @@ class _Sweep:
             self.locate(run.first_users[load])
             run.loaded[load] = self.load(load, run, width)
 
-    def masks(self, steps: list[Step]) -> dict[tile.Load, tuple[tile.Expr, ...]]:
-        """Return the conditions under which each element has to be read, where it must not be read without: those that
-        all its uses in these steps have in common."""
-        found: dict[tile.Load, tuple[tile.Expr, ...]] = {}
-        for a in steps:
-            own = [e for e in a.expressions if e not in a.conditions]
-            uses = [(c, a.conditions[:n]) for n, c in enumerate(a.conditions)] + [(e, a.conditions) for e in own]
-            for expr, conditions in uses:
-                for load in tile.walk_expr(expr):
-                    if not isinstance(load, tile.Load):
-                        continue
-                    mask = conditions if self.may_race(load) else ()
-                    mask = tuple(c for c in mask if c not in self.shared_conditions)
-                    found[load] = tuple(_common(found.get(load, mask), mask))
-        return found
+    def masks(self, steps: list[Step]) -> tuple[dict[tile.Load, Path], dict[Path, int]]:
+        """Return the conditions under which each element has to be read, without those that no thread goes on without,
+        and the order in which they are evaluated."""
+        key = tuple(map(id, steps))
+        if key not in self.known_masks:
+            found = read_masks(steps, self.may_race)
+            masks = {load: tuple(c for c in m if c not in self.shared_conditions) for load, m in found.items()}
+            self.known_masks[key] = masks, ranks(masks)
+        return self.known_masks[key]
 
     def may_race(self, load: tile.Load) -> bool:
         """Whether another element of the nest, or another block, may store what is read here: where it is not used,
@@ -611,16 +607,8 @@ class _Run:
     values: list[dict[tile.Var, tile.Expr]]
     inside: tuple[tile.Expr, ...]
     loaded: dict[tile.Load, list[Operand]]
-    masks: dict[tile.Load, tuple[tile.Expr, ...]] = field(default_factory=dict)
+    masks: dict[tile.Load, Path] = field(default_factory=dict)
     first_users: dict[tile.Load, Step] = field(default_factory=dict)
-
-
-def _common(a: tuple[tile.Expr, ...], b: tuple[tile.Expr, ...]) -> Iterator[tile.Expr]:
-    """Yield what both begin with."""
-    for one, other in zip(a, b, strict=False):
-        if one != other:
-            return
-        yield one
 
 
 def substitute_vars(expr: tile.Expr, values: dict[tile.Var, tile.Expr]) -> tile.Expr:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from functools import reduce
 from itertools import count
 
 from tilec.ir import tile
@@ -97,28 +96,16 @@ def steps(nest: tile.Parallel) -> list[Step]:
                     shown = tuple(tile.substitute(v, values) for v in printed)
                     found.append(Output(conditions, text, shown, stmt.span))
                 case tile.If(condition=condition, then=then, orelse=orelse):
-                    tested: tuple[tile.Expr, ...] = ()
-                    for part in _read_in_order(condition, written):
-                        holds = tile.Var(f"%condition{next(numbers)}", BOOL)
-                        fixed(holds, part, (*conditions, *tested), values, stmt.span)
-                        tested += (values.get(holds, holds),)
-                    whole = reduce(lambda a, b: tile.Binary("and", a, b, BOOL), tested)
-                    visit(then, (*conditions, *tested), dict(values))
-                    visit(orelse, (*conditions, tile.Unary("not", whole, BOOL)), dict(values))
+                    holds = tile.Var(f"%condition{next(numbers)}", BOOL)
+                    fixed(holds, condition, conditions, values, stmt.span)
+                    tested = values.get(holds, holds)
+                    visit(then, (*conditions, tested), dict(values))
+                    visit(orelse, (*conditions, tile.Unary("not", tested, BOOL)), dict(values))
                 case _:
                     raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
 
     visit(nest.body, (), {})
     return found
-
-
-def _read_in_order(condition: tile.Expr, written: set[tile.Buffer]) -> tuple[tile.Expr, ...]:
-    """Return the parts of `a and b` of which the second reads what the nest writes: only where the first holds."""
-    if not isinstance(condition, tile.Binary) or condition.op != "and":
-        return (condition,)
-    if not any(isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(condition.b)):
-        return (condition,)
-    return (*_read_in_order(condition.a, written), *_read_in_order(condition.b, written))
 
 
 def _substituted(store: tile.Store, values: dict[tile.Var, tile.Expr]) -> tile.Store:

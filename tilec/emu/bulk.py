@@ -199,6 +199,15 @@ def _receivers(cta: Cta, mask: int) -> list[Cta]:
     return [peer for rank, peer in enumerate(blocks) if mask >> rank & 1]
 
 
+def _destination(form: Form, cta: Cta, place: int) -> tuple[Cta, int]:
+    """Return the block that a copy's destination lies in, and the address there."""
+    target, address = cta.peer(shared_address(place))
+    if target is not cta and form.stem.endswith(".shared::cta"):
+        message = f"a copy to .shared::cta goes to the memory of block {target.position}"
+        raise Fault("out-of-bounds", f"{message}: that is a block's own, write .shared::cluster for another one's")
+    return target, address
+
+
 @semantics(
     *(f"cp.async.bulk.tensor.{rank}.{space}" for rank in _RANKS for space in ("shared::cluster", "shared::cta")),
     accepts="global tile mbarrier::complete_tx::bytes",
@@ -226,7 +235,7 @@ def _tensor_load(form: Form) -> None:
             zip(members, places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True)
         ):
             layout = _layout_at(cta, thread, map_at, rank, point)
-            first, address = cta.peer(shared_address(place))
+            first, address = _destination(form, cta, place)
             targets = _receivers(cta, mask) if mask_slot >= 0 else [first]
             if address % 128:
                 raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
@@ -317,6 +326,7 @@ def _tensor_store(form: Form) -> None:
             if no_offsets is None:
                 box = (FourRows if is_scatter else Box)(layout, point, cta.launch.memory)
             else:
+                _check_corners(layout)
                 box = ColumnBox(layout, point, no_offsets, cta.launch.memory)
 
             def write(data: Array, box: Box | ColumnBox | FourRows = box) -> None:
@@ -328,6 +338,16 @@ def _tensor_store(form: Form) -> None:
             _add_store(cta, thread, _store_from(cta, thread, rows, line, write), box.places, bool(operation))
 
     form.step.run = run
+
+
+def _check_corners(layout: Layout) -> None:
+    """Where an im2col copy stores, its region may not leave the tensor (PTX ISA, "Restriction on Tensor Copy
+    instructions")."""
+    columns = layout.columns
+    if columns is not None and (min(columns.lower) < 0 or max(columns.upper) > 0):
+        corners = f"the corners {list(columns.lower)} and {list(columns.upper)} of its map"
+        message = f"an im2col store by {corners}, which lie outside of the tensor"
+        raise Fault("out-of-bounds", f"{message}: lower ones may not be negative, upper ones not positive")
 
 
 @semantics(*(f"cp.async.bulk.prefetch.tensor.{rank}" for rank in _RANKS), accepts="global tile im2col L2")
@@ -390,7 +410,7 @@ def _range_load(form: Form) -> None:
             cta.views[mask_slot][threads] if mask_slot >= 0 else np.zeros(len(cta.thread_ids[threads]), np.int64),
         )
         for thread, place, origin, size, bar, mask in zip(*(column.tolist() for column in columns), strict=True):
-            target, address = cta.peer(shared_address(place))
+            target, address = _destination(form, cta, place)
             _check_range(address, size)
             _check_range(origin, size)
             rows = _rows(target, address, size, 0, "the bulk copy")

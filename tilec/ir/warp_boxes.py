@@ -8,9 +8,10 @@ from dataclasses import field
 from math import gcd
 
 from tilec.ir import tile, warp
-from tilec.ir.warp import Operation, Program
+from tilec.ir.warp import Program
 from tilec.ir.warp.walk import walk
 from tilec.ir.warp_effects import name_of
+from tilec.ir.warp_values import Definitions, Steps, definitions_of
 from tilec.support.records import dataclass
 
 ROW_BYTES = 16
@@ -25,7 +26,7 @@ def boxes(program: Program) -> Iterator[str]:
     """Promise 17."""
     operations = [*program.operations(), *(walk(program.common.body) if program.common is not None else ())]
     layouts = {shared.buffer.name: shared.layout for shared in program.shared}
-    values = _Values(_definitions(operations))
+    values = _Values(definitions_of(operations))
     for op in operations:
         match op:
             case warp.TmaLoad(map=tensor_map, start=start, destination=buffer):
@@ -47,28 +48,6 @@ def boxes(program: Program) -> Iterator[str]:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """A loop's variable: from `start` on, `step` at a time."""
-
-    start: tile.Expr
-    step: int
-
-
-def _definitions(operations: list[Operation]) -> dict[tile.Var, list[tile.Expr | _Steps]]:
-    """All that gives a variable a value; the same variable may get one in several roles and copies of a loop's body."""
-    found: dict[tile.Var, list[tile.Expr | _Steps]] = {}
-    for op in operations:
-        match op:
-            case warp.Let(var=var, value=value):
-                found.setdefault(var, []).append(value)
-            case warp.Loop(var=var, start=start, step=step, following=following):
-                found.setdefault(var, []).append(_Steps(start, 1 if following else step))
-            case _:
-                pass
-    return found
-
-
 def _multiples(of: int, modulus: int) -> Remainders:
     return frozenset(range(0, modulus, gcd(of, modulus)))
 
@@ -81,7 +60,7 @@ def _sums(a: Remainders, b: Remainders, modulus: int) -> Remainders:
 
 @dataclass(slots=True)
 class _Values:
-    definitions: dict[tile.Var, list[tile.Expr | _Steps]]
+    definitions: Definitions
     known: dict[tuple[tile.Expr, int], Remainders] = field(default_factory=dict)
 
     def remainders(self, expr: tile.Expr, modulus: int) -> Remainders:
@@ -95,8 +74,8 @@ class _Values:
         return self.known[key]
 
     def _sum(self, expr: tile.Expr, modulus: int) -> Remainders:
-        terms: dict[tile.Expr, int] = {}
-        total = frozenset({self._collect(expr, 1, terms) % modulus})
+        terms, constant = self.definitions.sum(expr)
+        total = frozenset({constant % modulus})
         for atom, factor in terms.items():
             common = gcd(factor, modulus)
             if common < modulus:
@@ -105,41 +84,11 @@ class _Values:
                 total = _sums(total, scaled, modulus)
         return total
 
-    def _collect(self, expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
-        """Add `factor` times the expression to the terms; return what of it is constant."""
-        match expr:
-            case tile.Const(value=value) if isinstance(value, int):
-                return factor * value
-            case tile.Binary(op="add", a=a, b=b):
-                return self._collect(a, factor, terms) + self._collect(b, factor, terms)
-            case tile.Binary(op="sub", a=a, b=b):
-                return self._collect(a, factor, terms) + self._collect(b, -factor, terms)
-            case tile.Unary(op="neg", a=a):
-                return self._collect(a, -factor, terms)
-            case (
-                tile.Binary(op="mul", a=a, b=tile.Const(value=int(by)))
-                | tile.Binary(op="mul", a=tile.Const(value=int(by)), b=a)
-            ):
-                return self._collect(a, factor * by, terms)
-            case tile.Binary(op="shl", a=a, b=tile.Const(value=int(by))) if 0 <= by < 32:
-                return self._collect(a, factor << by, terms)
-            case tile.Var() if (only := self._only_value(expr)) is not None:
-                return self._collect(only, factor, terms)
-            case _:
-                terms[expr] = terms.get(expr, 0) + factor
-                return 0
-
-    def _only_value(self, var: tile.Var) -> tile.Expr | None:
-        found = self.definitions.get(var, [])
-        if len(found) != 1 or isinstance(found[0], _Steps) or var in tile.walk_expr(found[0]):
-            return None
-        return found[0]
-
     def _atom(self, expr: tile.Expr, modulus: int) -> Remainders:
         anything = _multiples(1, modulus)
         match expr:
             case tile.Var():
-                found = [self._defined(one, modulus) for one in self.definitions.get(expr, ())]
+                found = [self._defined(one, modulus) for one in self.definitions.values.get(expr, ())]
                 return frozenset().union(*found) if found else anything
             case tile.Binary(op="min" | "max", a=a, b=b) | tile.Select(then=a, orelse=b):
                 return self.remainders(a, modulus) | self.remainders(b, modulus)
@@ -170,7 +119,7 @@ class _Values:
             return _multiples(1, modulus)
         return frozenset(r // by for r in self.remainders(expr, by * modulus))
 
-    def _defined(self, one: tile.Expr | _Steps, modulus: int) -> Remainders:
-        if not isinstance(one, _Steps):
+    def _defined(self, one: tile.Expr | Steps, modulus: int) -> Remainders:
+        if not isinstance(one, Steps):
             return self.remainders(one, modulus)
         return _sums(self.remainders(one.start, modulus), _multiples(one.step, modulus), modulus)

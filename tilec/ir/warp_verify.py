@@ -42,6 +42,7 @@ arithmetic.
     that makes its roles at all of them.
 17. The boxes that TMA copies begin at multiples of 16 bytes of a row of their tensor, whatever the kernel is launched
     with (`warp_boxes`).
+18. No box that TMA stores or adds up begins below 0 (`warp_signs`).
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`explicit_roles.protocol` runs them on the
 same machine, `ir.barrier_machine`, which says why not here; the emulator finds what that cannot know); that a cursor
@@ -67,6 +68,7 @@ from tilec.ir.warp_order import Order
 from tilec.ir.warp_regions import Parts, are_elsewhere
 from tilec.ir.warp_run_state import Access, RoleState, Version
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
+from tilec.ir.warp_signs import signs
 from tilec.ir.warp_structure import (
     Overlaps,
     copies_of,
@@ -115,6 +117,7 @@ def _violations(program: Program, skips: dict[str, Unfollowed]) -> Iterator[str]
     yield from memory(program)
     yield from alignment(program)
     yield from boxes(program)
+    yield from signs(program)
     yield from parts_of(program)
     yield from copies_of(program)
     yield from reductions(program)

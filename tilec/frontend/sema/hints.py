@@ -296,7 +296,9 @@ HINTS: dict[str, Hint] = {
               "tiles that go with it are cut too. Parts overlap: one computes while another multiplies. (1, 1) keeps "
               "it whole. Without this the compiler chooses.", _subtile),
         _hint("annotate_safe_value", (_P("values"),),
-              "The value that is read for elements outside a tensor, where the default is 0.", _out_of_bounds_fill),
+              "The value that is read for elements outside a tensor, where the default is 0. A copy that may leave the "
+              "tensor is then done by threads, without TMA; one that surely stays inside is done as without this.",
+              _out_of_bounds_fill),
         _hint("annotate_padding", (_P("values"),),
               "The same as T.annotate_safe_value.", _out_of_bounds_fill),
         _hint("assume", (_P("condition"),),

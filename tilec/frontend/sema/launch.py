@@ -106,7 +106,6 @@ def _made(
     context.out[:] = with_counter(tuple(context.out), context.unique, context.buffers)
     statements, copies = without_views(tuple(context.out), context.views, context.hints.tensors, context.unique)
     statements, buffers = with_parts(statements, context.reducers, [*context.buffers, *copies])
-    statements = with_values(statements, context.hints.out_of_bounds_fill, context.unique.take)
     if uses_rank(statements):
         statements = with_rank(statements, rank(shape.block_vars, context.cluster), function.name_span)
     made = tile.Kernel(
@@ -123,6 +122,7 @@ def _made(
         raster=context.hints.raster,
         subtiles=tuple(context.hints.subtiles.values()),
     )
+    made = with_values(made, context.hints.out_of_bounds_fill, context.unique.take)
     without_effect(made, context.has_explicit_roles, context.warn)
     if not context.mistakes.met:  # what is wrong may have been what was to use them
         warn_of_unused(context, function, made.params)

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.affine import affine
 from tilec.ir.expr import cast
 from tilec.ir.rewrite import map_expressions, map_statements, rewrite_expression, with_bodies
 from tilec.ir.types import BOOL
 from tilec.ops.copy import Copy
 from tilec.ops.lowering import element
+from tilec.passes.analysis.box_starts import Coordinates, coordinates_of
 
 
 def with_values(
-    body: tuple[tile.Stmt, ...], values: Mapping[tile.Buffer, tile.Expr], fresh: Callable[[str], str]
-) -> tuple[tile.Stmt, ...]:
-    """The body with every read of these tensors giving their value where it lies outside. Copies from them that may
+    kernel: tile.Kernel, values: Mapping[tile.Buffer, tile.Expr], fresh: Callable[[str], str]
+) -> tile.Kernel:
+    """The kernel with every read of these tensors giving their value where it lies outside. Copies from them that may
     leave them become elementwise nests; `fresh` gives names to their variables."""
-    return _Rewriter(values, fresh).body(body) if values else body
+    if not values:
+        return kernel
+    rewriter = _Rewriter(values, fresh, coordinates_of(kernel))
+    return replace(kernel, body=rewriter.body(kernel.body))
 
 
 class _Rewriter:
-    def __init__(self, values: Mapping[tile.Buffer, tile.Expr], fresh: Callable[[str], str]) -> None:
-        self.values, self.fresh = values, fresh
+    def __init__(
+        self, values: Mapping[tile.Buffer, tile.Expr], fresh: Callable[[str], str], coordinates: Coordinates
+    ) -> None:
+        self.values, self.fresh, self.coordinates = values, fresh, coordinates
 
     def body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return map_statements(body, self.stmt)
@@ -31,7 +37,7 @@ class _Rewriter:
     def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
             case Copy(regions=(source, destination)) if source.buffer in self.values:
-                return stmt if _is_inside(source) else self.copy(source, destination, stmt)
+                return stmt if _is_inside(source, self.coordinates) else self.copy(source, destination, stmt)
             case tile.TileOp():
                 return stmt
             case _:
@@ -62,10 +68,10 @@ class _Rewriter:
         return tile.Select(inside, new, self.values[new.buffer], new.dtype)
 
 
-def _is_inside(region: tile.Region) -> bool:
-    """Whether the whole box is known to lie in the tensor."""
-    forms = [affine(start) for start in region.start]
-    return all(
-        not form.terms and isinstance(size, int) and 0 <= form.constant <= size - extent
-        for form, extent, size in zip(forms, region.extent, region.buffer.extents, strict=True)
-    )
+def _is_inside(region: tile.Region, coordinates: Coordinates) -> bool:
+    """Whether the whole box is known to lie in the tensor, wherever blocks, loops and what is bound let it begin."""
+    for start, extent, size in zip(region.start, region.extent, region.buffer.extents, strict=True):
+        low, high = coordinates.bounds(start)
+        if not isinstance(size, int) or low < 0 or high > size - extent:
+            return False
+    return True

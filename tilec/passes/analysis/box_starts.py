@@ -29,7 +29,11 @@ class Coordinates:
 
     def is_never_negative(self, coordinate: tile.Expr) -> bool:
         """Whether the coordinate is known to be 0 or more."""
-        return interval(tile.substitute(coordinate, self.values), self.ranges)[0] >= 0
+        return self.bounds(coordinate)[0] >= 0
+
+    def bounds(self, coordinate: tile.Expr) -> Interval:
+        """Return the least and the largest value that the coordinate may have."""
+        return interval(tile.substitute(coordinate, self.values), self.ranges)
 
     def divisor(self, coordinate: tile.Expr) -> int:
         """Return the largest integer known to divide every value of the coordinate (0 for the constant 0)."""

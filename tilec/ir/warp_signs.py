@@ -1,0 +1,224 @@
+"""That no box which TMA stores or adds up begins below 0: promise 18 of `ir.warp_verify`. Coordinates are followed by
+their bounds, and by the conditions of the branches that they stand in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import field, replace
+from itertools import product
+
+from tilec.ir import tile, warp
+from tilec.ir.expr import integer_range
+from tilec.ir.types import INT32, DType
+from tilec.ir.warp import Operation, Program
+from tilec.ir.warp.walk import nested
+from tilec.ir.warp_effects import name_of
+from tilec.ir.warp_values import Definitions, Steps
+from tilec.support.records import dataclass
+
+Bounds = tuple[float, float]
+"""The least and the largest value, both inclusive."""
+ANY: Bounds = (-math.inf, math.inf)
+
+
+def signs(program: Program) -> Iterator[str]:
+    """Promise 18. What lies above a tensor is not written; of a box that begins below it the whole store is undefined
+    (PTX ISA, cp.async.bulk.tensor)."""
+    found = _Stores()
+    for role in (*program.roles, *((program.common,) if program.common is not None else ())):
+        found.collect(role.body, {}, ())
+    values = _Values(Definitions(found.definitions), _known_bounds(program))
+    for op, starts, conditions in found.stores:
+        tensor = op.map.tensor.name
+        for dimension, start in enumerate(starts):
+            if op.four is not None and dimension < len(starts) - 1:
+                continue  # code generation moves each of the four rows that is negative out of the tensor
+            if not values.is_never_negative(start, conditions):
+                where = f"below 0 in dimension {dimension} of {tensor}"
+                yield f"line {op.span.line}: {name_of(op)} of {op.source.name} may begin {where}"
+
+
+@dataclass(slots=True)
+class _Stores:
+    """The stores by TMA, where they begin, and the conditions that hold there. A variable may get several values, in
+    copies of a loop's body: here each definition has a name of its own."""
+
+    stores: list[tuple[warp.TmaStore, tuple[tile.Expr, ...], tuple[tile.Expr, ...]]] = field(default_factory=list)
+    definitions: dict[tile.Var, list[tile.Expr | Steps]] = field(default_factory=dict)
+
+    def collect(
+        self, body: tuple[Operation, ...], names: dict[tile.Var, tile.Expr], conditions: tuple[tile.Expr, ...]
+    ) -> dict[tile.Var, tile.Expr]:
+        """Add those of the body, in which variables go by `names` at first; return the names at its end."""
+        for op in body:
+            match op:
+                case warp.TmaStore(start=starts):
+                    self.stores.append((op, tuple(tile.substitute(start, names) for start in starts), conditions))
+                case warp.Let(var=var, value=value):
+                    value = tile.substitute(value, names)
+                    names = self._named(var, names)
+                    self._define(var, names, value)
+                case warp.Loop(var=var, start=start, stop=stop, step=step, following=following):
+                    start, stop = tile.substitute(start, names), tile.substitute(stop, names)
+                    inside = self._named(var, names)
+                    for inner in op.bodies:
+                        end = self.collect(inner, inside, conditions)
+                    goes_on = None if following is None else end.get(following.value, following.value)
+                    self._define(var, inside, Steps(start, stop, step, goes_on))
+                case warp.Branch(condition=condition, then=then, orelse=orelse):
+                    self.collect(then, names, (*conditions, tile.substitute(condition, names)))
+                    self.collect(orelse, names, conditions)
+                case _:
+                    for inner in nested(op):
+                        self.collect(inner, names, conditions)
+        return names
+
+    def _named(self, var: tile.Var, names: dict[tile.Var, tile.Expr]) -> dict[tile.Var, tile.Expr]:
+        new = replace(var, name=f"{var.name}@{len(self.definitions)}")
+        self.definitions[new] = []
+        return {**names, var: new}
+
+    def _define(self, var: tile.Var, names: dict[tile.Var, tile.Expr], value: tile.Expr | Steps) -> None:
+        new = names[var]
+        assert isinstance(new, tile.Var)
+        self.definitions[new] = [value]
+
+
+def _known_bounds(program: Program) -> dict[tile.Var, Bounds]:
+    """Return the bounds of what the launch gives a value: blocks and threads, and sizes of tensors and of the grid."""
+    extents = [extent for p in program.params if isinstance(p, tile.Buffer) for extent in p.extents]
+    known = {extent: (0.0, math.inf) for extent in (*extents, *program.grid) if isinstance(extent, tile.Var)}
+    known |= dict.fromkeys((tile.RANK, tile.WARPGROUP), (0.0, math.inf))
+    known[tile.THREAD] = (0, program.threads - 1)
+    for var, blocks in zip(program.block_vars, program.grid, strict=False):
+        known[var] = (0, blocks - 1 if isinstance(blocks, int) else math.inf)
+    return known
+
+
+@dataclass(slots=True)
+class _Values:
+    definitions: Definitions
+    known: dict[tile.Var, Bounds]
+    found: dict[tile.Expr, Bounds] = field(default_factory=dict)
+
+    def is_never_negative(self, expr: tile.Expr, conditions: tuple[tile.Expr, ...]) -> bool:
+        """Prove it by the bounds of the expression, or of what is left of it without a multiple of a sum that some
+        condition keeps from being negative."""
+        if self.bounds(expr)[0] >= 0:
+            return True
+        terms, constant = self.definitions.sum(expr)
+        for condition in conditions:
+            positive, positive_constant = self._never_negative_sum(condition)
+            for atom, factor in positive.items():
+                times, rest = divmod(terms.get(atom, 0), factor)
+                if times > 0 and not rest:
+                    left = {a: terms.get(a, 0) - times * positive.get(a, 0) for a in {**terms, **positive}}
+                    if self._sum(left, constant - times * positive_constant, INT32)[0] >= 0:
+                        return True
+        return False
+
+    def _never_negative_sum(self, condition: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
+        """Return a sum that is 0 or more where the condition holds."""
+        if _reads_memory(condition):
+            return {}, 0
+        match condition:
+            case tile.Binary(op="le", a=a, b=b) | tile.Binary(op="ge", a=b, b=a) if a.dtype == INT32:
+                return self.definitions.sum(tile.Binary("sub", b, a, INT32))
+            case tile.Binary(op="lt", a=a, b=b) | tile.Binary(op="gt", a=b, b=a) if a.dtype == INT32:
+                terms, constant = self.definitions.sum(tile.Binary("sub", b, a, INT32))
+                return terms, constant - 1
+            case _:
+                return {}, 0
+
+    def bounds(self, expr: tile.Expr) -> Bounds:
+        """Return what the expression stays between."""
+        if expr not in self.found:
+            self.found[expr] = ANY  # of a variable that is made of itself
+            terms, constant = self.definitions.sum(expr)
+            self.found[expr] = self._atom(expr) if terms == {expr: 1} else self._sum(terms, constant, expr.dtype)
+        return self.found[expr]
+
+    def _sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
+        low: float = constant
+        high: float = constant
+        for atom, factor in terms.items():
+            if factor:
+                ends = [factor * end for end in self.bounds(atom)]
+                low, high = low + min(ends), high + max(ends)
+        return _computed((low, high), dtype, any(map(_reads_memory, terms)))
+
+    def _atom(self, expr: tile.Expr) -> Bounds:
+        match expr:
+            case tile.Var():
+                return self._variable(expr)
+            case tile.Binary(op="min" | "max" as op, a=a, b=b):
+                least, largest = zip(self.bounds(a), self.bounds(b), strict=True)
+                return (min(least), min(largest)) if op == "min" else (max(least), max(largest))
+            case tile.Select(then=a, orelse=b):
+                return _either(self.bounds(a), self.bounds(b))
+            case tile.Binary(op="mul", a=a, b=b):
+                corners = [x * y if x and y else 0 for x, y in product(self.bounds(a), self.bounds(b))]
+                return _computed((min(corners), max(corners)), expr.dtype, _reads_memory(expr))
+            case tile.Binary(op="floordiv" | "floormod" | "shr" as op, a=a, b=tile.Const(value=int(by))) if by > 0:
+                return _divided(op, self.bounds(a), by)
+            case tile.Binary(op="bitand", a=a, b=b):
+                most = [high for low, high in (self.bounds(a), self.bounds(b)) if low >= 0]
+                return (0, min(most)) if most else _unknown(expr)
+            case tile.Cast(a=a, dtype=dtype) if not a.dtype.is_float and not dtype.is_float:
+                return _wrapped(self.bounds(a), dtype)
+            case tile.Call(fn=function) if function.startswith("clc_get_first_ctaid"):
+                return (0, math.inf)  # a block's index
+            case _:
+                return _unknown(expr)
+
+    def _variable(self, var: tile.Var) -> Bounds:
+        found = [self._defined(one) for one in self.definitions.values.get(var, ())]
+        return _either(*found) if found else self.known.get(var, _unknown(var))
+
+    def _defined(self, one: tile.Expr | Steps) -> Bounds:
+        if not isinstance(one, Steps):
+            return self.bounds(one)
+        (least, largest), (lowest, highest) = self.bounds(one.start), self.bounds(one.stop)
+        if one.step < 0:
+            return lowest + 1, largest
+        if one.following is not None:
+            least = min(least, self.bounds(one.following)[0])
+        return least, highest - 1
+
+
+def _reads_memory(expr: tile.Expr) -> bool:
+    return any(isinstance(part, tile.Load) for part in tile.walk_expr(expr))
+
+
+def _either(*all_bounds: Bounds) -> Bounds:
+    return min(low for low, _ in all_bounds), max(high for _, high in all_bounds)
+
+
+def _divided(op: str, bounds: Bounds, by: int) -> Bounds:
+    low, high = bounds
+    if op == "floormod":
+        return bounds if low >= 0 and high < by else (0, by - 1)
+    divisor = 1 << by if op == "shr" else by
+    return low if math.isinf(low) else low // divisor, high if math.isinf(high) else high // divisor
+
+
+def _computed(bounds: Bounds, dtype: DType, of_memory: bool) -> Bounds:
+    """Return the bounds of a result. Index arithmetic does not overflow; what is made of elements of memory may, and
+    so may other types."""
+    return bounds if dtype == INT32 and not of_memory else _wrapped(bounds, dtype)
+
+
+def _wrapped(bounds: Bounds, dtype: DType) -> Bounds:
+    """Return the bounds where values that a type does not have wrap around."""
+    if dtype.kind not in ("int", "uint"):
+        return bounds
+    low, high = integer_range(dtype)
+    return bounds if low <= bounds[0] and bounds[1] <= high else (low, high)
+
+
+def _unknown(expr: tile.Expr) -> Bounds:
+    """Return the bounds of whatever has the expression's type."""
+    if expr.dtype.kind == "bool":
+        return (0, 1)
+    return integer_range(expr.dtype) if expr.dtype.kind in ("int", "uint") else ANY

@@ -1,0 +1,80 @@
+"""What gives the scalars of a warp program their values, and integer expressions as sums of these: for the parts of the
+verifier that ask where boxes begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilec.ir import tile, warp
+from tilec.support.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A loop's variable: from `start` on, `step` at a time, as long as it is less than `stop`. Where the machine says
+    how the loop goes on, it is also whatever `following` is."""
+
+    start: tile.Expr
+    stop: tile.Expr
+    step: int
+    following: tile.Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """All that gives a variable a value: the same one may get it in several roles and copies of a loop's body."""
+
+    values: dict[tile.Var, list[tile.Expr | Steps]]
+
+    def sum(self, expr: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
+        """Write the expression as a sum: the factors of its terms, and a constant."""
+        terms: dict[tile.Expr, int] = {}
+        constant = self._collect(expr, 1, terms)
+        return {atom: factor for atom, factor in terms.items() if factor}, constant
+
+    def _collect(self, expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
+        """Add `factor` times the expression to the terms; return what of it is constant."""
+        match expr:
+            case tile.Const(value=value) if isinstance(value, int):
+                return factor * value
+            case tile.Binary(op="add", a=a, b=b):
+                return self._collect(a, factor, terms) + self._collect(b, factor, terms)
+            case tile.Binary(op="sub", a=a, b=b):
+                return self._collect(a, factor, terms) + self._collect(b, -factor, terms)
+            case tile.Unary(op="neg", a=a):
+                return self._collect(a, -factor, terms)
+            case (
+                tile.Binary(op="mul", a=a, b=tile.Const(value=int(by)))
+                | tile.Binary(op="mul", a=tile.Const(value=int(by)), b=a)
+            ):
+                return self._collect(a, factor * by, terms)
+            case tile.Binary(op="shl", a=a, b=tile.Const(value=int(by))) if 0 <= by < 32:
+                return self._collect(a, factor << by, terms)
+            case tile.Var() if (only := self._only_value(expr)) is not None:
+                return self._collect(only, factor, terms)
+            case _:
+                terms[expr] = terms.get(expr, 0) + factor
+                return 0
+
+    def _only_value(self, var: tile.Var) -> tile.Expr | None:
+        found = self.values.get(var, [])
+        if len(found) != 1 or isinstance(found[0], Steps):
+            return None
+        parts = tuple(tile.walk_expr(found[0]))
+        return None if var in parts or any(isinstance(part, tile.Load) for part in parts) else found[0]
+
+
+def definitions_of(operations: Iterable[warp.Operation]) -> Definitions:
+    """Collect what the operations give to variables."""
+    found: dict[tile.Var, list[tile.Expr | Steps]] = {}
+    for op in operations:
+        match op:
+            case warp.Let(var=var, value=value):
+                found.setdefault(var, []).append(value)
+            case warp.Loop(var=var, start=start, stop=stop, step=step, following=None):
+                found.setdefault(var, []).append(Steps(start, stop, step))
+            case warp.Loop(var=var, start=start, stop=stop, following=warp.Following(value=following)):
+                found.setdefault(var, []).append(Steps(start, stop, 1, following))
+            case _:
+                pass
+    return Definitions(found)
