@@ -38,9 +38,9 @@ def k(A: T.Tensor((64, 64), "{dtype}"), B: T.Tensor((64, 64), "{dtype}"), C: T.T
 """
 
 
-def most_conflicts(ptx: str, run: list[tuple[int, int, Array]], line: int) -> float:
-    """Of the loads of the first warp that belong to a line of the kernel: transactions that they take, over those that
-    their words need."""
+def most_conflicts(ptx: str, run: list[tuple[int, int, Array]], lines: range) -> float:
+    """Return the most transactions that a load of the first warp takes, over those that its words need, among the loads
+    of these lines of the kernel."""
     located, here = {}, 0
     for number, text in enumerate(ptx.splitlines(), 1):
         if text.strip().startswith(".loc 1 "):
@@ -48,7 +48,7 @@ def most_conflicts(ptx: str, run: list[tuple[int, int, Array]], line: int) -> fl
         located[number] = here
     worst = 0.0
     for at, width, addresses in run:
-        if located[at] == line:
+        if located[at] in lines:
             lanes = 128 // max(width, 4)
             taken = needed = 0
             for first in range(0, len(addresses), lanes):
@@ -95,11 +95,11 @@ def test_conflicts_are_those_of_the_addresses(
     monkeypatch.setattr(Memory, "store", stored)
     emulate.run(made, emulate.random_arguments(made.kernel, made.manifest, 0))
     nests = [s for s in walk(plan.assignment.kernel.body) if isinstance(s, Parallel)]
-    found = {nest.span.line: conflicts(nest, plan.assignment) for nest in nests}
-    said = {line: max(tiles.values()) for line, tiles in found.items() if tiles}
+    found = {range(n.span.line, n.span.end_line + 1): conflicts(n, plan.assignment) for n in nests}
+    said = {lines: max(tiles.values()) for lines, tiles in found.items() if tiles}
     assert len(said) == 2 and run
-    for line, ways in said.items():
-        assert ways == pytest.approx(most_conflicts(made.ptx, run, line)), line
+    for lines, ways in said.items():
+        assert ways == pytest.approx(most_conflicts(made.ptx, run, lines)), lines
 
 
 def test_the_lint_names_the_worst_of_several_statements() -> None:

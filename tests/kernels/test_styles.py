@@ -77,7 +77,7 @@ def test_imports(target: str) -> None:
     assert [line for line in made.ptx.split("\n") if line.startswith(".file")] == [
         '.file 1 "imports.tl", 1, 1', '.file 2 "constants.tl", 1, 1', '.file 3 "parts/scale.tl", 1, 1',
     ]  # fmt: skip
-    assert ".loc 3 13 " in made.ptx
+    assert ".loc 3 14 " in made.ptx
     found = emulate.random_arguments(made.kernel, made.manifest, 0)
     given = np.array(found.tensors["A"], np.float32)
     emulate.run(made, found)

@@ -32,6 +32,7 @@ from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.passes.layout.generator_copies import check_nest
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
 from tilec.support.diagnostics import InternalError
+from tilec.support.identity import Same
 from tilec.support.records import dataclass
 
 BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used
@@ -74,7 +75,7 @@ class _Sweep:
         self.places = {b.name: _places(state.layouts[b.name]) for b in self.fragments()}
         self.memory_loads = [ld for a in self.body for ld in self.loads(a) if not ld.buffer.in_registers]
         self.shared_conditions = self.of_all_steps()
-        self.known_masks: dict[tuple[int, ...], tuple[dict[tile.Load, Path], dict[Path, int]]] = {}
+        self.known_masks: dict[tuple[Same[Step], ...], tuple[dict[tile.Load, Path], dict[Path, int]]] = {}
         self.is_independent = self.leaves_what_it_reads() and not self.masks_change()
         self.run_length = self.vector()
         self.fresh = 0
@@ -246,7 +247,7 @@ class _Sweep:
     def masks(self, steps: list[Step]) -> tuple[dict[tile.Load, Path], dict[Path, int]]:
         """Return the conditions under which each element has to be read, without those that no thread goes on without,
         and the order in which they are evaluated."""
-        key = tuple(map(id, steps))
+        key = tuple(map(Same, steps))
         if key not in self.known_masks:
             found = read_masks(steps, self.may_race)
             masks = {load: tuple(c for c in m if c not in self.shared_conditions) for load, m in found.items()}
