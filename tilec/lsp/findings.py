@@ -30,9 +30,7 @@ def diagnostics(
     return [_diagnostic(one, source, uri, units, site) for one in dict.fromkeys(found)]
 
 
-def _diagnostic(
-    found: Diagnostic, source: SourceFile, uri: str, units: Units, site: str | None
-) -> types.Diagnostic:
+def _diagnostic(found: Diagnostic, source: SourceFile, uri: str, units: Units, site: str | None) -> types.Diagnostic:
     labels = [label for label in (found.primary, *found.secondary) if label is not None and label.span.line > 0]
     # Of several files, only this one's editor hears of it: it shows where the mistake reaches it.
     shown = next((label for label in labels if not label.span.file), None)
