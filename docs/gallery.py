@@ -46,7 +46,7 @@ def compile_sample(name: str) -> tuple[dict[str, Any], str | None]:
                 raise
     (report,), (plan,) = driver.reports(library), library.plans
     loops = json.loads(plan.trace)["tilec"]["loops"]
-    share = round(report.achieved, 2) if report.roofline else None
+    share = round(report.achieved, 4) if report.roofline else None
     facts: dict[str, Any] = {"target": target, "share": share, "bound": report.bound, "loops": len(loops)}
     if not loops:
         return facts, None
