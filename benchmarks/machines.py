@@ -1,11 +1,13 @@
 """Every sample on every machine: whether it compiles and computes what numpy does, and what the model predicts.
 
     python benchmarks/machines.py [--only gemm/] [--target sm_89 …] [--json FILE] [--page docs/machines.md]
+    python benchmarks/machines.py --predict-again OLD --json FILE --page docs/machines.md
 
 A cell of the table is the share of the roofline that `tilec report` predicts for the sizes of the file, where the
 emulator has run the sample, on the small sizes of tests/samples, and numpy agreed. With --json the cells that are in
-FILE already are taken from there, so a run that was interrupted goes on. --page writes the table there, and one of the
-schedules of two samples.
+FILE already are taken from there, so a run that was interrupted goes on. --predict-again takes the emulator's verdicts
+from an earlier such file and asks the model only. --page writes the table there, and one of the schedules of two
+samples.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Cell:
     refused: str = ""
 
 
-def of(known: Sample, target: str) -> Cell:
+def of(known: Sample, target: str, has_agreed: bool = False) -> Cell:
+    """Build a sample, run it in the emulator unless that `has_agreed` already, and predict its time."""
     if known.feature is not None and not load(target).has(known.feature):
         return Cell(known.path, target, refused=f"needs {known.feature}")
     other = tiles(known.path, target) if target in ALIKE else OTHER_SIZES.get((known.path, target), {})
@@ -68,17 +71,33 @@ def of(known: Sample, target: str) -> Cell:
         (report,) = driver.reports(driver.build_all(source, options, driver.Observer()))
     except CompileError as error:
         return Cell(known.path, target, tile=said, refused=error.diagnostics[0].title)
-    small = other if known.path == "gemm/pipeline_objects" else {}
-    equals_numpy(known, {**known.constants, **small}, target)
-    time = report.microseconds(report.predicted.cycles)
+    if not has_agreed:
+        small = other if known.path == "gemm/pipeline_objects" else {}
+        equals_numpy(known, {**known.constants, **small}, target)
+    time = report.at(report.predicted)
     return Cell(known.path, target, round(report.achieved, 4), round(time, 2), report.bound, True, said)
 
 
-def cells(only: str, targets: tuple[str, ...], known: Mapping[tuple[str, str], Cell]) -> Iterator[Cell]:
+def cells(
+    only: str,
+    targets: tuple[str, ...],
+    known: Mapping[tuple[str, str], Cell],
+    emulated: Mapping[tuple[str, str], Cell],
+) -> Iterator[Cell]:
+    """Yield the cells that are `known`, and make the others; those that were `emulated` are not emulated again."""
     for sample in samples():
         for target in targets:
+            key = sample.path, target
             if only in sample.path:
-                yield known.get((sample.path, target)) or of(sample, target)
+                yield known.get(key) or of(sample, target, key in emulated and emulated[key].agrees)
+
+
+def read_cells(path: Path | None) -> dict[tuple[str, str], Cell]:
+    """Return the cells that a file has, a line each."""
+    if path is None or not path.exists():
+        return {}
+    found = (Cell(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
+    return {(cell.sample, cell.target): cell for cell in found}
 
 
 def table(found: Mapping[tuple[str, str], Cell], targets: tuple[str, ...]) -> str:
@@ -122,15 +141,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="samples whose path has this in it")
     parser.add_argument("--target", action="append", choices=MACHINES, help="these machines (default: all)")
     parser.add_argument("--json", type=Path, help="where cells are kept, one a line")
+    parser.add_argument("--predict-again", type=Path, metavar="OLD", help="cells whose emulated results are right")
     parser.add_argument("--page", type=Path, help="the page whose tables are replaced")
     asked = parser.parse_args()
-    kept: dict[tuple[str, str], Cell] = {}
-    if asked.json is not None and asked.json.exists():
-        lines = asked.json.read_text(encoding="utf-8").splitlines()
-        kept = {(cell.sample, cell.target): cell for cell in (Cell(**json.loads(line)) for line in lines)}
+    kept, emulated = read_cells(asked.json), read_cells(asked.predict_again)
     targets = tuple(asked.target or MACHINES)
     found: dict[tuple[str, str], Cell] = {}
-    for cell in cells(asked.only, targets, kept):
+    for cell in cells(asked.only, targets, kept, emulated):
         found[cell.sample, cell.target] = cell
         if asked.json is not None and (cell.sample, cell.target) not in kept:
             with asked.json.open("a", encoding="utf-8") as file:

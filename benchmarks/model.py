@@ -43,11 +43,13 @@ targets/*.toml has a source of its own, and no source is a row."""
 
 @dataclass(frozen=True)
 class Prediction:
-    """Microseconds, by the levels of the kernel's loops, which is what `tilec report` says; the same if tensor cores
-    drew nothing and the clock stayed; and by the schedules of the loops. What binds, and of which tile it is."""
+    """Microseconds as `tilec report` predicts them; the same if tensor cores drew nothing and the clock stayed; and
+    what the levels of the kernel's loops and their schedules give, of which each kernel takes the longer one. What
+    binds, and of which tile it is."""
 
     microseconds: float
     at_full_clock: float
+    by_levels: float
     by_schedule: float
     bound: str
     tile: Mapping[str, Any]
@@ -92,11 +94,15 @@ def predicted(
 ) -> Prediction:
     """Of kernels one after the other, at the target's clock or at this one (MHz)."""
     said = [report for kernel in kernels for report in reports(kernel, target, gpu)]
-    longest = max(said, key=lambda report: report.by_levels.cycles)
-    levels = sum(report.at(report.by_levels, clock) for report in said)
-    full = sum(report.at(report.by_levels, report.clock_mhz) for report in said)
-    schedules = sum(report.at(report.by_schedule, clock) for report in said)
-    return Prediction(levels, full, schedules, longest.bound, tile)
+    longest = max(said, key=lambda report: report.predicted.cycles)
+    return Prediction(
+        sum(report.at(report.predicted, clock) for report in said),
+        sum(report.at(report.predicted, report.clock_mhz) for report in said),
+        sum(report.at(report.by_levels, clock) for report in said),
+        sum(report.at(report.by_schedule, clock) for report in said),
+        longest.bound,
+        tile,
+    )
 
 
 # ---- published measurements ------------------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 docs/language.md lists every name of the kernel language, and docs/language/ has a page for each group of them; docs/
 diagnostics.md has every diagnostic code, docs/tilelang_names.md every name of TileLang, and docs/pipeline.md every pass
-of the compiler. What an operation or function is for stands beside its code in tilec/ops; what only the statements of a
-kernel know about, in tilec/frontend/language.py; examples in tilec/frontend/examples/. Errors are those that the code
-which checks a call can report.
+of the compiler; docs/gallery.md has every sample. What an operation or function is for stands beside its code in
+tilec/ops; what only the statements of a kernel know about, in tilec/frontend/language.py; examples in
+tilec/frontend/examples/. Errors are those that the code which checks a call can report.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostic_page import diagnostics
+from gallery_page import gallery
 from options_page import options
 from pipeline_page import pipeline
 from tilelang_page import tilelang_names
@@ -448,6 +449,7 @@ def pages() -> dict[str, str]:
         "tilelang_names.md": tilelang_names(),
         "pipeline.md": pipeline(),
         "options.md": options(),
+        "gallery.md": gallery(),
     }
 
 

@@ -13,6 +13,7 @@ from native import STRICT, done
 def _elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each test works in a folder of its own; parser tables and schedules are shared between them."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TILEC_DOCS_URL", raising=False)
     monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
 
 

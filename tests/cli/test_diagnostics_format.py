@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from email.message import Message
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from command import GEMM, tilec
 
 from tilec.driver.explanations import EXPLANATIONS
+from tilec.support.options import documentation_url
 
 KERNEL = """\
 import tilelang.language as T
@@ -98,6 +101,33 @@ def test_sarif_names_files_by_uris(tmp_path: Path, capfd: pytest.CaptureFixture[
     found = results(written("sarif", capfd, "check", str(folder / "é.tl"), "a folder/é.tl"))
     uris = [r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in found]
     assert uris == [(folder / "é.tl").as_uri(), "a%20folder/%C3%A9.tl"]
+
+
+@pytest.mark.parametrize("site", ["", "https://docs.example.com/tilec/", "https://docs.example.com"])
+def test_rules_of_sarif_link_to_the_documents_where_these_are_a_site(
+    site: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEC_DOCS_URL", site)
+    (rule,) = json.loads(written("sarif", capfd, "check", FILE))["runs"][0]["tool"]["driver"]["rules"]
+    assert rule.get("helpUri") == (f"{site.rstrip('/')}/diagnostics/#shape-mismatch" if site else None)
+
+
+def test_the_package_may_say_where_the_documents_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    about = Message()
+    monkeypatch.setattr(metadata, "metadata", lambda name: about)
+    assert documentation_url({}) is None
+    about["Project-URL"] = "Source, https://example.com/tilec"
+    about["Project-URL"] = "Documentation, https://example.com/docs"
+    assert documentation_url({}) == "https://example.com/docs"
+    assert documentation_url({"TILEC_DOCS_URL": "http://localhost:8000"}) == "http://localhost:8000"
+
+
+def test_half_an_address_of_the_documents_is_refused(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEC_DOCS_URL", "docs.example.com")
+    (result,) = results(written("sarif", capfd, "check", FILE))
+    assert result["ruleId"] == "bad-environment"
 
 
 def test_sarif_of_what_is_right_is_a_log_too(capfd: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ ELSEWHERE = {
 }
 
 # Commands of a shell that set something up, fetch something or go on for ever: everything else is tilec's.
-SHELL = {"python3", "python", "ncu", "ruff", "mypy", "mkdocs", "pip", ".", "eval", "dask"}
+SHELL = {"python3", "python", "ncu", "ruff", "mypy", "pip", ".", "eval", "dask"}
 
 # What makes a command of tilec go on until somebody ends it: the tests of the watch and of both servers do.
 ENDLESS = {"--watch", "lsp", "serve"}

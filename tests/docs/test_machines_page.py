@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from fenced import ROOT
@@ -33,6 +34,14 @@ def test_every_sample_has_a_cell_for_every_machine() -> None:
     for name, *cells in found:
         for cell in cells:
             assert re.fullmatch(r"(100|\d\d?)%|needs [\w.]+", cell), (name, cell)
+
+
+def test_the_gallery_predicts_the_same() -> None:
+    facts = json.loads((ROOT / "docs" / "schedules" / "facts.json").read_text(encoding="utf-8"))
+    (_, *targets), _, *found = rows("samples")
+    shares = {name.split("]")[0].lstrip("["): dict(zip(targets, cells, strict=True)) for name, *cells in found}
+    told = {name: f"{one['share']:.0%}" for name, one in facts.items()}
+    assert told == {name: shares[name][one["target"]] for name, one in facts.items()}
 
 
 def test_both_samples_are_read_on_every_machine() -> None:

@@ -21,9 +21,7 @@ ELSEWHERE = {
 """Options that are said not to be there, or to be those of a script."""
 PAGES = [*pages(), "benchmarks/README.md", "targets/README.md", "samples/README.md"]
 EMITTED = frozenset(("ptx", "cubin", "header", "fatbin"))
-OTHERS = re.compile(
-    r"\b(nvcc|ncu|ptxas|pytest|pip|python|cmake|ninja|git|nvdisasm|cuobjdump|ruff|mkdocs|dask|ray|code)\b"
-)
+OTHERS = re.compile(r"\b(nvcc|ncu|ptxas|pytest|pip|python|cmake|ninja|git|nvdisasm|cuobjdump|ruff|dask|ray|code)\b")
 """Whose options are their own."""
 
 

@@ -35,7 +35,8 @@ def pages() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "path", ["language.md", "diagnostics.md", "tilelang_names.md", "pipeline.md", "options.md", "language"]
+    "path",
+    ["language.md", "diagnostics.md", "tilelang_names.md", "pipeline.md", "options.md", "language", "gallery.md"],
 )
 def test_the_pages_are_up_to_date(path: str) -> None:
     made = {name: text for name, text in pages().items() if name.split("/")[0] == path}

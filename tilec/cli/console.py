@@ -135,8 +135,9 @@ def set_format(context: click.Context, _: click.Parameter, form: Format) -> None
     context.meta[_META] = (form, kept)
     if form == "sarif" and not context.resilient_parsing:
         from tilec.cli.diagnostics import as_sarif
+        from tilec.support.options import documentation_url
 
-        context.call_on_close(lambda: sys.stderr.write(as_sarif(kept)))
+        context.call_on_close(lambda: sys.stderr.write(as_sarif(kept, documentation_url())))
 
 
 def wanted_format() -> Format:

@@ -105,12 +105,11 @@ def _property(text: str) -> str:
 # ---- SARIF -----------------------------------------------------------------------------------------------------------
 
 
-def as_sarif(found: Sequence[Found]) -> str:
-    """One log with one run. The rules are the codes that are met, explained as `tilec explain` does."""
-    from tilec.driver.explanations import EXPLANATIONS
-
+def as_sarif(found: Sequence[Found], site: str | None = None) -> str:
+    """One log with one run. The rules are the codes that are met, explained as `tilec explain` does, each with its
+    address where the documents are a `site`."""
     codes = list(dict.fromkeys(diagnostic.code for diagnostic, _ in found))
-    rules = [{"id": code, "fullDescription": {"text": " ".join(EXPLANATIONS[code].split())}} for code in codes]
+    rules = [_rule(code, site) for code in codes]
     run = {
         "tool": {"driver": {"name": "tilec", "version": __version__, "rules": rules}},
         "columnKind": "unicodeCodePoints",
@@ -118,6 +117,13 @@ def as_sarif(found: Sequence[Found]) -> str:
     }
     log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
     return _json(log, indent=1) + "\n"
+
+
+def _rule(code: str, site: str | None) -> dict[str, Any]:
+    from tilec.driver.explanations import EXPLANATIONS, explanation_url
+
+    rule = {"id": code, "fullDescription": {"text": " ".join(EXPLANATIONS[code].split())}}
+    return rule if site is None else rule | {"helpUri": explanation_url(code, site)}
 
 
 def _result(diagnostic: Diagnostic, source: SourceFile | None, rule: int) -> dict[str, Any]:

@@ -111,6 +111,7 @@ def compile_options(given: dict[str, Any], target: str | None = None) -> Compile
         target, *others = target_names(given)
         if others:
             usage(f"--target {given['target']}: this is about one machine at a time, so name one")
+    options.check_documentation_url()
     words = [_warning_word(word) for word in given["warn"]]
     tuned = given["tuned"]
     if given["schedule"] is not None and tuned is not None:

@@ -10,6 +10,7 @@ from tilec.cli.console import reported
 from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, kernel_options
 from tilec.support.diagnostics import fail
+from tilec.support.options import documentation_url
 
 
 @click.command(cls=Grouped)
@@ -29,4 +30,4 @@ def lsp(verbose: bool, **given: Any) -> None:
             if missing.name is None or missing.name.partition(".")[0] not in ("pygls", "lsprotocol"):
                 raise
             fail("no-language-server", "pygls is not installed here", help="pip install '.[lsp]'")
-    serve(options)
+    serve(options, documentation_url())

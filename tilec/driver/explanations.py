@@ -22,4 +22,9 @@ def _parse(text: str) -> tuple[dict[str, str], dict[str, str]]:
     return {code: "\n".join(lines) for code, lines in found.items()}, former
 
 
+def explanation_url(code: str, site: str) -> str:
+    """Return where a site of the documents explains a code: docs/diagnostics.md has a heading for each."""
+    return f"{site.rstrip('/')}/diagnostics/#{code}"
+
+
 EXPLANATIONS, FORMER_CODES = _parse(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))

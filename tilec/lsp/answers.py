@@ -41,10 +41,11 @@ _SYMBOLS: dict[Kind, types.SymbolKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What every answer is made from: the open files, and how the editor counts."""
+    """What every answer is made from: the open files, how the editor counts, and where the documents are a site."""
 
     documents: Documents
     units: Units
+    site: str | None
 
     def location(self, document: Document, span: Span) -> types.Location:
         return types.Location(document.uri, self.units.range(span, document.source.lines))
@@ -222,7 +223,7 @@ def code_actions(desk: Desk, document: Document, params: types.CodeActionParams)
         if shown.end < params.range.start or params.range.end < shown.start:
             continue
         edit = types.WorkspaceEdit(changes={document.uri: [types.TextEdit(units.range(span, lines), right)]})
-        about = findings.diagnostics([one], document.source, document.uri, units)
+        about = findings.diagnostics([one], document.source, document.uri, units, desk.site)
         title = f"Write {right}"
         action = types.CodeAction(title, types.CodeActionKind.QuickFix, about, is_preferred=True, edit=edit)
         listed.append(action)

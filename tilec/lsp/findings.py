@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lsprotocol import types
 
+from tilec.driver.explanations import explanation_url
 from tilec.lsp.positions import Units
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import SourceFile, Span
@@ -22,12 +23,14 @@ NO_MISTAKE_HERE = frozenset({"no-kernel"})
 """Mistakes of what is compiled, and none of a file that others import: an editor holds both."""
 
 
-def diagnostics(found: Iterable[Diagnostic], source: SourceFile, uri: str, units: Units) -> list[types.Diagnostic]:
-    """Each once: a kernel is checked, and what is found is found again when it is scheduled."""
-    return [_diagnostic(one, source, uri, units) for one in dict.fromkeys(found)]
+def diagnostics(
+    found: Iterable[Diagnostic], source: SourceFile, uri: str, units: Units, site: str | None
+) -> list[types.Diagnostic]:
+    """Each once: a kernel is checked, and what is found is found again when it is scheduled. Codes link to `site`."""
+    return [_diagnostic(one, source, uri, units, site) for one in dict.fromkeys(found)]
 
 
-def _diagnostic(found: Diagnostic, source: SourceFile, uri: str, units: Units) -> types.Diagnostic:
+def _diagnostic(found: Diagnostic, source: SourceFile, uri: str, units: Units, site: str | None) -> types.Diagnostic:
     labels = [label for label in (found.primary, *found.secondary) if label is not None and label.span.line > 0]
     # Of several files, only this one's editor hears of it: it shows where the mistake reaches it.
     shown = next((label for label in labels if not label.span.file), None)
@@ -43,6 +46,7 @@ def _diagnostic(found: Diagnostic, source: SourceFile, uri: str, units: Units) -
         message=_message(found, shown),
         severity=severity,
         code=found.code,
+        code_description=None if site is None else types.CodeDescription(explanation_url(found.code, site)),
         source="tilec",
         related_information=related,
     )

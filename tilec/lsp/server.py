@@ -45,11 +45,12 @@ class _Protocol(LanguageServerProtocol):
 class Server(LanguageServer):
     """The open files, and the two processes that look at them: mistakes do not wait for schedules."""
 
-    def __init__(self, options: CompileOptions) -> None:
+    def __init__(self, options: CompileOptions, site: str | None) -> None:
         # Kernels are small: the whole text with each change, and nothing to put together.
         whole = types.TextDocumentSyncKind.Full
         super().__init__("tilec", __version__, text_document_sync_kind=whole, protocol_cls=_Protocol)
         self.options = options
+        self.site = site
         self.documents = Documents()
         self.checker, self.scheduler = Helper(CHECK_SECONDS), Helper(SCHEDULE_SECONDS)
         self._looking: set[asyncio.Task[None]] = set()
@@ -98,7 +99,7 @@ class Server(LanguageServer):
     def publish(self, document: Document) -> None:
         found = [d for answer in (document.checked, document.scheduled) if answer for d in answer.diagnostics]
         source = document.checked.source if document.checked is not None else document.source
-        listed = findings.diagnostics(found, source, document.uri, self.units)
+        listed = findings.diagnostics(found, source, document.uri, self.units, self.site)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(document.uri, listed))
 
 
@@ -108,10 +109,11 @@ def _concerning(document: Document, options: CompileOptions) -> CompileOptions:
     return replace(options, defines=tuple(d for d in options.defines if d[0] in text))
 
 
-def serve(options: CompileOptions) -> None:
-    """Answer an editor on standard input and output until it goes."""
+def serve(options: CompileOptions, site: str | None) -> None:
+    """Answer an editor on standard input and output until it goes. Diagnostics link to `site`, if the documents are
+    one."""
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
-    server = Server(options)
+    server = Server(options, site)
     register(server)
     try:
         # What any library prints must not come between the answers.
@@ -173,7 +175,7 @@ def _answering(
         if document is None:
             return None
         try:
-            found = handler(answers.Desk(server.documents, server.units), document, params)
+            found = handler(answers.Desk(server.documents, server.units, server.site), document, params)
             return await found if isinstance(found, Awaitable) else found
         except CompileError as error:
             server.log(f"{document.source.path}: {error.diagnostics[0].title}")

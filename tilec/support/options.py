@@ -527,6 +527,37 @@ def verification(environment: Mapping[str, str] = os.environ) -> str:
     return environment.get("TILEC_VERIFY", "")
 
 
+def documentation_url(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the address of the documents as a site: $TILEC_DOCS_URL, else what the installed package's metadata call
+    Documentation. None where neither is there."""
+    given = environment.get("TILEC_DOCS_URL", "")
+    if _is_address(given):
+        return given
+    from importlib import metadata  # rarely needed, and takes a while
+
+    try:
+        urls = metadata.metadata("tilec").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:
+        return None
+    labelled = dict(url.split(", ", 1) for url in urls)
+    return labelled.get("Documentation")
+
+
+def check_documentation_url(environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse a $TILEC_DOCS_URL that is no address."""
+    given = environment.get("TILEC_DOCS_URL", "")
+    if given and not _is_address(given):
+        fail(
+            "bad-environment",
+            f"TILEC_DOCS_URL is '{given}', not an address",
+            help="write all of it, as in https://docs.example.com/tilec, or unset it",
+        )
+
+
+def _is_address(text: str) -> bool:
+    return text.startswith(("https://", "http://", "file://"))
+
+
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
 
 
