@@ -99,3 +99,54 @@ def test_what_is_not_used_is_not_read(name: str, dtype: str, target: str) -> Non
     meaning(wanted)
     emulate.run(made, found)
     assert np.array_equal(found.tensors["B"], wanted)
+
+
+PARTLY = """
+import tilelang.language as T
+
+@T.prim_func
+def kernel(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
+    with T.Kernel(1, threads=32) as bx:
+        s = T.alloc_shared((64,), "int32")
+        f = T.alloc_fragment((64,), "int32")
+        for i in T.Parallel(64):
+            f[i] = -1
+        {body}
+        for i in T.Parallel(64):
+            B[i] = f[i]
+"""
+PARTS = {
+    "under a condition": """
+for i in T.Parallel(64):
+    if A[i] > 0:
+        s[i] = A[i]
+for i in T.Parallel(64):
+    if A[i] > 0:
+        f[i] = s[i]
+""",
+    "in a shorter loop": """
+for i in T.Parallel(37):
+    s[i] = A[i]
+for i in T.Parallel(64):
+    if i < 37 and A[i] > 0:
+        f[i] = s[i]
+""",
+    "by an atomic operation": """
+for i in T.Parallel(64):
+    if A[i] > 0:
+        f[i] = T.atomic_max(A[i], 99, return_prev=True)
+""",
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_nobody_wrote_is_not_read(name: str) -> None:
+    text = PARTLY.format(body=PARTS[name].strip().replace("\n", "\n        "))
+    made = build(SourceFile("partly.tl", text), CompileOptions(lint="off"), Observer())
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    a = found.tensors["A"]
+    a[...] = np.arange(64) % 5 - 2
+    used = (a > 0) & ((np.arange(64) < 37) | ("shorter" not in name))
+    wanted = np.where(used, a, -1)
+    emulate.run(made, found)
+    assert np.array_equal(found.tensors["B"], wanted)

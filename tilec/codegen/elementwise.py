@@ -239,10 +239,14 @@ class _Sweep:
                 for load in tile.walk_expr(expr):
                     if not isinstance(load, tile.Load):
                         continue
-                    mask = conditions if self.may_race(load) else ()
+                    mask = conditions if self.needs_conditions(load) else ()
                     mask = tuple(c for c in mask if c not in self.shared_conditions)
                     found[load] = tuple(_common(found.get(load, mask), mask))
         return found
+
+    def needs_conditions(self, load: tile.Load) -> bool:
+        """Whether the element may be read only where it is used: others may store it, or nobody has written it."""
+        return self.may_race(load) or load.buffer.name in self.state.partly_written
 
     def may_race(self, load: tile.Load) -> bool:
         """Whether another element of the nest, or another block, may store what is read here: where it is not used,
