@@ -42,7 +42,7 @@ class Pair:
 
 @dataclass(slots=True)
 class State:
-    """`written` are tensors that the kernel stores to, and `partly_written` shared tiles of which elements may never be;
+    """`written` are the tensors that the kernel stores to; of the shared tiles `partly_written` elements may never be;
     `fragments` are the registers of each fragment, an element to each, and `words` those of fragments that only
     tensor cores read (see `codegen.words`), `pairs` those of accumulators of halves, two to a register: of these
     `fragments` holds copies while an operation that is no product is at them; `leader` is true in the role's first
