@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Any
 
 import as_python
 import numpy as np
 
 from tilec.driver import emulate
 from tilec.driver.build import Observer, build, check
+from tilec.emu import Fault
 from tilec.interp.run import run as interpret
-from tilec.support.diagnostics import CompileError
+from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 SIZE = 8
 ARRAYS = ("A", "B", "C", "R")
-Verdict = Literal["agrees", "refused", "differs"]
 
 
 def inputs(seed: int) -> tuple[dict[str, Any], dict[str, int]]:
@@ -26,13 +27,15 @@ def inputs(seed: int) -> tuple[dict[str, Any], dict[str, int]]:
     return arrays, {"p": int(rng.integers(0, 10)), "q": int(rng.integers(0, 10))}
 
 
-def judged(text: str, seed: int, target: str | None = None) -> tuple[Verdict, str]:
-    """The verdict on a kernel, and what there is to tell of it. Without a target the tile program is interpreted, else
-    its PTX is emulated."""
+def judged(text: str, seed: int, target: str | None = None, level: int = 2) -> tuple[str, str]:
+    """Return the verdict on a kernel, "agrees", "refused" or "differs", and what there is to tell of it. Without a
+    target the tile program is interpreted, else its PTX is emulated."""
     arrays, scalars = inputs(seed)
     expected = {name: array.tolist() for name, array in arrays.items()}
     as_python.run(text, expected, scalars, seed)
-    options = CompileOptions(lint="off") if target is None else CompileOptions(target=target, lint="off")
+    options = (
+        CompileOptions(lint="off") if target is None else CompileOptions(target=target, opt_level=level, lint="off")
+    )
     try:
         if target is None:
             interpret(check(SourceFile("kernel.tl", text), options, Observer()), arrays, scalars)
@@ -51,3 +54,13 @@ def judged(text: str, seed: int, target: str | None = None) -> tuple[Verdict, st
         if array.tolist() != expected[name]
     ]
     return ("differs", "\n".join(wrong)) if wrong else ("agrees", "")
+
+
+def found(text: str, seed: int, target: str | None = None, level: int = 2) -> tuple[str, str]:
+    """Return `judged`, or the kind of a fault or of an internal error."""
+    try:
+        return judged(text, seed, target, level)
+    except Fault as fault:
+        return f"fault: {fault.kind}", str(fault)
+    except (InternalError, AssertionError) as error:
+        return f"crash: {' '.join(re.findall(r'[A-Za-z_.:]{2,}', str(error)))[:80]}", str(error)
