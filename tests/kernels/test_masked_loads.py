@@ -150,3 +150,14 @@ def test_what_nobody_wrote_is_not_read(name: str) -> None:
     wanted = np.where(used, a, -1)
     emulate.run(made, found)
     assert np.array_equal(found.tensors["B"], wanted)
+
+
+def test_an_index_by_a_value_that_the_nest_overwrites() -> None:
+    """Nothing is read ahead there: the value is kept first."""
+    nest = "for i in T.Parallel(64):\n    x = f[i] < A[i]\n    f[i] = 7\n    f[i] = A[T.if_then_else(x, 63 - i, 0)]"
+    text = PARTLY.format(body=nest.replace("\n", "\n        "))
+    made = build(SourceFile("index.tl", text), CompileOptions(lint="off"), Observer())
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    a = found.tensors["A"]
+    emulate.run(made, found)
+    assert np.array_equal(found.tensors["B"], a[np.where(a > -1, 63 - np.arange(64), 0)])

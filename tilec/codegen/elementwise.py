@@ -79,10 +79,10 @@ class _Sweep:
         self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
 
     def leaves_what_it_reads(self) -> bool:
-        """Whether neither what is read from memory nor where it is changes on the way."""
+        """Whether neither what is read from memory nor where it is changes on the way, or is known only then."""
         written = {store.buffer.name for store in self.stored}
-        read = [e for ld in self.memory_loads for e in tile.walk_expr(ld) if isinstance(e, tile.Load)]
-        if any(ld.buffer.name in written for ld in read):
+        read = [e for ld in self.memory_loads for e in tile.walk_expr(ld)]
+        if any(e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in written) for e in read):
             return False
         return all(store.previous is None for store in self.stored)  # it may say what is read next
 
@@ -245,8 +245,10 @@ class _Sweep:
         return found
 
     def needs_conditions(self, load: tile.Load) -> bool:
-        """Whether the element may be read only where it is used: others may store it, or nobody has written it."""
-        return self.may_race(load) or load.buffer.name in self.state.partly_written
+        """Whether the element, or one that its index depends on, may be read only where it is used: others may store
+        it, or nobody has written it."""
+        loads = [e for e in tile.walk_expr(load) if isinstance(e, tile.Load)]
+        return any(self.may_race(e) or e.buffer.name in self.state.partly_written for e in loads)
 
     def may_race(self, load: tile.Load) -> bool:
         """Whether another element of the nest, or another block, may store what is read here: where it is not used,
