@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import traceback
+from pathlib import Path
 from typing import Any
 
 import as_python
@@ -12,25 +14,27 @@ from tilec.driver import emulate
 from tilec.driver.build import Observer, build, check
 from tilec.emu import Fault
 from tilec.interp.run import run as interpret
-from tilec.support.diagnostics import CompileError, InternalError
+from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 SIZE = 8
-ARRAYS = ("A", "B", "C", "R")
+ARRAYS = ("A", "B", "C", "D", "R")
 
 
-def inputs(seed: int) -> tuple[dict[str, Any], dict[str, int]]:
-    """Arrays and scalars of small numbers."""
+def inputs(text: str, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
+    """The kernel's arrays and scalars, of small numbers. The elements of X differ, and some are no index."""
     rng = np.random.default_rng(seed)
-    arrays = {name: rng.integers(0, 10, SIZE).astype(np.int32) for name in ARRAYS}
-    return arrays, {"p": int(rng.integers(0, 10)), "q": int(rng.integers(0, 10))}
+    arrays = {name: rng.integers(-9, 10, SIZE).astype(np.int32) for name in ARRAYS}
+    arrays["X"] = rng.permutation(np.arange(-4, SIZE + 4))[:SIZE].astype(np.int32)
+    arrays = {name: array for name, array in arrays.items() if f"{name}: T.Tensor" in text}
+    return arrays, {"p": int(rng.integers(-9, 10)), "q": int(rng.integers(-9, 10))}
 
 
 def judged(text: str, seed: int, target: str | None = None, level: int = 2) -> tuple[str, str]:
     """Return the verdict on a kernel, "agrees", "refused" or "differs", and what there is to tell of it. Without a
     target the tile program is interpreted, else its PTX is emulated."""
-    arrays, scalars = inputs(seed)
+    arrays, scalars = inputs(text, seed)
     expected = {name: array.tolist() for name, array in arrays.items()}
     as_python.run(text, expected, scalars, seed)
     options = (
@@ -62,5 +66,7 @@ def found(text: str, seed: int, target: str | None = None, level: int = 2) -> tu
         return judged(text, seed, target, level)
     except Fault as fault:
         return f"fault: {fault.kind}", str(fault)
-    except (InternalError, AssertionError) as error:
-        return f"crash: {' '.join(re.findall(r'[A-Za-z_.:]{2,}', str(error)))[:80]}", str(error)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        words = " ".join(re.findall(r"[A-Za-z_.:]{2,}", str(error).split("(")[0]))
+        return f"crash: {type(error).__name__} at {Path(place.filename).name} {words[:80]}", str(error)
