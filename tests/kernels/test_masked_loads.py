@@ -131,6 +131,13 @@ for i in T.Parallel(64):
     if i < 37 and A[i] > 0:
         f[i] = s[i]
 """,
+    "where an expression selects it": """
+for i in T.Parallel(64):
+    if A[i] > 0:
+        s[i] = A[i]
+for i in T.Parallel(64):
+    f[i] = s[i] if A[i] > 0 else -1
+""",
     "by an atomic operation": """
 for i in T.Parallel(64):
     if A[i] > 0:

@@ -236,10 +236,8 @@ class _Sweep:
             own = [e for e in a.expressions if e not in a.conditions]
             uses = [(c, a.conditions[:n]) for n, c in enumerate(a.conditions)] + [(e, a.conditions) for e in own]
             for expr, conditions in uses:
-                for load in tile.walk_expr(expr):
-                    if not isinstance(load, tile.Load):
-                        continue
-                    mask = conditions if self.needs_conditions(load) else ()
+                for load, selected in _uses(expr, conditions):
+                    mask = selected if self.needs_conditions(load) else ()
                     mask = tuple(c for c in mask if c not in self.shared_conditions)
                     found[load] = tuple(_common(found.get(load, mask), mask))
         return found
@@ -599,6 +597,21 @@ class _Run:
     inside: tuple[tile.Expr, ...]
     loaded: dict[tile.Load, list[Operand]]
     masks: dict[tile.Load, tuple[tile.Expr, ...]] = field(default_factory=dict)
+
+
+def _uses(expr: tile.Expr, conditions: tuple[tile.Expr, ...]) -> Iterator[tuple[tile.Load, tuple[tile.Expr, ...]]]:
+    """Yield the elements that an expression reads, each with the conditions under which it is used."""
+    left = [(expr, conditions)]
+    while left:
+        one, under = left.pop()
+        match one:
+            case tile.Load():  # and where it is
+                yield from ((e, under) for e in tile.walk_expr(one) if isinstance(e, tile.Load))
+            case tile.Select(condition=condition, then=then, orelse=orelse):
+                left.append((orelse, (*under, tile.Unary("not", condition, BOOL))))
+                left += [(then, (*under, condition)), (condition, under)]
+            case _:
+                left += reversed([(part, under) for part in tile.children(one)])
 
 
 def _common(a: tuple[tile.Expr, ...], b: tuple[tile.Expr, ...]) -> Iterator[tile.Expr]:
