@@ -151,3 +151,72 @@ def test_what_is_not_used_is_not_read(name: str, dtype: str, target: str) -> Non
     meaning(wanted)
     emulate.run(made, found)
     assert np.array_equal(found.tensors["B"], wanted)
+
+
+PARTLY = """
+import tilelang.language as T
+
+@T.prim_func
+def kernel(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
+    with T.Kernel(1, threads=32) as bx:
+        s = T.alloc_shared((64,), "int32")
+        f = T.alloc_fragment((64,), "int32")
+        for i in T.Parallel(64):
+            f[i] = -1
+        {body}
+        for i in T.Parallel(64):
+            B[i] = f[i]
+"""
+PARTS = {
+    "under a condition": """
+for i in T.Parallel(64):
+    if A[i] > 0:
+        s[i] = A[i]
+for i in T.Parallel(64):
+    if A[i] > 0:
+        f[i] = s[i]
+""",
+    "in a shorter loop": """
+for i in T.Parallel(37):
+    s[i] = A[i]
+for i in T.Parallel(64):
+    if i < 37 and A[i] > 0:
+        f[i] = s[i]
+""",
+    "where an expression selects it": """
+for i in T.Parallel(64):
+    if A[i] > 0:
+        s[i] = A[i]
+for i in T.Parallel(64):
+    f[i] = s[i] if A[i] > 0 else -1
+""",
+    "by an atomic operation": """
+for i in T.Parallel(64):
+    if A[i] > 0:
+        f[i] = T.atomic_max(A[i], 99, return_prev=True)
+""",
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_nobody_wrote_is_not_read(name: str) -> None:
+    text = PARTLY.format(body=PARTS[name].strip().replace("\n", "\n        "))
+    made = build(SourceFile("partly.tl", text), CompileOptions(lint="off"), Observer())
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    a = found.tensors["A"]
+    a[...] = np.arange(64) % 5 - 2
+    used = (a > 0) & ((np.arange(64) < 37) | ("shorter" not in name))
+    wanted = np.where(used, a, -1)
+    emulate.run(made, found)
+    assert np.array_equal(found.tensors["B"], wanted)
+
+
+def test_an_index_by_a_value_that_the_nest_overwrites() -> None:
+    """Nothing is read ahead there: the value is kept first."""
+    nest = "for i in T.Parallel(64):\n    x = f[i] < A[i]\n    f[i] = 7\n    f[i] = A[T.if_then_else(x, 63 - i, 0)]"
+    text = PARTLY.format(body=nest.replace("\n", "\n        "))
+    made = build(SourceFile("index.tl", text), CompileOptions(lint="off"), Observer())
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    a = found.tensors["A"]
+    emulate.run(made, found)
+    assert np.array_equal(found.tensors["B"], a[np.where(a > -1, 63 - np.arange(64), 0)])

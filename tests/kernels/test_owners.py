@@ -35,3 +35,19 @@ def test_places_told_apart_by_sizes_alone(place: str, is_own: bool) -> None:
     assert (len(without) == len(role.body)) == is_own
     found = list(program_violations(replace(program, roles=(replace(role, body=without),))))
     assert bool(found) != is_own
+
+
+def test_a_store_by_one_thread_waits_for_reads_by_all_of_the_statement_before() -> None:
+    """`Y[0] = Y[0] + v[0]`: one thread stores, and of what its statement reads registers have copies."""
+    body = """
+    v = T.alloc_var("float32", 1)
+    for j in (1, 2, 3):
+        Y[3] = Y[3] = 2.0
+        Y[0] = 4.0
+    for j in (1, 2):
+        X[0] = X[0] = 2.0
+        Y[0] = Y[0] = T.if_then_else(X[0] == 3.0, Y[0], v)
+    """
+    text = kernel('X: T.Tensor((8,), "float32"), Y: T.Tensor((8,), "float32")', body)
+    made = build(SourceFile("kernel.tl", text), CompileOptions(target="sm_80"), Observer())
+    assert not list(program_violations(made.program))

@@ -1,8 +1,9 @@
 """Runs the text of a kernel as the Python that it is, over lists of integers: the judge of the order of evaluation.
 
-Only two things of the language are no Python: a variable that T.alloc_var made is set by `=`, also through a parameter
-of type T.Ref. Such names become the attribute `value` of a cell, and what is given to such a parameter a cell or the
-place of an element. The rest runs unchanged: T.Parallel in a shuffled order, all other loops in theirs.
+Three things of the language are no Python. A variable that T.alloc_var made is set by `=`, also through a parameter of
+type T.Ref: such names become the attribute `value` of a cell, and what is given to such a parameter a cell or the place
+of an element. A tensor gives 0 outside, and drops what is stored there. `T.loop_break()` is `break`. The rest runs
+unchanged: T.Parallel in a shuffled order, all other loops in theirs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def run(text: str, arrays: Mapping[str, list[int]], scalars: Mapping[str, int], 
     names = {"T": _language(random.Random(seed), kernels), "_Cell": Cell, "_Place": Place}
     exec(compile(tree, "kernel", "exec"), names)
     (kernel,) = kernels
-    kernel(**arrays, **scalars)
+    kernel(**{name: Tensor(array) for name, array in arrays.items()}, **scalars)
 
 
 class Cell:
@@ -38,10 +39,36 @@ class Cell:
         self.value = value
 
 
+class Tensor:
+    """An array that is 0 outside; what is stored there is dropped."""
+
+    def __init__(self, elements: list[int]) -> None:
+        self.elements = elements
+
+    def __getitem__(self, index: int) -> int:
+        return self.elements[index] if 0 <= index < len(self.elements) else 0
+
+    def __setitem__(self, index: int, value: int) -> None:
+        if 0 <= index < len(self.elements):
+            self.elements[index] = value
+
+
+class Tile(list[int]):
+    """An array that has no outside."""
+
+    def __getitem__(self, index: Any) -> Any:
+        assert 0 <= index < len(self)
+        return super().__getitem__(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        assert 0 <= index < len(self)
+        super().__setitem__(index, value)
+
+
 class Place:
     """An element, whose index is that of when it was named."""
 
-    def __init__(self, array: list[int], index: int) -> None:
+    def __init__(self, array: Tensor | Tile, index: int) -> None:
         self.array, self.index = array, index
 
     @property
@@ -65,8 +92,11 @@ def _language(rng: random.Random, kernels: list[Any]) -> Any:
     def parallel(extent: int) -> Sequence[int]:
         return rng.sample(range(extent), extent)
 
-    def array(shape: tuple[int], dtype: str) -> list[int]:
-        return [0] * shape[0]
+    def array(shape: tuple[int], dtype: str) -> Tile:
+        return Tile([0] * shape[0])
+
+    def unroll(*bounds: int, explicit: bool = False, unroll_factor: int = 1) -> range:
+        return range(*bounds)
 
     def atomic(combine: Any) -> Any:
         def change(place: Place, value: int, return_prev: bool = False) -> int | None:
@@ -77,7 +107,7 @@ def _language(rng: random.Random, kernels: list[Any]) -> Any:
         return change
 
     return SimpleNamespace(
-        prim_func=kernels.append, macro=lambda f: f, Kernel=launch, Parallel=parallel, serial=range, unroll=range,
+        prim_func=kernels.append, macro=lambda f: f, Kernel=launch, Parallel=parallel, serial=range, unroll=unroll,
         Tensor=lambda shape, dtype: None, Ref=None, int32=None, alloc_var=lambda dtype, init=0: Cell(init),
         alloc_fragment=array, alloc_shared=array, if_then_else=lambda c, a, b: a if c else b, min=min, max=max,
         atomic_add=atomic(lambda a, b: a + b), atomic_max=atomic(max), atomic_min=atomic(min),
@@ -107,8 +137,14 @@ class _Cells(ast.NodeTransformer):
         self.cells = outer
         return node
 
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        return ast.Break() if ast.unparse(node.value) == "T.loop_break()" else self.generic_visit(node)
+
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        return node if _allocates(node) else self.generic_visit(node)
+        if _allocates(node):  # the cell itself is bound
+            node.value = self.visit(node.value)
+            return node
+        return self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if node.id not in self.cells:

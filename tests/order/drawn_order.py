@@ -1,8 +1,12 @@
 """Draws kernels whose meaning depends on the order in which things are evaluated.
 
 They have tuples on both sides of `=`, macros that change what they are given, values that are kept while their source
-changes, loops that are written out, and jumps out of nested branches. Each element of a nest touches its own elements
-only, and numbers stay small.
+changes, augmented assignments with negative operands, variables that branches and loops change, loops that are written
+out or whose bounds are data, jumps out of the middle of nested ones, conditions that change something, and elements
+whose index is data and may be outside. Each element of a nest touches its own elements only, and numbers stay small.
+
+Not drawn: other types than int32, tiles as wholes (copies, products, reductions: tests/generate draws them), more
+threads than a warp, and more blocks than one.
 """
 
 from __future__ import annotations
@@ -72,7 +76,7 @@ class _Kernel:
             self.macro(f"drawn_{number}")
         self.emit("@T.prim_func")
         shape = 'T.Tensor((8,), "int32")'
-        self.emit(f"def kernel({', '.join(f'{n}: {shape}' for n in 'ABCR')}, p: T.int32, q: T.int32):")
+        self.emit(f"def kernel({', '.join(f'{n}: {shape}' for n in 'ABCDRX')}, p: T.int32, q: T.int32):")
         with self.inside("    with T.Kernel(1, threads=32) as bx:", 2):
             self.emit('v = T.alloc_var("int32", 1)')
             self.emit('w = T.alloc_var("int32", 5)')
@@ -81,19 +85,20 @@ class _Kernel:
             with self.inside("for i in T.Parallel(8):"):
                 self.emit("S[i] = R[i] + 1")
                 self.emit("F[i] = R[i] + 2")
-            self.values = ["v", "w", "p", "q", *(f"{n}[{k}]" for n in "ABCRS" for k in (0, 3))]
+            self.values = ["v", "w", "p", "q", *(f"{n}[{k}]" for n in "ABCRS" for k in (0, 3)), "R[v]", "A[w - 2]"]
             self.places = ["v", "w", *(f"{n}[{k}]" for n in "ABCS" for k in (0, 3))]
             for _ in range(self.rng.randrange(2, 6)):
                 self.rng.choice((self.statement, self.statement, self.nest))()
             self.emit("C[7] = v % 61")
+            self.emit("B[7] = w % 61")
             with self.inside("for i in T.Parallel(8):"):
                 self.emit("A[i] += S[i] * 100 + F[i] * 10000")
         return HEAD + "\n".join(self.lines) + "\n"
 
     # ---- lines -------------------------------------------------------------------------------------------------------
 
-    def emit(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
+    def emit(self, *lines: str) -> None:
+        self.lines += ["    " * self.depth + line for line in lines]
 
     @contextmanager
     def inside(self, head: str, by: int = 1) -> Iterator[None]:
@@ -131,12 +136,12 @@ class _Kernel:
             case 6 | 7:
                 return self.call(depth)
             case 8:
-                return f"(({self.value(depth - 1)}) % 61)"
+                return f"(({self.value(depth - 1)}) {self.rng.choice(('% 61', '% -7', '// 3', '// -4', '>> 1'))})"
             case 9:
                 c, a, b = self.condition(depth - 1), self.value(depth - 1), self.value(depth - 1)
                 return self.rng.choice((f"({a} if {c} else {b})", f"T.if_then_else({c}, {a}, {b})"))
             case 10 if self.where != MACRO:
-                return f"R[({self.value(depth - 1)}) % 8]"
+                return f"R[({self.value(depth - 1)}){self.rng.choice((' % 8', ' % 8', ''))}]"
             case _:
                 return f"T.{self.rng.choice(('min', 'max'))}({self.value(depth - 1)}, {self.value(depth - 1)})"
 
@@ -152,12 +157,18 @@ class _Kernel:
         ]
         calls += [f"{m}({place}, {self.value(depth - 1)})" for m in self.macros]
         if self.where == NEST and "[" in place and not place.startswith("F"):
-            word = self.rng.choice(("add", "max", "min"))
-            calls += [f"T.atomic_{word}({place}, {self.value(depth - 1)}, return_prev=True)"] * 2
+            calls += [self.atomic(place, depth)] * 2
         return self.rng.choice(calls)
 
+    def atomic(self, place: str, depth: int) -> str:
+        word = self.rng.choice(("add", "max", "min"))
+        return f"T.atomic_{word}({place}, {self.value(depth - 1)}, return_prev=True)"
+
     def condition(self, depth: int = 1) -> str:
-        test = f"{self.value(depth)} {self.rng.choice(('<', '>', '==', '!='))} {self.value(depth)}"
+        left = self.value(depth)
+        if self.where == NEST and depth and self.chance(0.2):
+            left = self.atomic(self.rng.choice([p for p in self.places if not p.startswith("F")]), depth)
+        test = f"{left} {self.rng.choice(('<', '>', '==', '!='))} {self.value(depth)}"
         if depth and self.chance(0.25):
             return f"({test} {self.rng.choice(('and', 'or'))} {self.condition(depth - 1)})"
         if depth and self.chance(0.15):
@@ -179,12 +190,14 @@ class _Kernel:
         if self.depth < 6:
             kinds += [self.branch, self.branch, self.written_out]
             if self.where == OUTSIDE:
-                kinds += [self.serial]
+                kinds += [self.serial, self.serial, self.while_loop, self.variable]
         self.rng.choice(kinds)()
 
     def target(self) -> str:
         if self.where == OUTSIDE and self.chance(0.2):
-            return f"{self.rng.choice('ABC')}[({self.value(1)}) % 8]"
+            return f"{self.rng.choice('ABCS')}[({self.value(1)}) % 8]"
+        if self.where == OUTSIDE and self.chance(0.1):
+            return f"{self.rng.choice('ABC')}[{self.rng.choice(self.values)} - 2]"  # outside at times
         return self.rng.choice(self.places)
 
     def store(self) -> None:
@@ -205,7 +218,32 @@ class _Kernel:
         self.emit(f"{self.target()} = {self.target()} = ({self.value()}) % 61")
 
     def augmented(self) -> None:
-        self.emit(f"{self.target()} {self.rng.choice(('+', '-'))}= ({self.value()}) % 61")
+        target, value = self.target(), self.value(1)
+        match self.rng.randrange(6):
+            case 0 | 1:
+                self.emit(f"{target} {self.rng.choice(('+', '-'))}= ({value}) % {self.rng.choice(('61', '-13'))}")
+            case 2:
+                self.emit(f"{target} {self.rng.choice(('//', '%'))}= {self.divisor(value)}")
+            case 3:
+                self.emit(f"{target} {self.rng.choice(('&', '|', '^'))}= ({value}) % 61 - 30")
+            case 4:
+                self.emit(f"{target} >>= {self.rng.randrange(4)}")
+            case _:
+                target = self.rng.choice(self.places)
+                factors = (f"= ({value}) % 7 - 3", "= -2")
+                word = self.rng.choice((*(f"*{f}" for f in factors), "<<= 2"))
+                self.emit(f"{target} {word}", f"{target} %= {self.rng.choice(('61', '-61'))}")
+
+    def divisor(self, value: str) -> str:
+        """An expression that is not 0."""
+        return self.rng.choice(("3", "-3", "-7", f"(({value}) % 5 + 1)", f"(({value}) % 5 - 6)", f"(({value}) | 1)"))
+
+    def variable(self) -> None:
+        name = self.name()
+        self.emit(f'{name} = T.alloc_var("int32", {self.rng.choice(("3", "-2"))})')
+        self.values.append(name)
+        self.places.append(name)
+        self.augmented()
 
     def kept(self) -> None:
         """A value or several get a name."""
@@ -245,7 +283,8 @@ class _Kernel:
                 self.body(2)
 
     def jump(self) -> None:
-        word = self.rng.choice(("continue", "break")) if self.loops[-1] else "continue"
+        words = ("continue", "break", "continue", "break", "T.loop_break()" if self.where == OUTSIDE else "break")
+        word = self.rng.choice(words) if self.loops[-1] else "continue"
         match self.rng.randrange(4):
             case 0:
                 with self.inside(f"if {self.condition()}:"):
@@ -279,13 +318,34 @@ class _Kernel:
             f"for {name} in [{self.value(1)} for _ in range(2)]:",
         ]
         if self.where == NEST:
-            heads.append(f"for {name} in T.serial(3):")
-        with self.inside(self.rng.choice(heads)):
-            self.loop_body(name, True)
+            heads += [f"for {name} in T.serial(3):", f"for {name} in T.unroll(3):"]
+        head = self.rng.choice(heads)
+        with self.inside(head):
+            self.loop_body(name, "unroll" not in head)
 
     def serial(self) -> None:
+        name, bound = self.name(), f"({self.rng.choice(self.values)}) % 4"
+        word = self.rng.choice(("T.serial", "range"))
+        heads = [
+            f"{word}(3)", f"{word}(p % 4)", f"{word}({bound})", f"{word}({bound})", f"{word}({bound}, 3)",
+            f"{word}(-1, {bound})", f"{word}({bound}, -1, -1)", f"T.unroll({bound}, unroll_factor=2)", "T.unroll(3)",
+            "T.unroll(3, explicit=True)", "T.unroll(2, -1, -1)",
+        ]  # fmt: skip
+        head = self.rng.choice(heads)
+        with self.inside(f"for {name} in {head}:"):
+            self.loop_body(name, "unroll" not in head)
+
+    def while_loop(self) -> None:
+        """At most three iterations, whatever else says when it ends."""
         name = self.name()
-        with self.inside(f"for {name} in {self.rng.choice(('T.serial', 'range'))}({self.rng.choice(('3', 'p % 4'))}):"):
+        self.emit(f'{name} = T.alloc_var("int32", 0)')
+        is_left = self.chance(0.4)
+        with self.inside("while True:" if is_left else f"while {name} < 3 and {self.condition(0)}:"):
+            self.emit(f"{name} += 1")
+            if is_left:
+                self.store()
+                with self.inside(f"if {name} > 2:"):
+                    self.emit(self.rng.choice(("break", "T.loop_break()")))
             self.loop_body(name, True)
 
     def loop_body(self, name: str, may_break: bool) -> None:
@@ -303,7 +363,9 @@ class _Kernel:
         with self.inside("for i in T.Parallel(8):"):
             self.where, self.loops = NEST, [False]
             self.places = [f"{n}[i]" for n in "ABCSF"]
-            self.values = [*self.places, "R[i]", "i", "p", "v"]
+            self.places += self.rng.sample([f"{n}[i + 8 * (R[i] % 3 - 1)]" for n in "ABC"], 1)  # its own, or outside
+            self.places += [f"D[X[i]{self.rng.choice(('', ' + 1', ' - 2'))}]"]  # no two are the same
+            self.values = [*self.places, "R[i]", "i", "p", "v", "w"]
             self.body(4)
         self.where, self.values, self.places, self.loops = OUTSIDE, values, places, loops
 

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+import traceback
+from pathlib import Path
+from typing import Any
 
 import as_python
 import numpy as np
 
 from tilec.driver import emulate
 from tilec.driver.build import Observer, build, check
+from tilec.emu import Fault
 from tilec.interp.run import run as interpret
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 SIZE = 8
-ARRAYS = ("A", "B", "C", "R")
-Verdict = Literal["agrees", "refused", "differs"]
+ARRAYS = ("A", "B", "C", "D", "R")
 
 
-def inputs(seed: int) -> tuple[dict[str, Any], dict[str, int]]:
-    """Arrays and scalars of small numbers."""
+def inputs(text: str, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
+    """The kernel's arrays and scalars, of small numbers. The elements of X differ, and some are no index."""
     rng = np.random.default_rng(seed)
-    arrays = {name: rng.integers(0, 10, SIZE).astype(np.int32) for name in ARRAYS}
-    return arrays, {"p": int(rng.integers(0, 10)), "q": int(rng.integers(0, 10))}
+    arrays = {name: rng.integers(-9, 10, SIZE).astype(np.int32) for name in ARRAYS}
+    arrays["X"] = rng.permutation(np.arange(-4, SIZE + 4))[:SIZE].astype(np.int32)
+    arrays = {name: array for name, array in arrays.items() if f"{name}: T.Tensor" in text}
+    return arrays, {"p": int(rng.integers(-9, 10)), "q": int(rng.integers(-9, 10))}
 
 
-def judged(text: str, seed: int, target: str | None = None) -> tuple[Verdict, str]:
-    """The verdict on a kernel, and what there is to tell of it. Without a target the tile program is interpreted, else
-    its PTX is emulated."""
-    arrays, scalars = inputs(seed)
+def judged(text: str, seed: int, target: str | None = None, level: int = 2) -> tuple[str, str]:
+    """Return the verdict on a kernel, "agrees", "refused" or "differs", and what there is to tell of it. Without a
+    target the tile program is interpreted, else its PTX is emulated."""
+    arrays, scalars = inputs(text, seed)
     expected = {name: array.tolist() for name, array in arrays.items()}
     as_python.run(text, expected, scalars, seed)
-    options = CompileOptions(lint="off") if target is None else CompileOptions(target=target, lint="off")
+    options = (
+        CompileOptions(lint="off") if target is None else CompileOptions(target=target, opt_level=level, lint="off")
+    )
     try:
         if target is None:
             interpret(check(SourceFile("kernel.tl", text), options, Observer()), arrays, scalars)
@@ -51,3 +58,15 @@ def judged(text: str, seed: int, target: str | None = None) -> tuple[Verdict, st
         if array.tolist() != expected[name]
     ]
     return ("differs", "\n".join(wrong)) if wrong else ("agrees", "")
+
+
+def found(text: str, seed: int, target: str | None = None, level: int = 2) -> tuple[str, str]:
+    """Return `judged`, or the kind of a fault or of an internal error."""
+    try:
+        return judged(text, seed, target, level)
+    except Fault as fault:
+        return f"fault: {fault.kind}", str(fault)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        words = " ".join(re.findall(r"[A-Za-z_.:]{2,}", str(error).split("(")[0]))
+        return f"crash: {type(error).__name__} at {Path(place.filename).name} {words[:80]}", str(error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from drawn_order import HEAD, drawn
 from hypothesis import given, strategies as st
-from judged_order import judged
+from judged_order import found, judged
 
 BEFORE = """\
 @T.prim_func
@@ -136,6 +136,50 @@ for i in T.Parallel(8):
 fs = [lambda x, k=k: x + k for k in range(3)]
 A[0] = fs[0](10) * 100 + fs[2](10)
 """,
+    "jumps in the middle of loops whose bounds are data": """
+for k in T.serial(A[0] % 4):
+    v += k
+    for m in range(v % 3, 4):
+        B[m] -= 3
+        if B[m] < k:
+            v -= 2
+            continue
+        w //= -2
+        if w % 3 == m:
+            break
+        w += 7
+    if v > 20:
+        T.loop_break()
+    v *= -3
+    v %= 50
+A[1], A[2] = v, w
+""",
+    "a loop that never runs": """
+for k in range(2):
+    while v < 9 and 5 < 3:
+        v += 100
+    v += 1
+A[0] = v
+""",
+    "elements outside": """
+w = A[v + 4] + B[v - 5] + 1
+A[R[0]] = 50
+B[v + 4] += 60
+C[v - 5] = 70
+for i in T.Parallel(8):
+    A[i + 8 * (R[i] % 3 - 1)] //= -2
+C[0] = w
+""",
+    "what an atomic operation finds decides": """
+for i in T.Parallel(8):
+    if T.atomic_max(A[i], 4, return_prev=True) < 4 and B[i] > 0:
+        x = T.atomic_add(C[i], -3, return_prev=True)
+        if x % 2 == 1:
+            B[i] = x // -2
+            continue
+        A[i] -= x
+    C[i] *= -2
+""",
     "a bound is read once": """
 A[0] = 3
 for k in T.serial(A[0]):
@@ -172,6 +216,15 @@ def test_its_ptx_means_that_too(target: str) -> None:
 def test_drawn_bodies_mean_what_python_says(number: int) -> None:
     verdict, told = judged(drawn(number), number)
     assert verdict != "differs", f"drawn({number}): {told}"
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("part", range(20))
+def test_the_ptx_of_drawn_bodies_means_that_too(part: int) -> None:
+    """Of two kernels each; `order_campaign.py` tries more."""
+    for number in (2 * part, 2 * part + 1):
+        verdict, told = found(drawn(number), number, ("sm_80", "sm_90a")[number % 2], 2 + part % 2)
+        assert verdict in ("agrees", "refused"), f"drawn({number}): {verdict}: {told}"
 
 
 def test_most_that_is_drawn_is_accepted() -> None:

@@ -82,10 +82,10 @@ class _Sweep:
         self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
 
     def leaves_what_it_reads(self) -> bool:
-        """Whether neither what is read from memory nor where it is changes on the way."""
+        """Whether neither what is read from memory nor where it is changes on the way, or is known only then."""
         written = {store.buffer.name for store in self.stored}
-        read = [e for ld in self.memory_loads for e in tile.walk_expr(ld) if isinstance(e, tile.Load)]
-        if any(ld.buffer.name in written for ld in read):
+        read = [e for ld in self.memory_loads for e in tile.walk_expr(ld)]
+        if any(e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in written) for e in read):
             return False
         return all(store.previous is None for store in self.stored)  # it may say what is read next
 
@@ -249,10 +249,14 @@ class _Sweep:
         and the order in which they are evaluated."""
         key = tuple(map(Same, steps))
         if key not in self.known_masks:
-            found = read_masks(steps, self.may_race)
+            found = read_masks(steps, self.needs_conditions)
             masks = {load: tuple(c for c in m if c not in self.shared_conditions) for load, m in found.items()}
             self.known_masks[key] = masks, ranks(masks)
         return self.known_masks[key]
+
+    def needs_conditions(self, load: tile.Load) -> bool:
+        """Return whether an element may be read only where it is used: others may store it, or nobody has."""
+        return self.may_race(load) or load.buffer.name in self.state.partly_written
 
     def may_race(self, load: tile.Load) -> bool:
         """Whether another element of the nest, or another block, may store what is read here: where it is not used,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 from tilec.codegen import cluster_launch, clusters
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
@@ -41,6 +42,7 @@ from tilec.ir import tile, warp
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.types import INT32
 from tilec.ir.warp import Operation, Program, Role
+from tilec.ir.warp_effects import own_effects
 from tilec.passes.lower.touches import touches
 from tilec.ptx.module import Address, Guard, Imm, Item, Operand, Pair, Reg, Symbol
 from tilec.ptx.names import parameter_name
@@ -83,6 +85,7 @@ class EntryCode:
             warp.Barrier(load.buffer.name, load.indices[0]), self.scalars, self.barriers[load.buffer.name]
         )
         self.written = frozenset(_written(program))
+        self.partly_written = frozenset(_partly_written(program))
         self.tensor: Reg | None = None  # where the block's tensor memory begins
         self.rings = RingProtocol(program, self.builder, self.scalars, self.addresses)
 
@@ -235,6 +238,7 @@ class EntryCode:
             {b.name: builder.many("b32", f.register_count // per_word(b)) for b, f in mine if b in in_words},
             {b.name: builder.many("b32", f.register_count // per_word(b)) for b, f in mine if b in in_pairs},
             self.written,
+            self.partly_written,
             self.scalars.register(WARP),
             barrier_id=barrier_id,
             barriers=self.barriers,
@@ -565,3 +569,18 @@ def _written(program: Program) -> set[str]:
             elif isinstance(op, warp.TmaStore):
                 names.add(op.map.tensor.name)
     return names
+
+
+def _partly_written(program: Program) -> set[str]:
+    """Return the shared tiles of which elements may never be written: only nests of fewer elements, or under conditions
+    of each element, store them."""
+    partly, whole = set[str](), set[str]()
+    for op in program.operations():
+        if not isinstance(op, warp.Elementwise):
+            whole |= own_effects(op)[1]
+            continue
+        for store in tile.walk(op.nest.body):
+            if isinstance(store, tile.Store) and store.buffer.scope == "shared":
+                is_whole = store in op.nest.body and prod(op.layout.shape) >= prod(store.buffer.shape)
+                (whole if is_whole else partly).add(store.buffer.name)
+    return partly - whole

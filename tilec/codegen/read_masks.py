@@ -18,20 +18,20 @@ Path = tuple[tile.Expr, ...]
 """Conditions that must all hold, each evaluated only where those before it do."""
 
 
-def read_masks(steps: list[Step], may_race: Callable[[tile.Load], bool]) -> dict[tile.Load, Path]:
+def read_masks(steps: list[Step], needs_conditions: Callable[[tile.Load], bool]) -> dict[tile.Load, Path]:
     """Return for each element that the steps read from memory the conditions under which it has to be read: none
-    unless it, or an element that says where it is, may race."""
+    unless it, or an element that its index depends on, `needs_conditions`."""
     read = [
         e for step in steps for whole in step.expressions for e in tile.walk_expr(whole) if isinstance(e, tile.Load)
     ]
-    if not any(map(may_race, read)):
+    if not any(map(needs_conditions, read)):
         return dict.fromkeys(read, ())
-    return _Masks(steps, may_race).all()
+    return _Masks(steps, needs_conditions).all()
 
 
 class _Masks:
-    def __init__(self, steps: list[Step], may_race: Callable[[tile.Load], bool]) -> None:
-        self.may_race = may_race
+    def __init__(self, steps: list[Step], needs_conditions: Callable[[tile.Load], bool]) -> None:
+        self.needs_conditions = needs_conditions
         self.uses: dict[tile.Load, dict[Path, None]] = {}
         for step in steps:
             own = [e for e in step.expressions if e not in step.conditions]
@@ -68,7 +68,7 @@ class _Masks:
             self.under_way.add(load)
             paths = [tuple(c for c in path if self.comes_before(c)) for path in self.uses[load]]
             self.under_way.remove(load)
-            races = any(self.may_race(part) for part in tile.walk_expr(load) if isinstance(part, tile.Load))
+            races = any(self.needs_conditions(part) for part in tile.walk_expr(load) if isinstance(part, tile.Load))
             self.found[load] = _either(paths) if races else ()
         return self.found[load]
 

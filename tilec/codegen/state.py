@@ -42,7 +42,8 @@ class Pair:
 
 @dataclass(slots=True)
 class State:
-    """`fragments` are the registers of each fragment, an element to each, and `words` those of fragments that only
+    """`written` are the tensors that the kernel stores to; of the shared tiles `partly_written` elements may never be;
+    `fragments` are the registers of each fragment, an element to each, and `words` those of fragments that only
     tensor cores read (see `codegen.words`), `pairs` those of accumulators of halves, two to a register: of these
     `fragments` holds copies while an operation that is no product is at them; `leader` is true in the role's first
     thread, `lane_zero` in the first lane of each warp (None: the role is one thread), `first_lanes` in the first thread
@@ -66,6 +67,7 @@ class State:
     words: dict[str, tuple[Reg, ...]]
     pairs: dict[str, tuple[Reg, ...]]
     written: frozenset[str]
+    partly_written: frozenset[str]
     warp: Reg
     leader: Reg | None = None
     lane_zero: Reg | None = None

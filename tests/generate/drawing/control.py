@@ -13,6 +13,7 @@ from drawing.forms import FORMS
 from drawing.hints import HINTS
 from drawing.kernel import Cannot, Kernel, Loop
 from drawing.products import PRODUCTS
+from drawing.scalars import SCALARS
 from drawing.statements import COMMON, Drawer, load_tile, store_tile
 
 
@@ -37,6 +38,11 @@ def around(k: Kernel, word: str, least: int) -> Iterator[Lists]:
     bounds, lists = str(trip_count), Lists()
     if k.chance(0.15):
         bounds = k.scalar(trip_count)
+    elif trip_count and k.chance(0.1):  # at most so many
+        source = k.tensor((4,), k.pick(("int32", "int32", "int64", "int8")))
+        bounds = f"T.cast({source}[{k.pick((0, 1, 3))}], 'int32') % {trip_count + 1}"
+    elif k.values and trip_count and k.chance(0.3):
+        bounds = f"T.cast({k.pick(k.values)[0]}, 'int32') % {trip_count + 1}"
     elif k.chance(0.1):
         bounds = f"0, {trip_count}"
     elif word == "serial" and k.chance(0.2):
@@ -61,7 +67,7 @@ def around(k: Kernel, word: str, least: int) -> Iterator[Lists]:
     with k.inside(head):
         yield lists
     k.loops.pop()
-    if not trip_count:
+    if not trip_count or "%" in bounds:
         k.ready = before
     if word == "Pipelined" and lists.count and "num_stages" not in head and k.chance(0.5):
         indent = "    " * (depth + 1)
@@ -79,18 +85,30 @@ def around(k: Kernel, word: str, least: int) -> Iterator[Lists]:
 def loop(k: Kernel) -> None:
     if len(k.loops) > 1:
         raise Cannot
+    at = len(k.lines)
     with around(k, k.pick(("serial", "serial", "unroll", "Pipelined", "Pipelined")), 0):
         body(k, k.pick((1, 2, 2, 3)))
-        if k.chance(0.1):
-            leave(k)
+        if k.chance(0.25):
+            before = set(k.ready)
+            leave(k, "unroll" not in k.lines[at].lower())
+            body(k, k.pick((1, 1, 2)))
+            k.ready = before
+
+
+def leave(k: Kernel, is_leavable: bool) -> None:
+    """On to the next iteration, or out of the loop: at a time, or as data say."""
+    loop = k.loops[-1]
+    conditions = [f"{loop.name} {asked}" for asked in (f"== {max(loop.extent - 1, 0)}", "== 0", "== 1", "== 2", "> 0")]
+    conditions += [f"{name} > {loop.name}" for name, dtype in k.values if dtype == "int32"]
+    if len(k.parameters) < 9:
+        conditions.append(f"{k.tensor((8,), 'int32')}[{loop.name}] > {k.pick((-1, 0, 2))}")
+    before, was = set(k.ready), k.is_conditional
+    k.is_conditional = True
+    with k.inside(f"if {k.pick(conditions)}:"):
+        if k.chance(0.3):
             body(k, 1)
-
-
-def leave(k: Kernel) -> None:
-    """On to the next iteration, or out of the loop."""
-    at = k.loops[-1]
-    with k.inside(f"if {at.name} == {max(at.extent - 1, 0)}:"):
-        k.emit(k.pick(("break", "continue", "T.loop_break()")))
+        k.emit(k.pick(("break", "continue", "T.loop_break()") if is_leavable else ("continue",)))
+    k.ready, k.is_conditional = before, was
 
 
 def pipeline(k: Kernel) -> None:
@@ -188,7 +206,7 @@ CONTROL: tuple[tuple[int, Drawer], ...] = (
 def body(k: Kernel, count: int) -> None:
     """So many statements."""
     drawers: list[Drawer] = []
-    for weight, drawer in (*COMMON, *CONDITIONS, *PRODUCTS, *CONTROL, *HINTS, *FORMS):
+    for weight, drawer in (*COMMON, *CONDITIONS, *PRODUCTS, *CONTROL, *SCALARS, *HINTS, *FORMS):
         drawers += [drawer] * weight
     done = tries = 0
     while done < count and tries < 60:

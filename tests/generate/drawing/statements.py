@@ -214,6 +214,10 @@ def _set_tile(k: Kernel, variables: list[Loop], written: list[str]) -> None:
     if is_old and tile.dtype not in SMALL and k.chance(0.5):
         if k.chance(0.5):
             k.emit(f"{own} {k.pick(('+=', '-=', '*='))} {value}")
+        elif tile.dtype in INTEGERS and k.chance(0.5):
+            bits = f"{k.pick(('&=', '|=', '^='))} {value}"
+            divisor = k.pick((3, 5) if tile.dtype.startswith("u") else (3, -3, -5))
+            k.emit(f"{own} {k.pick((f'//= {divisor}', f'%= {divisor}', '>>= 1', '<<= 2', bits))}")
         else:
             k.emit(f"{own} = {own} + {value}")
     elif is_old and k.chance(0.4):

@@ -15,7 +15,7 @@ from meaning import functions
 from meaning.functions import FUNCTIONS, cast
 from meaning.numbers import BOOL, FORMATS, INT32, Array, Format
 from meaning.operations import OPERATIONS, Reducer
-from meaning.quantity import NoMeaning, Operand, Q, named, quantity
+from meaning.quantity import NoMeaning, Operand, Q, convert, named, quantity
 from meaning.tiles import Place, Tile, forget
 
 
@@ -262,6 +262,9 @@ class Language:
             return value
         return value
 
+    def _set(self, variable: Q, value: Any) -> Q:
+        return convert(quantity(value, variable.format), variable.format)
+
     def _some(self, condition: Any) -> bool:
         if not isinstance(condition, Operand):
             return bool(condition)
@@ -430,8 +433,14 @@ def _elements(x: Any) -> Array:
 class _Lowered(ast.NodeTransformer):
     """Python's statements and words that ask for one truth value, for many elements at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: ast.AST) -> None:
         self.conditions = itertools.count()
+        # Names that T.alloc_var made keep their type.
+        self.variables = {
+            a.targets[0].id
+            for a in ast.walk(tree)
+            if isinstance(a, ast.Assign) and isinstance(a.targets[0], ast.Name) and _allocates(a.value)
+        }
 
     def _call(self, name: str, *given: ast.expr) -> ast.Call:
         return ast.Call(ast.Attribute(ast.Name("T", ast.Load()), name, ast.Load()), list(given), [])
@@ -448,14 +457,19 @@ class _Lowered(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
         if isinstance(target := node.targets[0], ast.Name):
-            node.value = self._call("_bind", ast.Constant(target.id), node.value)
+            node.value = self._kept(target.id, node.value)
         return node
+
+    def _kept(self, name: str, value: ast.expr) -> ast.expr:
+        if name in self.variables and not _allocates(value):
+            return self._call("_set", ast.Name(name, ast.Load()), value)
+        return self._call("_bind", ast.Constant(name), value)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.target, ast.Name):
             made = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
-            return ast.Assign([ast.Name(node.target.id, ast.Store())], made)
+            return ast.Assign([ast.Name(node.target.id, ast.Store())], self._kept(node.target.id, made))
         return node
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
@@ -497,6 +511,10 @@ class _Lowered(ast.NodeTransformer):
         return self._call("if_then_else", node.test, node.body, node.orelse)
 
 
+def _allocates(value: ast.expr) -> bool:
+    return ast.unparse(value).startswith("T.alloc_var(")
+
+
 @dataclass(frozen=True)
 class Meaning:
     """A kernel as a function of numpy arrays."""
@@ -509,7 +527,8 @@ class Meaning:
 def meanings(text: str, sizes: dict[str, int]) -> list[Meaning]:
     """Of each kernel of the text."""
     run = Run(sizes)
-    tree = ast.fix_missing_locations(_Lowered().visit(ast.parse(text)))
+    tree = ast.parse(text)
+    tree = ast.fix_missing_locations(_Lowered(tree).visit(tree))
     tree.body = [s for s in tree.body if not isinstance(s, ast.Import | ast.ImportFrom)]
     names: dict[str, Any] = {"T": Language(run), "tilelang": Named(), "range": run_range}
     exec(compile(tree, "kernel.tl", "exec", dont_inherit=True), names)

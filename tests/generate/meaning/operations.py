@@ -222,17 +222,19 @@ def in_any_order(op: Callable[[Any, Any], Q]) -> Callable[[Q, Q, Array], Q]:
     return combined
 
 
-def atomic(op: Callable[[Any, Any], Q]) -> Callable[..., None]:
+def atomic(op: Callable[[Any, Any], Q]) -> Callable[..., Q | None]:
     combined = in_any_order(op)
 
-    def call(target: Any, value: Any, *_: Any, **__: Any) -> None:
+    def call(target: Any, value: Any, *_: Any, return_prev: bool = False, **__: Any) -> Q | None:
         if isinstance(value, Tile) or isinstance(target, Tile) or any(isinstance(i, slice) for i in target.index):
             source, to = boxes(value, target)
             q = convert(source.read(), to.tile.format)
             new = Q(q.v.reshape(to.extent), q.format, q.e.reshape(to.extent))
             to.write(combined(to.read(is_shared=True), new, to.reach(new.v)), is_shared=True)
-            return
+            return None
+        before = target.found() if return_prev else None
         target.gather(quantity(value, target.tile.format), combined, SHAPE[-1])
+        return before
 
     return call
 

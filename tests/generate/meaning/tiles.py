@@ -165,6 +165,14 @@ class Place(Operand):
         self.tile.used(at, True)
         self.tile.v[at], self.tile.e[at], self.tile.written[at] = v, e, True
 
+    def found(self) -> Q:
+        """What each element of the loop finds, where no other one of the kernel comes first."""
+        indices, inside, _ = self._where()
+        mask = self.tile.masked()
+        self.tile.meet(tuple(indices), inside if mask is None else inside & mask, True)
+        self.tile.used(tuple(i[inside] for i in indices), True)
+        return self.q()
+
     def gather(self, value: Q, combine: Callable[[Q, Q, Array], Q], over: tuple[int, ...]) -> None:
         """Combine each element with those that the loop over a shape has for it, one after the other."""
         value = convert(value, self.tile.format)

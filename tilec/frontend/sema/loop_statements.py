@@ -106,12 +106,14 @@ def while_(context: Context, node: ast.While) -> None:
                 node.condition.span,
                 help="write `while True:`, and in it `if` and `break`; or set what T.alloc_var makes in each iteration",
             )
-        if isinstance(condition, bool) and not jumps.leaves(context, node.body):
+        if condition is False:
+            return
+        if condition is True and not jumps.leaves(context, node.body):
             fail(
                 "infinite-loop",
                 "the condition of this loop never changes",
                 node.condition.span,
-                f"always {condition}",
+                "always True",
                 help="let it depend on what T.alloc_var makes or on a buffer that the loop writes, or use `break`",
             )
         if isinstance(condition, EXPR_TYPES):

@@ -440,8 +440,14 @@ class _Role:
         for touch, key in touched:
             kept = state.records.setdefault(key, [])
             if touch.write and node.queue is None:
-                # Whoever conflicts with what came before conflicts with this one first, unless this one is elsewhere.
-                kept[:] = [] if touch.area is None else [r for r in kept if not r.is_settled and not r.is_same(touch)]
+                # Whoever conflicts with what came before conflicts with this one first, unless this one is elsewhere,
+                # or other threads read in this operation than write.
+                kept[:] = [
+                    r
+                    for r in kept
+                    if (touch.area is not None and not r.is_settled and not r.is_same(touch))
+                    or (r.place == node.place and r.touch.owner != touch.owner)
+                ]
             self.record(kept, node, touch, group)
         for touch in node.early:  # of whatever version: they may only conflict with the tile whose memory it becomes
             self.record(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
