@@ -73,7 +73,7 @@ class Engine:
         self._sms: list[Sm] = []
         self._alive: dict[int, Warp] = {}
         self._queue: list[list[Block]] = []
-        self._until: tuple[int, int, int] | None = None
+        self._stop_after: tuple[int, int, int] | None = None
         self._deeds: dict[str, Callable[[Warp, Instruction, Any, float], float | None]] = {
             "load": self._load, "store": self._store, "copy": self._copy, "copy.commit": self._copy_commit,
             "copy.wait": self._copy_wait, "copy.arrive": self._copy_arrive, "bulk.load": self._bulk_load,
@@ -90,7 +90,7 @@ class Engine:
     ) -> Result:
         """Replay the clusters, `resident` of them at a time, on as many multiprocessors as a cluster has blocks.
         `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many times."""
-        self._until = until
+        self._stop_after = until
         self._sms = [Sm() for _ in clusters[0]]
         self._queue = [list(cluster) for cluster in clusters]
         for _ in range(min(resident, len(self._queue))):
@@ -168,7 +168,7 @@ class Engine:
             if pc in self.loops and warp.home.cluster.number == 0 and warp.home.rank == 0:
                 marks = result.marks.setdefault((warp.number, pc), [])
                 marks.append(time)
-                if self._until == (warp.number, pc, len(marks)):
+                if self._stop_after == (warp.number, pc, len(marks)):
                     raise _Steady
             if detail != OFF:
                 if pipe is not None:

@@ -209,7 +209,8 @@ def _recorded(
 
     launch(
         config.ptx, config.entry, config.grid, config.block, config.args, cluster=config.cluster,
-        dynamic_smem=config.dynamic_smem, races=False, observe=observe, only=numbers, step_limit=1 << 40, all_begin=all_begin,
+        dynamic_smem=config.dynamic_smem, races=False, observe=observe, only=numbers, step_limit=1 << 40,
+        all_begin=all_begin,
     )  # fmt: skip
     return made[0]
 
