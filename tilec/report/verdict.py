@@ -1,4 +1,4 @@
-"""Says in three lines what a report comes to: how long the kernel takes, what sets that, and what to try."""
+"""Summarises a report in three lines: the kernel's time, what bounds it, and what to try."""
 
 from __future__ import annotations
 
