@@ -59,11 +59,9 @@ class Cooperative:
             raise piece.error
 
     def may_go_on(self) -> bool:
-        """Return whether some task can go on."""
         return any(piece.may_go_on() for piece in self.order if not piece.is_done)
 
     def is_done(self, number: int) -> bool:
-        """Return whether the task of this number has ended."""
         return self.pieces[number].is_done
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:

@@ -24,19 +24,20 @@ class GridBarriers:
         """Run all blocks to their ends; an exception of one is raised here."""
         self.blocks.run(blocks)
 
-    def arrive(self, block: int, where: str) -> None:
-        self.arrived[block][where] = self.arrived[block].get(where, 0) + 1
+    def arrive(self, block: int, barrier: str) -> None:
+        self.arrived[block][barrier] = self.arrived[block].get(barrier, 0) + 1
 
-    def wait(self, block: int, where: str) -> None:
-        """Wait until all blocks of the block's cluster, or of the grid, have arrived as often as this block."""
-        wanted = self.arrived[block].get(where, 0)
-        self.blocks.until(lambda: self._have_come(block, where, wanted))
+    def wait(self, block: int, barrier: str) -> None:
+        """Wait until all blocks of the block's cluster, or of the grid, have arrived as often at `barrier`: "grid" or
+        "cluster"."""
+        wanted = self.arrived[block].get(barrier, 0)
+        self.blocks.until(lambda: self._have_come(block, barrier, wanted))
 
-    def _have_come(self, block: int, where: str, wanted: int) -> bool:
+    def _have_come(self, block: int, barrier: str, wanted: int) -> bool:
         return all(
-            self.blocks.is_done(other) or self.arrived[other].get(where, 0) >= wanted
+            self.blocks.is_done(other) or self.arrived[other].get(barrier, 0) >= wanted
             for other, cluster in enumerate(self.clusters)
-            if where == "grid" or cluster == self.clusters[block]
+            if barrier == "grid" or cluster == self.clusters[block]
         )
 
 

@@ -63,11 +63,11 @@ class Roles:
             self.blocks.give_way()
         return self.barriers[name, index].completed % 2 != parity
 
-    def named_barrier(self, number: int, threads: int, mine: int, waits: bool, span: Span) -> None:
-        """Arrive with `mine` threads at a named barrier of `threads`, and wait for it if `waits`."""
+    def named_barrier(self, number: int, threads: int, arriving: int, waits: bool, span: Span) -> None:
+        """Arrive with `arriving` threads at a named barrier of `threads`, and wait for it if `waits`."""
         barrier = self.barriers.setdefault((f"named barrier {number}", 0), _Phases(threads))
         phase = barrier.completed
-        self.arrive(f"named barrier {number}", 0, mine)
+        self.arrive(f"named barrier {number}", 0, arriving)
         if waits:
             self.roles.until(lambda: barrier.completed > phase, span)
 

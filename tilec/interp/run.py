@@ -196,8 +196,8 @@ def convert(value: Array, dtype: DType) -> Array:
         low, high = integer_range(dtype)
         wide = np.trunc(np.nan_to_num(value.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
         # The largest int64 is no float64: values that round up to it are set explicitly.
-        inside = np.clip(wide, float(low), np.nextafter(float(high), 0) if dtype.bits == 64 else float(high))
-        return np.where(wide >= float(high), high, inside.astype(wanted)).astype(wanted)
+        clipped = np.clip(wide, float(low), np.nextafter(float(high), 0) if dtype.bits == 64 else float(high))
+        return np.where(wide >= float(high), high, clipped.astype(wanted)).astype(wanted)
     return value.astype(wanted)
 
 
@@ -372,23 +372,23 @@ class _Machine:
     def _store(self, stmt: tile.Store) -> None:
         target = self.storage[stmt.buffer.name]
         value = self.expr(stmt.value)
-        indices, inside = self._indices(stmt.buffer, stmt.indices)
-        everywhere = np.empty(self.extents if stmt.atomic is not None else ())
-        *where, values, active, _ = np.broadcast_arrays(*indices, value, inside, everywhere)
+        indices, in_bounds = self._indices(stmt.buffer, stmt.indices)
+        all_elements = np.empty(self.extents if stmt.atomic is not None else ())
+        *positions, values, active, _ = np.broadcast_arrays(*indices, value, in_bounds, all_elements)
         if stmt.atomic is not None:
-            self._atomic(stmt, where, values, active)
+            self._atomic(stmt, positions, values, active)
         elif active.all():
-            target[tuple(where)] = values
+            target[tuple(positions)] = values
         else:
-            target[tuple(i[active] for i in where)] = values[active]
+            target[tuple(i[active] for i in positions)] = values[active]
 
-    def _atomic(self, stmt: tile.Store, where: list[Array], values: Array, active: Array) -> None:
+    def _atomic(self, stmt: tile.Store, positions: list[Array], values: Array, active: Array) -> None:
         """Update element after element, in the order of the nest: several threads may update one."""
         target, combine = self.storage[stmt.buffer.name], _ATOMIC[stmt.atomic or "store"]
         previous = np.zeros(values.shape, target.dtype)
         for place in np.ndindex(values.shape):
             if active[place]:
-                index = tuple(int(i[place]) for i in where)
+                index = tuple(int(i[place]) for i in positions)
                 previous[place] = target[index]
                 target[index] = _rounded(np.asarray(combine(target[index], values[place])), stmt.buffer.dtype)
         if stmt.previous is not None:
@@ -398,7 +398,7 @@ class _Machine:
         """Return index arrays clipped into range, and a mask of the valid accesses. Fail for an index outside a tile;
         tensors allow it."""
         arrays: list[Array] = []
-        inside: Any = True
+        in_bounds: Any = True
         shape = self.storage[buffer.name].shape
         if buffer.scope == "local":
             if self.is_shared_out:
@@ -412,11 +412,11 @@ class _Machine:
             shape = shape[1:]
         for index, size in zip(indices, shape, strict=True):
             array = np.asarray(self.expr(index))
-            inside = np.logical_and(inside, (array >= 0) & (array < size))
+            in_bounds = np.logical_and(in_bounds, (array >= 0) & (array < size))
             arrays.append(np.clip(array, 0, size - 1))
-        if buffer.scope != "global" and not np.all(np.logical_or(inside, np.logical_not(self.mask))):
+        if buffer.scope != "global" and not np.all(np.logical_or(in_bounds, np.logical_not(self.mask))):
             fail("out-of-range", f"an index leaves {buffer.name}", self.span)
-        return arrays, np.logical_and(inside, self.mask)
+        return arrays, np.logical_and(in_bounds, self.mask)
 
     # ---- what references see -----------------------------------------------------------------------------------------
 
@@ -427,11 +427,11 @@ class _Machine:
         """Arrive and wait at a grid or cluster barrier, if other blocks run too."""
         if self.grid_barriers is None or what.startswith("pdl"):
             return
-        where = "grid" if what == "sync_grid" else "cluster"
+        barrier = "grid" if what == "sync_grid" else "cluster"
         if what != "cluster_wait":
-            self.grid_barriers.arrive(self.number, where)
+            self.grid_barriers.arrive(self.number, barrier)
         if what in ("sync_grid", "cluster_sync", "cluster_wait"):
-            self.grid_barriers.wait(self.number, where)
+            self.grid_barriers.wait(self.number, barrier)
 
     def read(self, region: tile.Region) -> Array:
         """Return the region's elements; 0 outside a tensor."""
@@ -511,14 +511,14 @@ class _Machine:
             case tile.Select():
                 return self._select(expr)
             case tile.Load(buffer=buffer, indices=indices):
-                arrays, inside = self._indices(buffer, indices)
+                arrays, in_bounds = self._indices(buffer, indices)
                 if self.storage[buffer.name].size == 0:
                     return np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)), self.storage[buffer.name].dtype)
                 values = self.storage[buffer.name][tuple(arrays)]
                 return (
                     values
-                    if np.all(inside)
-                    else np.where(inside, values, values.dtype.type(_out_of_bounds_fill(buffer.dtype)))
+                    if np.all(in_bounds)
+                    else np.where(in_bounds, values, values.dtype.type(_out_of_bounds_fill(buffer.dtype)))
                 )
             case _:
                 assert_never(expr)

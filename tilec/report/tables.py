@@ -62,8 +62,8 @@ def schedule_tables(
     loop's line in the kernel, if known; `kept` are statements without a choice of role, and the reasons."""
     schedule = solution.schedule
     with_candidates, problem = problem, resolve(problem, schedule.role)
-    where = f", line {line}" if line is not None else ""
-    yield Text(f"{problem.name or 'loop'}{where}: II {schedule.ii} cycles, {schedule.status}", "bold")
+    place = f", line {line}" if line is not None else ""
+    yield Text(f"{problem.name or 'loop'}{place}: II {schedule.ii} cycles, {schedule.status}", "bold")
     if solution.warning:
         yield Text(solution.warning, "yellow")
     yield Text()
@@ -210,7 +210,7 @@ def _pools(problem: Problem, schedule: Schedule) -> Table:
     )
     for index, pool in enumerate(problem.pools):
         held = pool_peaks(problem, schedule, index)
-        numbers = (f"{held[what]:,}" for what in ("reserved", "rings", "values", "peak"))
+        numbers = (f"{held[amount]:,}" for amount in ("reserved", "rings", "values", "peak"))
         most = "" if pool.carried is None else f" of {pool.carried:,}"
         table.add_row(pool.name, *numbers, capacity(pool), f"{held['carried']:,}{most}")
     return table
@@ -311,10 +311,10 @@ def target_details(name: str, calibration: str) -> Group:
     shared = plain_table(
         f"cycles that the kinds share, calibration {calibration}", "<name", "cycles", "<source", "<where"
     )
-    for what, numbers in (("family", machine.families), ("ceiling", machine.ceilings)):
+    for number_kind, numbers in (("family", machine.families), ("ceiling", machine.ceilings)):
         for number in numbers:
             source = number.source
-            shared.add_row(f"{what} {number.name}", f"{number.value:,}", source.kind, Text(source.where))
+            shared.add_row(f"{number_kind} {number.name}", f"{number.value:,}", source.kind, Text(source.where))
     kinds = plain_table(
         f"instruction kinds, calibration {calibration}", "<kind", "<uses", "<issue", "<latency", "<source", "<where"
     )

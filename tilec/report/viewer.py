@@ -40,5 +40,4 @@ def _embedded(value: object) -> str:
 
 
 def template(name: str) -> str:
-    """Return the text of a template file."""
     return (_FOLDER / name).read_text(encoding="utf-8")

@@ -186,11 +186,11 @@ class _Warp:
             self._wait(one, last, last.done)
             del pending[: len(awaited)]
 
-    def _wait(self, one: Instruction, what: _Pending | None, until: float) -> None:
+    def _wait(self, one: Instruction, pending: _Pending | None, until: float) -> None:
         """Wait until a cycle, merging the waits of unrolled iterations for one cause."""
         if until > self.now:
-            producer = what.producer if what is not None else None
-            earlier = self.iteration - what.iteration if what is not None else 0
+            producer = pending.producer if pending is not None else None
+            earlier = self.iteration - pending.iteration if pending is not None else 0
             key = (_origin(one), None if producer is None else _origin(producer), earlier)
             before = self.waited.get(key)
             cycles = until - self.now + (before.cycles if before is not None else 0.0)

@@ -83,14 +83,16 @@ def loop_of(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) -> Loop |
         best = max(same, key=lambda loop: (loop.unrolled, len(loop.body)))
         return None if best.inner else best
     code = function.instructions
-    inside = [i for i, one in enumerate(code) if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last]
-    if not inside:
+    code_of_loop = [
+        i for i, one in enumerate(code) if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last
+    ]
+    if not code_of_loop:
         return None
-    first, last = code[inside[0]].address, code[inside[-1]].address
+    first, last = code[code_of_loop[0]].address, code[code_of_loop[-1]].address
     if any(first <= loop.first and loop.last <= last for loop in known):
         return None
     at = {one.address: number for number, one in enumerate(code)}
-    body = tuple(_straight(code, at, inside[0], inside[-1]))
+    body = tuple(_straight(code, at, code_of_loop[0], code_of_loop[-1]))
     times = _times([one for one in body if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last])
     return Loop(function.name, body, 0, times, is_straight=True) if times >= _LEAST else None
 

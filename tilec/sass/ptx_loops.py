@@ -65,12 +65,12 @@ def loops_of(found: Iterable[PtxLoop], entry: str, file: int, first: int, last: 
     """Return the PTX loops that implement the kernel loop in lines `first` to `last` of a file. There is one for each
     role and each version of its iterations. Its back branch has the line of the loop if code of the loop itself is
     left, such as its counter; else that of the last statement in it."""
-    inside = [
+    candidates = [
         loop
         for loop in found
         if loop.entry == entry and loop.lines and all(at == file and first <= n <= last for at, n in loop.lines)
     ]
-    exact = [loop for loop in inside if loop.lines[-1] == (file, first)]
+    exact = [loop for loop in candidates if loop.lines[-1] == (file, first)]
     if exact:
         return tuple(loop for loop in exact if not any(loop.holds(other) for other in exact))
-    return tuple(loop for loop in inside if not any(other.holds(loop) for other in inside))
+    return tuple(loop for loop in candidates if not any(other.holds(loop) for other in candidates))

@@ -86,5 +86,4 @@ def _lives(problem: Problem, pool: int, start: Sequence[int]) -> list[tuple[int,
 
 
 def _crossings(begin: int, end: int, ii: int) -> int:
-    """Count the ends of intervals between two cycles."""
     return max(0, (end - 1) // ii - begin // ii)

@@ -261,12 +261,12 @@ def _crowd(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] 
             crowded = _crowded(ends, spec.width) if len(windows) > spec.width else []
             windows.sort(key=lambda window: (window[1], window[2], window[3].offset))
             for first in crowded:
-                inside = [window for window in windows if window[0] >= first]
+                later_windows = [window for window in windows if window[0] >= first]
                 held = 0
-                for count, (_, last, _, use) in enumerate(inside):
+                for count, (_, last, _, use) in enumerate(later_windows):
                     held += use.cycles
                     if held > spec.width * (last - first):
-                        return slot, last - first, [(op, use) for _, _, op, use in inside[: count + 1]]
+                        return slot, last - first, [(op, use) for _, _, op, use in later_windows[: count + 1]]
     return None
 
 

@@ -164,9 +164,9 @@ def read(text: str) -> dict[str, Any]:
     """Return the record of a trace's text. Raise `TraceError` for another version or anything that is no trace."""
     record = parsed(text)
     for at, loop in enumerate(schema.record(_Trace, record, "tilec").loops):
-        for of in (loop.order, *(bound.ops for bound in loop.bounds)):
-            if not all(0 <= op < len(loop.ops) for op in of):
-                raise TraceError(f"tilec.loops[{at}]: {list(of)!r:.60} names statements that are not there")
+        for ops in (loop.order, *(bound.ops for bound in loop.bounds)):
+            if not all(0 <= op < len(loop.ops) for op in ops):
+                raise TraceError(f"tilec.loops[{at}]: {list(ops)!r:.60} names statements that are not there")
     return record
 
 

@@ -43,16 +43,16 @@ def _within(count: int, edges: Iterable[Edge]) -> tuple[list[Edge], list[dict[in
     kept: list[Edge] = []
     separation: list[dict[int, int]] = [{} for _ in range(count)]
     for op in reversed(range(count)):
-        mine = separation[op]
+        separation_from = separation[op]
         for edge in sorted(out[op], key=lambda edge: (edge.dst, -edge.latency)):
-            known = mine.get(edge.dst)
+            known = separation_from.get(edge.dst)
             if known is not None and known >= edge.latency:
                 continue
             kept.append(edge)
             for other, beyond in ((edge.dst, 0), *separation[edge.dst].items()):
                 reached = edge.latency + beyond
-                if reached > mine.get(other, reached - 1):
-                    mine[other] = reached
+                if reached > separation_from.get(other, reached - 1):
+                    separation_from[other] = reached
     return kept, separation
 
 

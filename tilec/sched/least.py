@@ -132,9 +132,9 @@ class _Program(Program):
         gap.subtract(self._terms[op])
         return tuple(sorted((variable, count) for variable, count in gap.items() if count))
 
-    def _is_new(self, *what: object) -> bool:
+    def _is_new(self, *constraint: object) -> bool:
         before = len(self._said)
-        self._said.add(what)
+        self._said.add(constraint)
         return len(self._said) > before
 
     def share_pools(self, limits: Sequence[int | None], without: frozenset[str]) -> None:

@@ -143,13 +143,13 @@ class Model(Program):
 
     def begin_soon(self, at_once: bool = False) -> None:
         """Add that some op issues in the first interval of an iteration; with `at_once`, in its first cycle."""
-        here = self._proto.constraints.add().bool_or
+        any_first = self._proto.constraints.add().bool_or
         latest = 0 if at_once else self.ii - 1
         for op, low in enumerate(self.low):
             if low <= latest:
                 is_first = self._variable(0, 1)
                 self._linear(self._since(op), None, latest, when=(is_first,))
-                here.literals.append(is_first)
+                any_first.literals.append(is_first)
 
     def fix(self, op: int, start: int) -> None:
         self._linear(self._since(op), start, start)
@@ -284,7 +284,7 @@ class Model(Program):
     def _keep_step(self) -> list[int]:
         """Add the lag variables, from the second group on, and tie the starts of its ops to the first group's."""
         problem = self.problem
-        count = max((len(of) for of in problem.copies), default=1)
+        count = max((len(copies) for copies in problem.copies), default=1)
         low, high = problem.lags or (0,) * count, problem.lags or (self.ii - 1,) * count
         lag = [self._variable(low[group], high[group]) for group in range(1, count)]
         for first, *others in self.problem.copies:
@@ -326,8 +326,8 @@ class Model(Program):
     def _alike(self, op: int, other: int) -> tuple[int, int]:
         """Return the corresponding ops of the first group of warps if both ops are of one group, else the ops
         themselves."""
-        (first, group), (second, of) = (self._leader.get(at, (at, 0)) for at in (op, other))
-        return (first, second) if group == of else (op, other)
+        (first, group), (second, other_group) = (self._leader.get(at, (at, 0)) for at in (op, other))
+        return (first, second) if group == other_group else (op, other)
 
     def _reserve(self, slot: int) -> None:
         width = self.problem.slots[slot].width
@@ -523,11 +523,11 @@ class Model(Program):
     def _in_other_roles(self, edge: Edge, role: int) -> tuple[int, ...] | None:
         """Return literals that hold if this role runs the edge's source and another role its destination; None if
         impossible."""
-        here, there = self._runs(edge.src, role), self._runs(edge.dst, role)
-        if here is False or there is True or not self.problem.ops[edge.dst].roles:
+        runs_src, runs_dst = self._runs(edge.src, role), self._runs(edge.dst, role)
+        if runs_src is False or runs_dst is True or not self.problem.ops[edge.dst].roles:
             return None
-        takes = (self._takes[edge.src, role],) if here is None else ()
-        return takes if there is False else (*takes, -self._takes[edge.dst, role] - 1)
+        takes = (self._takes[edge.src, role],) if runs_src is None else ()
+        return takes if runs_dst is False else (*takes, -self._takes[edge.dst, role] - 1)
 
     def _at_least(self, first: int, second: int, separation: int) -> None:
         if first == second:

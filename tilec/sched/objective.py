@@ -155,7 +155,6 @@ def pressure_across(problem: Problem, ii: int, start: Sequence[int]) -> int:
 
 
 def values_fit(problem: Problem, ii: int, start: Sequence[int]) -> bool:
-    """Return whether the values fit in their pools."""
     rings = list(zip(depths(problem, ii, start), problem.rings, strict=True)) if problem.values else []
     for at in limited(problem):
         pool = problem.pools[at]
@@ -195,6 +194,6 @@ def pairs(problem: Problem) -> list[tuple[int, int]]:
     return [(i, j) for j in range(len(roles)) for i in range(j) if roles[i] == roles[j]]
 
 
-def inversions(of: Sequence[tuple[int, int]], ii: int, start: Sequence[int]) -> int:
+def inversions(pairs: Sequence[tuple[int, int]], ii: int, start: Sequence[int]) -> int:
     """Return Kendall's tau distance between the written order and the order of issue within the interval."""
-    return sum(start[i] % ii > start[j] % ii for i, j in of)
+    return sum(start[i] % ii > start[j] % ii for i, j in pairs)

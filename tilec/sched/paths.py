@@ -58,7 +58,7 @@ def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[A
 
 def leaders(problem: Problem) -> dict[int, tuple[int, int]]:
     """Map each op that several groups of warps run to the first group's op and the number of its own group."""
-    return {op: (of[0], group) for of in problem.copies for group, op in enumerate(of)}
+    return {op: (copies[0], group) for copies in problem.copies for group, op in enumerate(copies)}
 
 
 def lag_arcs(problem: Problem) -> tuple[Arc, ...]:

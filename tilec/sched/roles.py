@@ -143,7 +143,6 @@ def fewest_hand_overs(
 
 
 def hand_overs(problem: Problem, role: Roles) -> int:
-    """Count the values that pass from one role to another."""
     return sum(_crosses_roles(role, edge.src, edge.dst) for edge in problem.edges if edge.hand_over)
 
 
@@ -170,7 +169,7 @@ def guess(problem: Problem, budget: Budget | None = None) -> Roles:
         budget.spend(separate.spent)
     if answer.outcome != "found":
         reason = "no division of the ops among the roles leaves enough registers, or tied ops have no role in common"
-        raise Unschedulable("role", "registers", reason, tuple(op for op, of in enumerate(problem.ops) if of.roles))
+        raise Unschedulable("role", "registers", reason, tuple(op for op, spec in enumerate(problem.ops) if spec.roles))
     return answer.role
 
 

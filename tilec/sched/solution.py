@@ -89,7 +89,7 @@ class Solution:
         )
         if not unknown:
             return f"{doubt}; no search was made in between"
-        shown = ", ".join(span(*of) for of in unknown[:3]) + (" …" if len(unknown) > 3 else "")
+        shown = ", ".join(span(*attempt_range) for attempt_range in unknown[:3]) + (" …" if len(unknown) > 3 else "")
         return f"{doubt}; the search ran out of {'its budget' if self.is_cut else 'effort'} at {shown}"
 
     @property
@@ -99,7 +99,6 @@ class Solution:
 
 
 def span(first: Attempt, last: Attempt) -> str:
-    """Return the intervals of a range in words."""
     return str(first.ii) if first.ii == last.ii else f"{first.ii}…{last.ii}"
 
 

@@ -118,13 +118,13 @@ def _groups(problem: Problem, schedule: Schedule) -> dict[str, Any]:
     if not problem.copies:
         return {}
     lags = observed(problem, schedule.start).lags
-    return {"copies": [list(of) for of in problem.copies], "lags": list(lags)}
+    return {"copies": [list(copies) for copies in problem.copies], "lags": list(lags)}
 
 
 def _attempts(first: Attempt, last: Attempt, solution: Solution) -> dict[str, Any]:
     """Return the record of a range of attempts with the same outcome and reason: from `from` to `ii`."""
-    inside = (attempt.effort for attempt in solution.attempts if first.ii <= attempt.ii <= last.ii)
-    return {"from": first.ii, **text.encode(last), "effort": sum(inside)}
+    efforts = (attempt.effort for attempt in solution.attempts if first.ii <= attempt.ii <= last.ii)
+    return {"from": first.ii, **text.encode(last), "effort": sum(efforts)}
 
 
 def _proof(solution: Solution) -> str:

@@ -112,10 +112,10 @@ def _rings(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 def _pools(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for index, pool in enumerate(problem.pools):
-        inside = [(r, d) for r, d in zip(problem.rings, schedule.depth, strict=True) if r.pool == index]
-        held = pool.reserved + sum(ring.bytes * depth for ring, depth in inside)
+        rings = [(r, d) for r, d in zip(problem.rings, schedule.depth, strict=True) if r.pool == index]
+        held = pool.reserved + sum(ring.bytes * depth for ring, depth in rings)
         if held > pool.capacity:
-            parts = [f"{pool.reserved} reserved", *(f"{d} × {r.bytes} {r.name}" for r, d in inside)]
+            parts = [f"{pool.reserved} reserved", *(f"{d} × {r.bytes} {r.name}" for r, d in rings)]
             yield f"pool {pool.name} holds {held} of {pool.capacity}: {' + '.join(parts)}"
 
 
@@ -178,11 +178,11 @@ def _roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _lags(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    for group in range(1, max((len(of) for of in problem.copies), default=0)):
-        lags = [schedule.start[of[group]] - schedule.start[of[0]] for of in problem.copies]
-        for of, lag in zip(problem.copies, lags, strict=True):
+    for group in range(1, max((len(copies) for copies in problem.copies), default=0)):
+        lags = [schedule.start[copies[group]] - schedule.start[copies[0]] for copies in problem.copies]
+        for copies, lag in zip(problem.copies, lags, strict=True):
             lag_text = (
-                f"op {problem.ops[of[group]].name} of group {group + 1} issues {lag} cycles after the first group's"
+                f"op {problem.ops[copies[group]].name} of group {group + 1} issues {lag} cycles after the first group's"
             )
             if lag != lags[0]:
                 other = problem.ops[problem.copies[0][group]].name

@@ -103,7 +103,12 @@ def _pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int, int]]:
     for slot, spec in enumerate(problem.slots):
         if spec.width > 1:
             continue
-        users = [(op, use) for op, of in enumerate(problem.ops) for use in of.uses if use.slot == slot and use.cycles]
+        users = [
+            (op, use)
+            for op, spec_of_op in enumerate(problem.ops)
+            for use in spec_of_op.uses
+            if use.slot == slot and use.cycles
+        ]
         for at, (v, later) in enumerate(users):
             for u, use in users[:at]:
                 if u != v:

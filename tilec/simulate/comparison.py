@@ -42,7 +42,6 @@ def of_kernel(launches: Sequence[Launch], entry: str) -> tuple[Launch, ...]:
 
 
 def compare(launches: Sequence[Launch], predicted: Sequence[Counter]) -> Comparison:
-    """Compare the launches of one kernel with its predicted counters."""
     rows = []
     for counter in predicted:
         measured = [launch.metrics[counter.name] for launch in launches if counter.name in launch.metrics]

@@ -52,7 +52,6 @@ def _nothing(cta: object, threads: object) -> None:
 
 
 def _kept(program: Program) -> set[int]:
-    """Return the steps whose results are needed."""
     steps = program.steps
     answers = _loads_of_answers(program)
     kept: set[int] = set()

@@ -300,18 +300,18 @@ class Engine:
         return start + cycles
 
     def _load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        _, there = self._transfer(warp, instruction, detail, time)
-        self._set(warp, instruction.writes, there, _MEMORIES.get(instruction.move or "", "memory"))
+        _, arrival = self._transfer(warp, instruction, detail, time)
+        self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         if instruction.move == "tcgen05.ld":
-            warp.moved = max(warp.moved, there)
+            warp.moved = max(warp.moved, arrival)
         return warp.want
 
     def _store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        through, there = self._transfer(warp, instruction, detail, time)
+        through, arrival = self._transfer(warp, instruction, detail, time)
         if instruction.move == "tcgen05.st":
-            warp.moved = max(warp.moved, there)
+            warp.moved = max(warp.moved, arrival)
         warp.home.last = max(warp.home.last, through)
-        self._set(warp, instruction.writes, there, _MEMORIES.get(instruction.move or "", "memory"))
+        self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         return warp.want
 
     def _copy(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -333,19 +333,19 @@ class Engine:
             barrier = self._mbarrier(warp, rank, address)
             if not instruction.flag:
                 barrier.pending += lanes
-            there = max(time + self.costs.mbarrier, warp.copies)
-            self._call(there, partial(self._arrived, barrier, lanes, instruction))
+            arrival = max(time + self.costs.mbarrier, warp.copies)
+            self._call(arrival, partial(self._arrived, barrier, lanes, instruction))
         return warp.want
 
     def _bulk_load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         for size, places in detail:
-            _, there = self._transfer(warp, instruction, size, time)
+            _, arrival = self._transfer(warp, instruction, size, time)
             for rank, holder, address in places:
                 if rank != warp.home.rank:
                     # Another block receives its copy of a multicast through its own ports.
-                    there = max(there, self._receive(warp, rank, instruction, size, time))
+                    arrival = max(arrival, self._receive(warp, rank, instruction, size, time))
                 barrier = self._mbarrier(warp, holder, address)
-                self._call(there, partial(self._completed, barrier, size, instruction))
+                self._call(arrival, partial(self._completed, barrier, size, instruction))
         return warp.want
 
     def _receive(self, warp: Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
@@ -358,8 +358,8 @@ class Engine:
     def _bulk_store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         read, written = warp.bulk
         for size, _ in detail:
-            through, there = self._transfer(warp, instruction, size, time)
-            read, written = max(read, through), max(written, there)
+            through, arrival = self._transfer(warp, instruction, size, time)
+            read, written = max(read, through), max(written, arrival)
         warp.bulk = read, written
         warp.home.last = max(warp.home.last, written)
         return warp.want
@@ -427,13 +427,13 @@ class Engine:
         return warp.want
 
     def _product_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        there = max(time + self.costs.mbarrier, warp.home.products)
+        arrival = max(time + self.costs.mbarrier, warp.home.products)
         for rank, address, _, mask in detail:
             is_multicast = "multicast" in instruction.text
             ranks = [r for r in range(len(warp.home.cluster.blocks)) if mask >> r & 1] if is_multicast else [rank]
             for each in ranks:
                 barrier = self._mbarrier(warp, each, address)
-                self._call(there, partial(self._arrived, barrier, 1, instruction))
+                self._call(arrival, partial(self._arrived, barrier, 1, instruction))
         return warp.want
 
     def _tensor_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -451,7 +451,7 @@ class Engine:
         return warp.want
 
     def _arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        there = time + self.costs.mbarrier
+        arrival = time + self.costs.mbarrier
         for rank, address, lanes, total in detail:
             barrier = self._mbarrier(warp, rank, address)
             if instruction.flag:
@@ -459,8 +459,8 @@ class Engine:
             arrivals = lanes if instruction.flag or not total else total
             if "arrive_drop" in instruction.text:
                 barrier.expected -= arrivals
-            self._call(there, partial(self._arrived, barrier, arrivals, instruction))
-        self._set(warp, instruction.writes, there, "mbarrier")
+            self._call(arrival, partial(self._arrived, barrier, arrivals, instruction))
+        self._set(warp, instruction.writes, arrival, "mbarrier")
         return warp.want
 
     def _expect(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:

@@ -223,7 +223,6 @@ _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "s4": 4
 
 
 def loops_of(program: Program) -> frozenset[int]:
-    """Return the steps of loops' back branches."""
     return frozenset(end for start, end in _loops(program.steps) if end - start > 2)
 
 
@@ -237,20 +236,20 @@ def _invariant(steps: Sequence[Step]) -> set[int]:
         for pc in body:
             for place in steps[pc].written:
                 writers.setdefault(place, []).append(pc)
-        here: set[int] = set()
+        invariant: set[int] = set()
         is_growing = True
         while is_growing:
             is_growing = False
             for pc in body:
                 step = steps[pc]
-                if pc in here or step.guard >= 0 or not step.written or not _is_arithmetic(step):
+                if pc in invariant or step.guard >= 0 or not step.written or not _is_arithmetic(step):
                     continue
                 if any(writers[place] != [pc] for place in step.written):
                     continue
-                if all(set(writers.get(place, ())) <= here for place in step.registers - step.written):
-                    here.add(pc)
+                if all(set(writers.get(place, ())) <= invariant for place in step.registers - step.written):
+                    invariant.add(pc)
                     is_growing = True
-        found |= here
+        found |= invariant
     return found
 
 

@@ -250,9 +250,9 @@ class Recorder:
             block = self._blocks[cta.rank]
 
             def of(places: Array) -> Detail:
-                mine = addresses[places]
-                first = mine // SECTOR
-                sectors = np.unique(np.concatenate((first, (mine + width - 1) // SECTOR)))
+                warp_addresses = addresses[places]
+                first = warp_addresses // SECTOR
+                sectors = np.unique(np.concatenate((first, (warp_addresses + width - 1) // SECTOR)))
                 size = len(sectors) * SECTOR
                 if is_load:
                     block.loaded += size

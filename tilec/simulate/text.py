@@ -113,7 +113,6 @@ def intervals(found: Simulation) -> list[Interval]:
 
 
 def issuing(found: Simulation, warps: Sequence[int]) -> float:
-    """Return the fraction of these warps' time in which they issue."""
     lifetime = sum(found.first.lifetime.get(warp, 0.0) for warp in warps) or found.first.cycles * len(warps)
     return sum(found.first.issued.get(warp, 0.0) for warp in warps) / lifetime
 
@@ -146,14 +145,14 @@ def summary(found: Simulation, name: str, target: str, predicted: float | None =
     else:
         yield f"{name} on {target}: {predicted:,.1f} µs predicted; {simulated}"
         yield from _explain_gap(found, micro, predicted)
-    what = f"{found.blocks} blocks on {found.active} of {found.costs.sms} multiprocessors"
+    block_count = f"{found.blocks} blocks on {found.active} of {found.costs.sms} multiprocessors"
     resident = f", {found.launch.resident} resident on each" if found.launch.resident > 1 else ""
     tail = (
         f"; {found.tail / found.cycles:.0%} of the time they idle in the tail"
         if found.tail > 0.005 * found.cycles
         else ""
     )
-    yield f"  {what}{resident}, {found.waves:.2f} waves{tail}"
+    yield f"  {block_count}{resident}, {found.waves:.2f} waves{tail}"
     if found.flops:
         rate = found.flops / found.seconds / 1e12
         peak = _peak(found)

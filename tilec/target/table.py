@@ -125,7 +125,6 @@ class Target:
         return feature in self.features
 
     def without(self, feature: Feature) -> Target:
-        """Return the machine without a feature."""
         return replace(self, features=tuple(f for f in self.features if f != feature))
 
     def of(self, gpu: Gpu) -> Target:

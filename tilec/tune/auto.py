@@ -119,8 +119,8 @@ def _shape(node: ast.Call | ast.Subscript) -> set[str]:
     callee = node.function if isinstance(node, ast.Call) else node.value
     if _last(callee) not in _TENSORS:
         return set()
-    inside: Sequence[ast.Node] = node.args if isinstance(node, ast.Call) else node.indices
-    return {name for part in inside for name in _names(part)}
+    arguments: Sequence[ast.Node] = node.args if isinstance(node, ast.Call) else node.indices
+    return {name for part in arguments for name in _names(part)}
 
 
 def _names(node: ast.Node) -> set[str]:

@@ -35,15 +35,15 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def check_version(what: str, found: str | None) -> None:
-    """Fail with `wrong-worker` if `what`, such as "node at 10.0.0.2", has another version of tilec (`found`; None:
+def check_version(machine: str, found: str | None) -> None:
+    """Fail with `wrong-worker` if `machine`, such as "node at 10.0.0.2", has another version of tilec (`found`; None:
     none)."""
     if found == __version__:
         return
-    kind = what.partition(" ")[0]
+    kind = machine.partition(" ")[0]
     fail(
         "wrong-worker",
-        f"the {what} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}",
+        f"the {machine} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}",
         help=f"install the same version on every {kind}",
     )
 

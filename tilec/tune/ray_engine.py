@@ -94,7 +94,7 @@ class Ray:
         from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
         task = self._remote(function)
-        numbers = {task.remote(asked): number for number, asked in enumerate(tasks)}
+        numbers = {task.remote(argument): number for number, argument in enumerate(tasks)}
         try:
             while numbers:
                 (done,), _ = self._ray.wait(list(numbers), num_returns=1)

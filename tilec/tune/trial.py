@@ -95,7 +95,6 @@ def _compiled(variant: Variant) -> Outcome:
 
 
 def said(error: CompileError) -> str:
-    """Return the first error, in one line."""
     first = error.diagnostics[0]
-    where = "" if first.primary is None else f"{first.primary.span.place}: "
-    return f"{where}{first.title} [{first.code}]"
+    place = "" if first.primary is None else f"{first.primary.span.place}: "
+    return f"{place}{first.title} [{first.code}]"
