@@ -17,7 +17,7 @@ from tilec.sched.model import Model
 from tilec.sched.paths import arcs, has_positive_cycle
 from tilec.sched.problem import Edge, Problem, Ring, Use, Value
 
-_Held = TypeVar("_Held", Ring, Value)
+_RingOrValue = TypeVar("_RingOrValue", Ring, Value)
 
 
 def evenly(problem: Problem, ii: int) -> Problem:
@@ -101,7 +101,7 @@ def fold(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int
     def at_most_once(ops: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(dict.fromkeys(position[op][0] for op in ops))
 
-    def held(buffer: _Held) -> _Held:
+    def held(buffer: _RingOrValue) -> _RingOrValue:
         return replace(buffer, producers=at_most_once(buffer.producers), consumers=done(buffer.consumers))
 
     rings, values = tuple(held(ring) for ring in problem.rings), tuple(held(value) for value in problem.values)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilec.support.diagnostics import CompileError, fail
-from tilec.tune.engines import Answer, Asked, Lost, check_version
+from tilec.tune.engines import Lost, Task, TaskResult, check_version
 
 PATIENCE_SECONDS = 10
 """Time limit for the scheduler to answer, and for its first worker."""
@@ -55,12 +55,14 @@ class Dask:
         threads: dict[str, int] = self._client.nthreads()
         return max(sum(threads.values()), 1)
 
-    def everywhere(self, function: Callable[[], Answer]) -> list[Answer]:
+    def everywhere(self, function: Callable[[], TaskResult]) -> list[TaskResult]:
         """Return the function's result on each worker."""
-        answers: dict[str, Answer] = self._client.run(function)
+        answers: dict[str, TaskResult] = self._client.run(function)
         return [answers[worker] for worker in sorted(answers)]
 
-    def run(self, function: Callable[[Asked], Answer], tasks: Sequence[Asked]) -> Iterator[tuple[int, Answer | Lost]]:
+    def run(
+        self, function: Callable[[Task], TaskResult], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, TaskResult | Lost]]:
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 

@@ -14,8 +14,8 @@ from tilec import __version__
 from tilec.support.diagnostics import fail
 from tilec.support.processes import deaf_processes, end_with_parent
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
+Task = TypeVar("Task")
+TaskResult = TypeVar("TaskResult")
 
 
 class Lost(Exception):
@@ -29,7 +29,9 @@ class Engine(Protocol):
     def processes(self) -> int:
         """Return how many tasks run at a time."""
 
-    def run(self, function: Callable[[Asked], Answer], tasks: Sequence[Asked]) -> Iterator[tuple[int, Answer | Lost]]:
+    def run(
+        self, function: Callable[[Task], TaskResult], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, TaskResult | Lost]]:
         """Yield (task number, result) in the order of completion."""
 
     def close(self) -> None: ...
@@ -60,13 +62,17 @@ class Local:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self.processes, context, _begin, (os.getpid(),))
 
-    def run(self, function: Callable[[Asked], Answer], tasks: Sequence[Asked]) -> Iterator[tuple[int, Answer | Lost]]:
+    def run(
+        self, function: Callable[[Task], TaskResult], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, TaskResult | Lost]]:
         """Yield the results. A dying process breaks the pool and all running tasks: each is retried alone, so that only
         the task at fault is lost."""
         unfinished = dict(enumerate(tasks))
         try:
             with deaf_processes():
-                futures: dict[Future[Answer], int] = {self._pool.submit(function, t): n for n, t in unfinished.items()}
+                futures: dict[Future[TaskResult], int] = {
+                    self._pool.submit(function, t): n for n, t in unfinished.items()
+                }
             try:
                 for future in as_completed(futures):
                     yield futures[future], future.result()
@@ -79,7 +85,7 @@ class Local:
             self._abandon()
             raise
 
-    def _alone(self, function: Callable[[Asked], Answer], task: Asked) -> Answer | Lost:
+    def _alone(self, function: Callable[[Task], TaskResult], task: Task) -> TaskResult | Lost:
         for _ in range(2):  # the pool may be the one that has just broken
             try:
                 with deaf_processes():
