@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilec.support.diagnostics import CompileError, fail
-from tilec.tune.engines import Lost, Task, TaskResult, check_version
+from tilec.tune.engines import Lost, Result, Task, check_version
 
 PATIENCE_SECONDS = 10
 """Time limit for the scheduler to answer, and for its first worker."""
@@ -55,14 +55,12 @@ class Dask:
         threads: dict[str, int] = self._client.nthreads()
         return max(sum(threads.values()), 1)
 
-    def everywhere(self, function: Callable[[], TaskResult]) -> list[TaskResult]:
+    def everywhere(self, function: Callable[[], Result]) -> list[Result]:
         """Return the function's result on each worker."""
-        answers: dict[str, TaskResult] = self._client.run(function)
+        answers: dict[str, Result] = self._client.run(function)
         return [answers[worker] for worker in sorted(answers)]
 
-    def run(
-        self, function: Callable[[Task], TaskResult], tasks: Sequence[Task]
-    ) -> Iterator[tuple[int, TaskResult | Lost]]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 

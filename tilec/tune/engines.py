@@ -15,7 +15,7 @@ from tilec.support.diagnostics import fail
 from tilec.support.processes import deaf_processes, end_with_parent
 
 Task = TypeVar("Task")
-TaskResult = TypeVar("TaskResult")
+Result = TypeVar("Result")
 
 
 class Lost(Exception):
@@ -29,9 +29,7 @@ class Engine(Protocol):
     def processes(self) -> int:
         """Return how many tasks run at a time."""
 
-    def run(
-        self, function: Callable[[Task], TaskResult], tasks: Sequence[Task]
-    ) -> Iterator[tuple[int, TaskResult | Lost]]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
         """Yield (task number, result) in the order of completion."""
 
     def close(self) -> None: ...
@@ -62,17 +60,13 @@ class Local:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self.processes, context, _begin, (os.getpid(),))
 
-    def run(
-        self, function: Callable[[Task], TaskResult], tasks: Sequence[Task]
-    ) -> Iterator[tuple[int, TaskResult | Lost]]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
         """Yield the results. A dying process breaks the pool and all running tasks: each is retried alone, so that only
         the task at fault is lost."""
         unfinished = dict(enumerate(tasks))
         try:
             with deaf_processes():
-                futures: dict[Future[TaskResult], int] = {
-                    self._pool.submit(function, t): n for n, t in unfinished.items()
-                }
+                futures: dict[Future[Result], int] = {self._pool.submit(function, t): n for n, t in unfinished.items()}
             try:
                 for future in as_completed(futures):
                     yield futures[future], future.result()
@@ -85,7 +79,7 @@ class Local:
             self._abandon()
             raise
 
-    def _alone(self, function: Callable[[Task], TaskResult], task: Task) -> TaskResult | Lost:
+    def _alone(self, function: Callable[[Task], Result], task: Task) -> Result | Lost:
         for _ in range(2):  # the pool may be the one that has just broken
             try:
                 with deaf_processes():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilec.support.diagnostics import CompileError, fail
-from tilec.tune.engines import Lost, Task, TaskResult, check_version
+from tilec.tune.engines import Lost, Result, Task, check_version
 
 PATIENCE_SECONDS = 10
 """Time limit for the head node to answer."""
@@ -72,27 +72,25 @@ class Ray:
         resources: dict[str, float] = self._ray.cluster_resources()
         return max(int(resources.get("GPU" if self._gpus else "CPU", 1)), 1)
 
-    def _remote(self, function: Callable[..., TaskResult], **options: Any) -> Any:
+    def _remote(self, function: Callable[..., Result], **options: Any) -> Any:
         """Return the function as a task for one processor, and one GPU if every node has some."""
 
-        def task(*arguments: Any) -> TaskResult:
+        def task(*arguments: Any) -> Result:
             return function(*arguments)
 
         return self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=TRIES - 1, **options)(task)
 
-    def everywhere(self, function: Callable[[], TaskResult]) -> list[TaskResult]:
+    def everywhere(self, function: Callable[[], Result]) -> list[Result]:
         """Return the function's result on each node."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in self._nodes]
-        answers: list[TaskResult] = self._ray.get(
+        answers: list[Result] = self._ray.get(
             [self._remote(function, scheduling_strategy=place).remote() for place in places]
         )
         return answers
 
-    def run(
-        self, function: Callable[[Task], TaskResult], tasks: Sequence[Task]
-    ) -> Iterator[tuple[int, TaskResult | Lost]]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
         from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
         task = self._remote(function)
