@@ -370,9 +370,10 @@ _ASKED: Mapping[Feature | Literal[""], _Asked] = {
          "smem_reserved_bytes_per_cta", "sms", "tensor_clock_mhz", "threads_per_cta", "threads_per_sm"),
         ("mbarriers", "named_barriers", "named_barriers_carried", "registers", "registers_per_thread", "smem"),
         {
-            "cp.async": _MOVED, "ld.global": _MOVED, "st.global": _MOVED, "ld.shared": _MOVED, "st.shared": _MOVED,
-            "elementwise": _COMPUTED, "integer": _COMPUTED, "ldmatrix": _BYTES, "mma.sync": ("count", "warps"),
-            "mufu": ("elements",), "reduce": ("elements", "threads"), "barrier": (), "mbarrier": (),
+            "cp.async": _MOVED, "ld.global": _MOVED, "st.global": _MOVED, "ld.shared": _MOVED,
+            "st.shared": _MOVED, "elementwise": _COMPUTED, "integer": _COMPUTED, "ldmatrix": _BYTES,
+            "mma.sync": ("count", "warps"), "mufu": ("elements",), "reduce": ("elements", "threads"),
+            "barrier": (), "mbarrier": (),
         },
     ),
     "cluster": _Asked(("sms_in_large_clusters",)),
