@@ -13,7 +13,7 @@ search. `given`: from a person or a file."""
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When the statements of one iteration issue, and how many versions its buffers have. All times are cycles.
+    """The issue times of one iteration's statements, and the number of versions of its buffers. All times are cycles.
 
     `ii` is the initiation interval, at least 1. Op i of iteration k issues in cycle `start[i]` + k·II. `order` lists
     all op ids as they issue within one steady-state interval, by start mod II. `depth[r]` is the number of versions of
