@@ -1,1 +1,2 @@
-"""Runs tile IR on the CPU with the operations' numpy references: what a kernel means, whatever is made of it."""
+"""Runs tile IR on the CPU with the operations' numpy references: the meaning of a kernel, independent of the
+compiler."""

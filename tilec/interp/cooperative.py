@@ -1,7 +1,5 @@
-"""Work that waits for other work, on the CPU: one piece runs until it must wait, then the first that may goes on.
-
-The order is always the same, so that a run can be repeated.
-"""
+"""Runs tasks that wait for each other on the CPU, one at a time, each on a thread: when one must wait, the first that
+can goes on. The order is deterministic, so that a run can be repeated."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 
 Stuck = Callable[[list[Span]], None]
-"""Says that nobody can go on, given where those that have not ended wait; or comes back when somebody can again."""
+"""Called with the positions of all waiting tasks when none can go on; reports that, or returns once one can."""
 
 
 @dataclass(slots=True)
@@ -27,15 +25,17 @@ class _Piece:
 
 
 class Cooperative:
+    """Runs tasks one at a time, in a fixed order of preference."""
+
     def __init__(self, stuck: Stuck) -> None:
         self.stuck = stuck
         self.pieces: list[_Piece] = []
-        self.order: list[_Piece] = []  # who goes on first
+        self.order: list[_Piece] = []  # of preference
         self.back = threading.Semaphore(0)
         self.running: _Piece | None = None
 
     def until(self, may_go_on: Callable[[], bool], span: Span = NOWHERE) -> None:
-        """The piece that runs waits."""
+        """Make the running task wait for a condition."""
         piece = self.running
         assert piece is not None
         if may_go_on():
@@ -44,7 +44,7 @@ class Cooperative:
         self._pause(piece)
 
     def give_way(self) -> None:
-        """The piece that runs lets all others go first, as far as they get."""
+        """Let all other tasks run first, as far as they can."""
         piece = self.running
         assert piece is not None
         self.order.remove(piece)
@@ -59,15 +59,13 @@ class Cooperative:
             raise piece.error
 
     def may_go_on(self) -> bool:
-        """Whether somebody can."""
         return any(piece.may_go_on() for piece in self.order if not piece.is_done)
 
     def is_done(self, number: int) -> bool:
-        """Whether that piece of the work has ended."""
         return self.pieces[number].is_done
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
-        """All of it, each on a thread of its own; what one of them raises ends the others too, and is raised here."""
+        """Run all tasks to their ends. An exception of one ends the others and is raised here."""
         self.pieces = [_Piece(run) for run in work]
         self.order = list(self.pieces)
         threads = [threading.Thread(target=self._run, args=(piece,), daemon=True) for piece in self.pieces]
@@ -82,7 +80,7 @@ class Cooperative:
                 except BaseException as error:
                     failure = error
                 continue
-            ready.error = failure  # so that it ends
+            ready.error = failure  # makes the task end
             self.running = ready
             ready.may_run.release()
             self.back.acquire()

@@ -1,4 +1,4 @@
-"""Blocks that wait for each other where they run in Python."""
+"""Barriers between blocks that run in Python."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from tilec.support.source import NOWHERE, Span
 
 
 class GridBarriers:
-    """Runs the blocks of a group. A block that comes to a barrier lets the others go on until they have come there, or
-    have ended."""
+    """Runs the blocks of a group. A block at a barrier lets the others run until they have arrived there or ended."""
 
     def __init__(self, clusters: Sequence[object]) -> None:
-        """Which cluster each block belongs to."""
+        """Take the cluster of each block."""
         self.clusters = clusters
         self.arrived: list[dict[str, int]] = [{} for _ in clusters]
         self.blocks = Cooperative(_stuck)
 
     def run(self, blocks: Sequence[Callable[[], None]]) -> None:
-        """Each of them to its end; what one of them raises is raised here."""
+        """Run all blocks to their ends; an exception of one is raised here."""
         self.blocks.run(blocks)
 
-    def arrive(self, block: int, where: str) -> None:
-        self.arrived[block][where] = self.arrived[block].get(where, 0) + 1
+    def arrive(self, block: int, barrier: str) -> None:
+        self.arrived[block][barrier] = self.arrived[block].get(barrier, 0) + 1
 
-    def wait(self, block: int, where: str) -> None:
-        """Until all of the block's cluster, or of the grid, have arrived as often."""
-        wanted = self.arrived[block].get(where, 0)
-        self.blocks.until(lambda: self._have_come(block, where, wanted))
+    def wait(self, block: int, barrier: str) -> None:
+        """Wait until all blocks of the block's cluster, or of the grid, have arrived as often at `barrier`: "grid" or
+        "cluster"."""
+        wanted = self.arrived[block].get(barrier, 0)
+        self.blocks.until(lambda: self._have_come(block, barrier, wanted))
 
-    def _have_come(self, block: int, where: str, wanted: int) -> bool:
+    def _have_come(self, block: int, barrier: str, wanted: int) -> bool:
         return all(
-            self.blocks.is_done(other) or self.arrived[other].get(where, 0) >= wanted
+            self.blocks.is_done(other) or self.arrived[other].get(barrier, 0) >= wanted
             for other, cluster in enumerate(self.clusters)
-            if where == "grid" or cluster == self.clusters[block]
+            if barrier == "grid" or cluster == self.clusters[block]
         )
 
 

@@ -1,4 +1,4 @@
-"""What PTX of the kernel's author computes, by the emulator's instructions: of many values at once, a thread each."""
+"""Computes inline PTX of a kernel with the emulator, one thread for each element."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLOCK = 128
 
 
 def evaluate(text: str, values: Sequence[Array], types: Sequence[DType], dtype: DType) -> Array:
-    """The result for each element that the values have when they are broadcast."""
+    """Return the result for each element of the broadcast values."""
     from tilec.emu.launcher import launch
 
     shape = np.broadcast_shapes(*(v.shape for v in values))
@@ -37,7 +37,7 @@ def _word(dtype: DType) -> np.dtype[Any]:
 
 
 def _padded(value: Array, dtype: DType, count: int) -> Array:
-    """The bits, and as many zeros as make whole blocks."""
+    """Return the bits of the elements, padded with zeros to whole blocks."""
     made = np.zeros(count, _word(dtype))
     bits = value if dtype.kind == "bool" else bits_of(np.ascontiguousarray(value), dtype)
     made[: value.size] = bits.reshape(-1).view(made.dtype) if dtype.kind != "bool" else bits.reshape(-1)

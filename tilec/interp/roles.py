@@ -1,6 +1,6 @@
-"""Roles of a block that wait for each other at barriers where they run in Python, in the order of their warps.
+"""Barriers between the roles of a block that runs in Python; roles run in the order of their warps.
 
-Barriers count arrivals; bytes need no counting, for what a role copies is there before it goes on.
+Barriers count arrivals but not bytes: a copy is complete before its role goes on.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 MOST_ASKED = 10_000
-"""A role that asks so often whether a phase is complete waits for it for ever."""
+"""Queries of a phase after which a polling role counts as waiting for ever."""
 
 
 @dataclass(slots=True)
 class _Phases:
-    """A barrier: how many arrivals complete a phase, how many have come in this one, and the phases before it."""
+    """A barrier: the arrivals that complete a phase, those of the current phase, and the completed phases."""
 
     count: int
     arrived: int = 0
@@ -27,8 +27,8 @@ class _Phases:
 
 
 class Roles:
-    """`counts` are those of each kernel's barriers, by name. Where other blocks arrive at these too, `blocks` run
-    meanwhile, of which this is one."""
+    """Runs the roles of a block and the barriers between them. `counts` are the arrival counts of the kernel's
+    barriers, by name. `blocks` runs the other blocks that may arrive at these barriers, if there are any."""
 
     def __init__(self, counts: Mapping[str, tuple[int, ...]], blocks: Cooperative | None = None) -> None:
         self.barriers = {(name, i): _Phases(count) for name, all_ in counts.items() for i, count in enumerate(all_)}
@@ -37,7 +37,7 @@ class Roles:
         self.asked = 0
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
-        """All of it; fails where nobody can go on."""
+        """Run all roles; fail if none can go on."""
         self.roles.run(work)
 
     def arrive(self, name: str, index: int, threads: int) -> None:
@@ -48,12 +48,13 @@ class Roles:
             barrier.completed += 1
 
     def wait(self, name: str, index: int, parity: int, span: Span) -> None:
-        """Until the phase of this parity has completed."""
+        """Wait until the phase of this parity has completed."""
         barrier = self.barriers[name, index]
         self.roles.until(lambda: barrier.completed % 2 != parity, span)
 
     def is_complete(self, name: str, index: int, parity: int, span: Span) -> bool:
-        """Whether the phase of this parity has completed, once the other roles have gone as far as they can."""
+        """Return whether the phase of this parity has completed, after letting the other roles run as far as they
+        can."""
         self.asked += 1
         if self.asked > MOST_ASKED:
             stuck([span])
@@ -62,22 +63,22 @@ class Roles:
             self.blocks.give_way()
         return self.barriers[name, index].completed % 2 != parity
 
-    def named_barrier(self, number: int, threads: int, mine: int, waits: bool, span: Span) -> None:
-        """A named barrier of so many threads, to which `mine` come now."""
+    def named_barrier(self, number: int, threads: int, arriving: int, waits: bool, span: Span) -> None:
+        """Arrive with `arriving` threads at a named barrier of `threads`, and wait for it if `waits`."""
         barrier = self.barriers.setdefault((f"named barrier {number}", 0), _Phases(threads))
         phase = barrier.completed
-        self.arrive(f"named barrier {number}", 0, mine)
+        self.arrive(f"named barrier {number}", 0, arriving)
         if waits:
             self.roles.until(lambda: barrier.completed > phase, span)
 
     def _let_others(self, waiting: list[Span]) -> None:
-        """The other blocks go on until one of them has arrived at what is waited for."""
+        """Let the other blocks run until a role of this block can go on."""
         assert self.blocks is not None
         self.blocks.until(self.roles.may_go_on, waiting[0])
 
 
 def stuck(waiting: list[Span]) -> NoReturn:
-    """Nobody can go on."""
+    """Report that no one can go on."""
     fail(
         "deadlock",
         "nobody arrives at the barrier that is waited for here",

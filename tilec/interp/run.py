@@ -1,8 +1,8 @@
 """Runs tile IR on the CPU, block after block, with the operations' numpy references: the meaning of a kernel.
 
-Arrays are numpy's; bfloat16 and smaller floats, which numpy lacks, come and go as bits (see `elements`) and are float32
-in between, rounded at every step. Tiles start out as NaN (the largest value, for integers), so that a read before the
-first write shows.
+Arrays are numpy's. bfloat16 and smaller floats, which numpy lacks, are bits outside (see `elements`) and float32
+inside, rounded at every step. Tiles are initialised to NaN (integers: the largest value), so that uninitialised reads
+show.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Array = NDArray[Any]
 
 def run(kernel: tile.Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
     """Run every block of the grid. `tensors` has an array for each tensor parameter; outputs are written in place.
-    Scalars that are the extent of a tensor need not be given."""
+    Scalars that are extents of a tensor may be omitted."""
     machine = _Machine()
     given = _sizes(kernel, tensors) | dict(scalars or {})
     machine.variables[tile.THREAD.name] = np.arange(kernel.threads, dtype=np.int32)
@@ -92,7 +92,7 @@ Block = tuple[int, ...]
 
 
 def _groups(kernel: tile.Kernel, blocks: list[Block]) -> list[list[Block]]:
-    """The blocks that may wait for each other, a cluster's in the order of their ranks."""
+    """Return the groups of blocks that may wait for each other, each cluster in the order of ranks."""
     reaching = [
         s
         for s in tile.walk(kernel.body)
@@ -111,7 +111,7 @@ def _cluster_of(kernel: tile.Kernel, block: Block) -> Block:
 
 
 def _of_block(machine: _Machine, kernel: tile.Kernel, block: Block) -> _Machine:
-    """The machine with the block's own indices and tiles."""
+    """Return the machine with the block's own indices and tiles."""
     own = replace(machine, storage=dict(machine.storage), variables=dict(machine.variables))
     for var, index in zip(kernel.block_vars, block, strict=True):
         own.variables[var.name] = np.int32(index)
@@ -124,7 +124,7 @@ def _of_block(machine: _Machine, kernel: tile.Kernel, block: Block) -> _Machine:
 
 
 def _run_block(kernel: tile.Kernel, roles: tuple[ExplicitRole, ...], machine: _Machine) -> None:
-    """What the block does: as one, or as the roles among which the kernel shares its work out."""
+    """Run the block: as a whole, or by the explicit roles of the kernel."""
     if not roles:
         machine.role_barriers = None
         with np.errstate(all="ignore"):
@@ -135,23 +135,23 @@ def _run_block(kernel: tile.Kernel, roles: tuple[ExplicitRole, ...], machine: _M
         machine.role_barriers.run([partial(_run_role, p, machine) for p in roles if p.is_common == together])
 
 
-def _run_role(part: ExplicitRole, block: _Machine) -> None:
-    """A role, whose registers are its own."""
-    threads = part.kernel.threads
+def _run_role(role: ExplicitRole, block: _Machine) -> None:
+    """Run a role, with registers of its own."""
+    threads = role.kernel.threads
     variables = {**block.variables, tile.THREAD.name: np.arange(threads, dtype=np.int32)}
-    mine = replace(block, storage=dict(block.storage), variables=variables, threads=threads)
-    for buffer in part.kernel.buffers:
+    machine = replace(block, storage=dict(block.storage), variables=variables, threads=threads)
+    for buffer in role.kernel.buffers:
         if buffer.in_registers:
             copies = (threads,) if buffer.scope == "local" else ()
-            mine.storage[buffer.name] = np.full(
+            machine.storage[buffer.name] = np.full(
                 (*copies, *buffer.shape), _poison(buffer.dtype), numpy_type(buffer.dtype)
             )
     with np.errstate(all="ignore"):
-        mine.body(part.kernel.body)
+        machine.body(role.kernel.body)
 
 
 def _sizes(kernel: tile.Kernel, tensors: Mapping[str, Array]) -> dict[str, int | float]:
-    """The scalars that the shapes of the arrays give."""
+    """Return the scalars that the shapes of the arrays determine."""
     shapes = {p.name: tuple(as_size(e) or 0 for e in p.extents) for p in kernel.params if isinstance(p, tile.Buffer)}
     try:
         return {**found({n: s for n, s in shapes.items() if n in tensors}, {n: a.shape for n, a in tensors.items()})}
@@ -181,7 +181,7 @@ def _take_scalar(param: tile.Var, scalars: Mapping[str, int | float]) -> Array:
 
 
 def convert(value: Array, dtype: DType) -> Array:
-    """As a cast converts: floats to integers toward zero and within range, integers modulo their range."""
+    """Convert as a cast does: floats to integers toward zero and saturating, integers modulo their range."""
     if is_raw(dtype) and dtype.is_float:
         return rounded(value.astype(np.float32), dtype)
     if is_raw(dtype):
@@ -195,9 +195,9 @@ def convert(value: Array, dtype: DType) -> Array:
     if value.dtype.kind == "f" and not dtype.is_float:
         low, high = integer_range(dtype)
         wide = np.trunc(np.nan_to_num(value.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
-        # The largest int64 is no float64: what rounds up to it is set by hand.
-        inside = np.clip(wide, float(low), np.nextafter(float(high), 0) if dtype.bits == 64 else float(high))
-        return np.where(wide >= float(high), high, inside.astype(wanted)).astype(wanted)
+        # The largest int64 is no float64: values that round up to it are set explicitly.
+        clipped = np.clip(wide, float(low), np.nextafter(float(high), 0) if dtype.bits == 64 else float(high))
+        return np.where(wide >= float(high), high, clipped.astype(wanted)).astype(wanted)
     return value.astype(wanted)
 
 
@@ -206,7 +206,7 @@ def _poison(dtype: DType) -> float | int:
 
 
 def _out_of_bounds_fill(dtype: DType) -> float:
-    """What is read outside a tensor: the element whose bits are 0."""
+    """Return the value read outside a tensor: the element whose bits are 0."""
     return 2.0**-127 if dtype == FLOAT8_E8M0 else 0
 
 
@@ -245,15 +245,15 @@ def _along_threads(value: Any, extents: tuple[int, ...]) -> Any:
 
 
 class _Left(Exception):
-    """The innermost loop is left."""
+    """Leaves the innermost loop."""
 
 
 @dataclass(slots=True)
 class _Machine:
-    """The state of one block, `number` of those that `grid_barriers` runs, and of its cluster's, `peers`. Inside
-    T.Parallel variables are arrays over `extents`, and `mask` says for which elements code runs; what differs from
-    thread to thread is an array over the threads. A role of a kernel that shares its work out has `threads`, and meets
-    the others at the barriers of `role_barriers`."""
+    """The state of one block. `number` is its index among the blocks that `grid_barriers` runs; `peers` are the
+    machines of its cluster. Inside T.Parallel, variables are arrays over `extents`, and `mask` selects the elements for
+    which code runs; values that differ between threads are arrays over the threads. In a kernel with explicit roles, a
+    role has `threads` and meets the others at the barriers of `role_barriers`."""
 
     storage: dict[str, Array] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)
@@ -285,7 +285,7 @@ class _Machine:
                 case tile.Store():
                     self._store(stmt)
                 case tile.Print():
-                    pass  # numbers are what the reference is for
+                    pass  # the reference only computes
                 case tile.Bind(var=var, value=value):
                     self.variables[var.name] = self.expr(value)
                 case tile.Parallel():
@@ -307,7 +307,7 @@ class _Machine:
                     assert_never(stmt)
 
     def _wait_with_roles(self, op: tile.TileOp, role_barriers: Roles) -> None:
-        """What lets roles wait for one another."""
+        """Run an operation that synchronises roles."""
         if isinstance(op, BlockBarrier | NamedArrive):
             assert op.id is not None and op.threads is not None
             role_barriers.named_barrier(op.id, op.threads, self.threads, isinstance(op, BlockBarrier), op.span)
@@ -318,28 +318,28 @@ class _Machine:
             case AwaitBarrier():
                 role_barriers.wait(barrier.name, index, int(self.expr(op.parity)), op.span)
             case tile.TileOp(commits=True):
-                for heard in map(self._barriers, (0, 1)) if op.is_paired else (role_barriers,):
-                    heard.arrive(barrier.name, index, 1)
+                for barriers in map(self._barriers, (0, 1)) if op.is_paired else (role_barriers,):
+                    barriers.arrive(barrier.name, index, 1)
             case ExpectTx():
                 role_barriers.arrive(barrier.name, index, int(op.arrives))
             case Arrive(by_warps=True):
                 role_barriers.arrive(barrier.name, index, self.threads // 32)
             case Arrive() | CpAsyncArrive():
-                come = True if op.condition is None else self.expr(op.condition)
-                theirs = role_barriers if op.block is None else self._barriers(int(self.expr(op.block)))
-                theirs.arrive(barrier.name, index, int(np.broadcast_to(come, (self.threads,)).sum()))
+                arriving = True if op.condition is None else self.expr(op.condition)
+                target_barriers = role_barriers if op.block is None else self._barriers(int(self.expr(op.block)))
+                target_barriers.arrive(barrier.name, index, int(np.broadcast_to(arriving, (self.threads,)).sum()))
             case _:
                 raise InternalError(f"nobody knows what T.{op.name} does to a barrier")
 
     def _barriers(self, block: int) -> Roles:
-        """Those of a block of the cluster."""
-        theirs = self._in_cluster(block).role_barriers
-        assert theirs is not None, "all blocks have the same roles"
-        return theirs
+        """Return the role barriers of a block of the cluster."""
+        role_barriers = self._in_cluster(block).role_barriers
+        assert role_barriers is not None, "all blocks have the same roles"
+        return role_barriers
 
     def _parallel(self, nest: tile.Parallel) -> None:
         outer = self.variables
-        if nest.is_per_thread:  # what every thread has of its own runs along the first dimension
+        if nest.is_per_thread:  # per-thread values run along the first dimension
             self.variables = {name: _along_threads(v, nest.extents) for name, v in outer.items()}
         for axis, (var, extent) in enumerate(zip(nest.vars, nest.extents, strict=True)):
             shape = [1] * len(nest.extents)
@@ -372,32 +372,33 @@ class _Machine:
     def _store(self, stmt: tile.Store) -> None:
         target = self.storage[stmt.buffer.name]
         value = self.expr(stmt.value)
-        indices, inside = self._indices(stmt.buffer, stmt.indices)
-        everywhere = np.empty(self.extents if stmt.atomic is not None else ())
-        *where, values, active, _ = np.broadcast_arrays(*indices, value, inside, everywhere)
+        indices, in_bounds = self._indices(stmt.buffer, stmt.indices)
+        all_elements = np.empty(self.extents if stmt.atomic is not None else ())
+        *positions, values, active, _ = np.broadcast_arrays(*indices, value, in_bounds, all_elements)
         if stmt.atomic is not None:
-            self._atomic(stmt, where, values, active)
+            self._atomic(stmt, positions, values, active)
         elif active.all():
-            target[tuple(where)] = values
+            target[tuple(positions)] = values
         else:
-            target[tuple(i[active] for i in where)] = values[active]
+            target[tuple(i[active] for i in positions)] = values[active]
 
-    def _atomic(self, stmt: tile.Store, where: list[Array], values: Array, active: Array) -> None:
-        """Element after element, in the order of the nest: threads may meet at one."""
+    def _atomic(self, stmt: tile.Store, positions: list[Array], values: Array, active: Array) -> None:
+        """Update element after element, in the order of the nest: several threads may update one."""
         target, combine = self.storage[stmt.buffer.name], _ATOMIC[stmt.atomic or "store"]
         previous = np.zeros(values.shape, target.dtype)
         for place in np.ndindex(values.shape):
             if active[place]:
-                index = tuple(int(i[place]) for i in where)
+                index = tuple(int(i[place]) for i in positions)
                 previous[place] = target[index]
                 target[index] = _rounded(np.asarray(combine(target[index], values[place])), stmt.buffer.dtype)
         if stmt.previous is not None:
             self.variables[stmt.previous.name] = previous
 
     def _indices(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[list[Array], Array]:
-        """Index arrays brought into range, and where the access really happens. Tiles may not be left, tensors may."""
+        """Return index arrays clipped into range, and a mask of the valid accesses. Fail for an index outside a tile;
+        tensors allow it."""
         arrays: list[Array] = []
-        inside: Any = True
+        in_bounds: Any = True
         shape = self.storage[buffer.name].shape
         if buffer.scope == "local":
             if self.is_shared_out:
@@ -411,11 +412,11 @@ class _Machine:
             shape = shape[1:]
         for index, size in zip(indices, shape, strict=True):
             array = np.asarray(self.expr(index))
-            inside = np.logical_and(inside, (array >= 0) & (array < size))
+            in_bounds = np.logical_and(in_bounds, (array >= 0) & (array < size))
             arrays.append(np.clip(array, 0, size - 1))
-        if buffer.scope != "global" and not np.all(np.logical_or(inside, np.logical_not(self.mask))):
+        if buffer.scope != "global" and not np.all(np.logical_or(in_bounds, np.logical_not(self.mask))):
             fail("out-of-range", f"an index leaves {buffer.name}", self.span)
-        return arrays, np.logical_and(inside, self.mask)
+        return arrays, np.logical_and(in_bounds, self.mask)
 
     # ---- what references see -----------------------------------------------------------------------------------------
 
@@ -423,17 +424,17 @@ class _Machine:
         return self.expr(expr)
 
     def rendezvous(self, what: str) -> None:
-        """Alone, or with others that run meanwhile."""
+        """Arrive and wait at a grid or cluster barrier, if other blocks run too."""
         if self.grid_barriers is None or what.startswith("pdl"):
             return
-        where = "grid" if what == "sync_grid" else "cluster"
+        barrier = "grid" if what == "sync_grid" else "cluster"
         if what != "cluster_wait":
-            self.grid_barriers.arrive(self.number, where)
+            self.grid_barriers.arrive(self.number, barrier)
         if what in ("sync_grid", "cluster_sync", "cluster_wait"):
-            self.grid_barriers.wait(self.number, where)
+            self.grid_barriers.wait(self.number, barrier)
 
     def read(self, region: tile.Region) -> Array:
-        """The region's elements; 0 for what lies outside a tensor."""
+        """Return the region's elements; 0 outside a tensor."""
         source, inner, outer = self._overlap(region)
         if outer is None:
             return source[inner]
@@ -442,13 +443,13 @@ class _Machine:
         return result
 
     def write(self, region: tile.Region, value: Array) -> None:
-        """Set the region's elements, converted to the buffer's dtype; what lies outside a tensor is dropped."""
+        """Set the region's elements, converted to the buffer's dtype; elements outside a tensor are dropped."""
         target, inner, outer = self._overlap(region)
         converted = convert(value, region.buffer.dtype)
         target[inner] = converted if outer is None else converted[outer]
 
     def peer(self, block: int) -> _Machine:
-        """This machine at the tiles of another block of the cluster, by its number there."""
+        """Return this machine with the tiles of another block of the cluster, by its number there."""
         return replace(self, storage=self._in_cluster(block).storage)
 
     def _in_cluster(self, block: int) -> _Machine:
@@ -457,7 +458,8 @@ class _Machine:
         return self.peers[block]
 
     def _overlap(self, region: tile.Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
-        """The buffer, the part of it that the region covers, and which part of the region that is (None: all)."""
+        """Return the buffer, the slices of it that the region covers, and the slices of the region that lie in it
+        (None: all)."""
         inner, outer = [], []
         is_whole = True
         for start_expr, extent, size in zip(
@@ -475,7 +477,7 @@ class _Machine:
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def expr(self, expr: tile.Expr) -> Any:
-        """The value: a numpy scalar, or inside T.Parallel an array that broadcasts over the nest."""
+        """Evaluate an expression: a numpy scalar, or inside T.Parallel an array that broadcasts over the nest."""
         match expr:
             case tile.Const(value=value, dtype=dtype):
                 return numpy_type(dtype).type(value)
@@ -509,14 +511,14 @@ class _Machine:
             case tile.Select():
                 return self._select(expr)
             case tile.Load(buffer=buffer, indices=indices):
-                arrays, inside = self._indices(buffer, indices)
+                arrays, in_bounds = self._indices(buffer, indices)
                 if self.storage[buffer.name].size == 0:
                     return np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)), self.storage[buffer.name].dtype)
                 values = self.storage[buffer.name][tuple(arrays)]
                 return (
                     values
-                    if np.all(inside)
-                    else np.where(inside, values, values.dtype.type(_out_of_bounds_fill(buffer.dtype)))
+                    if np.all(in_bounds)
+                    else np.where(in_bounds, values, values.dtype.type(_out_of_bounds_fill(buffer.dtype)))
                 )
             case _:
                 assert_never(expr)
@@ -531,7 +533,7 @@ class _Machine:
 
 
 def _rounded(value: Any, dtype: DType) -> Any:
-    """Numpy computes bfloat16 as float32, and some functions of float16 as float32."""
+    """Round a result to its type: numpy computes bfloat16, and some functions of float16, as float32."""
     if is_raw(dtype):
         return convert(np.asarray(value), dtype)
     wanted = numpy_type(dtype)
@@ -539,5 +541,5 @@ def _rounded(value: Any, dtype: DType) -> Any:
 
 
 def _single(value: Any) -> Any:
-    """Functions of float16 round once, at their end."""
+    """Convert float16 to float32, so that functions of float16 round only once, at their end."""
     return value.astype(np.float32) if value.dtype == np.float16 else value

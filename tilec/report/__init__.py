@@ -1,2 +1,2 @@
-"""What a compiled kernel looks like to a person: tables for the terminal, pages of HTML. Nothing is computed here that
-the compiler has not decided."""
+"""Presents compiled kernels to people: tables for the terminal, HTML pages. Computes nothing that the compiler has not
+decided."""

@@ -1,4 +1,4 @@
-"""Overlapped iterations as a Gantt chart for the terminal: a line for each role of each iteration."""
+"""Draws overlapped iterations as a Gantt chart for the terminal: a line for each role of each iteration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tilec.sched.schedule import Schedule
 
 STAGE_STYLES = ("blue", "green", "yellow", "magenta", "cyan", "red")
-"""One a stage, from the first on and again."""
+"""Styles of the stages, repeated cyclically."""
 
 IN_FLIGHT = "─"
 
@@ -27,8 +27,8 @@ def style(stage: int) -> str:
 
 
 def gantt(problem: Problem, schedule: Schedule, width: int) -> Group:
-    """As many iterations as are in flight, and two more. A letter: the statement holds a slot; a line: its result is
-    on its way; `+`: several statements hold slots."""
+    """Draw the iterations in flight and two more. A letter: the statement holds a slot; a line: its result is in
+    flight; `+`: several statements hold slots."""
     iterations = max(schedule.stage, default=0) + 3
     length = max((start + op.latency for op, start in zip(problem.ops, schedule.start, strict=True)), default=1)
     total = length + (iterations - 1) * schedule.ii
@@ -43,9 +43,9 @@ def gantt(problem: Problem, schedule: Schedule, width: int) -> Group:
     lines.append(Text(" " * margin + " " + "".join(marks).rstrip(), "dim"))
     for iteration in range(iterations):
         for role in roles:
-            mine = [index for index, op in enumerate(problem.ops) if op.role == role]
+            ops_of_role = [index for index, op in enumerate(problem.ops) if op.role == role]
             line = Text(f"{f'{iteration} {role}':{margin}} ")
-            line.append_text(_row(problem, schedule, mine, iteration * schedule.ii, cycles, columns))
+            line.append_text(_row(problem, schedule, ops_of_role, iteration * schedule.ii, cycles, columns))
             line.rstrip()
             lines.append(line)
     return Group(*lines)
@@ -72,7 +72,7 @@ def _row(problem: Problem, schedule: Schedule, ops: Sequence[int], after: int, c
 
 
 def _held(op: Op, start: int) -> tuple[int, int]:
-    """The cycles from issue until the last slot is given back."""
+    """Return the cycles from issue until the last slot is released."""
     return start, start + max([op.issue, 1, *(use.offset + use.cycles for use in op.uses)])
 
 

@@ -1,4 +1,4 @@
-"""The index of several reports: a table of kernels that a click on a heading sorts. It loads nothing."""
+"""Builds the index of several reports: a table of kernels, sortable by its headings. It loads nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilec.support.shares import show_share
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel of a page: its predicted time, and its share of the roofline's rate, None where none is known."""
+    """One kernel's page: its predicted time, and its share of the roofline's rate, None if unknown."""
 
     page: str
     file: str
@@ -32,7 +32,7 @@ _HEADS = ("kernel", "file", "target", ">µs predicted", ">of the roofline", "bou
 
 
 def index_page(rows: Iterable[Row]) -> str:
-    """Return the page, the slowest kernel first; headings that begin with `>` are of numbers."""
+    """Return the page, the slowest kernel first. Headings that begin with `>` are numeric."""
     script = template("index.js")
     heads = "".join(
         f'<th scope="col"{" class=n" if head.startswith(">") else ""} aria-sort="none">'

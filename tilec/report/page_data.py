@@ -1,7 +1,8 @@
-"""What the page of `tilec report --html` shows beside the traces: warnings, predictions, and the code side by side.
+"""Collects the data of the `tilec report --html` page besides the traces: warnings, predictions, and the code side by
+side.
 
-A place in the code is a file, counted from 1 as `.file` lines do, and a line: `1:28`. `.loc` lines in PTX and the
-comments of the disassembler say where instructions come from.
+A place in the code is a file number, counted from 1 as in `.file`, and a line: `1:28`. `.loc` lines in PTX and comments
+of the disassembler give the places of instructions.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _FUNCTION = re.compile(r"\s*\.section\s+\.text\.(\w+),")
 _MOST_WAITS = 5
 
 Placed = tuple[str | None, str]
-"""A line of code with the place that it comes from."""
+"""A place, or None, and a line of code that comes from it."""
 
 
 def page_data(
@@ -50,43 +51,43 @@ def page_data(
     codes: Sequence[LoopCode],
     found: Sequence[Diagnostic],
 ) -> dict[str, Any]:
-    """About one kernel file, compiled for one target. `codes` are its scheduled loops in machine code, `found` is what
-    there was to warn about. The file has its name in place of its path: where it lies is nobody's business."""
-    named = SourceFile(Path(source.path).name, source.text, imported=source.imported)
+    """Return the data of one kernel file, compiled for one target. `codes` are its scheduled loops in machine code,
+    `found` the warnings. Only the name of the file is shown, not its path."""
+    named_source = SourceFile(Path(source.path).name, source.text, imported=source.imported)
     entries = {entry.name: entry for entry in library.entries}
     return {
-        "file": named.path,
+        "file": named_source.path,
         "target": options.target,
         "optimisation_level": options.opt_level,
-        "warnings": [{"severity": each.severity, "text": render(each, named).plain} for each in found],
+        "warnings": [{"severity": each.severity, "text": render(each, named_source).plain} for each in found],
         "predictions": [
-            _prediction(said, entries[said.kernel], plan.target.limit("sms"))
-            for said, plan in zip(reports, library.plans, strict=True)
+            _prediction(report, entries[report.kernel], plan.target.limit("sms"))
+            for report, plan in zip(reports, library.plans, strict=True)
         ],
         "machine_code": [_loop_code(one) for one in codes],
-        "code": _code(named, library, options),
+        "code": _code(named_source, library, options),
     }
 
 
-def _prediction(said: Report, entry: EntryReport, sms: int) -> dict[str, Any]:
-    """Times in cycles, of which there are `clock_mhz` in a microsecond."""
+def _prediction(report: Report, entry: EntryReport, sms: int) -> dict[str, Any]:
+    """Return a kernel's prediction; times are in cycles, `clock_mhz` of them in a microsecond."""
     return {
-        "kernel": said.kernel,
-        "verdict": list(verdict(said, entry.spill_store_bytes, sms)),
-        "clock_mhz": said.clock_mhz,
-        "blocks": said.ctas,
-        "is_one_wave": said.is_one_wave,
-        "predicted": said.cycles_at(said.predicted),
-        "gap": said.gap,
-        "is_a_bound": said.is_a_bound,
-        "compute": said.cycles_at(replace(said.limits, memory=0)),
-        "dram": said.dram,
-        "roofline": said.cycles_at(said.limits),
-        "limit": said.limit,
-        "bound": said.bound,
-        "waves": said.predicted.waves,
-        "together": said.together,
-        "fits": [{"name": name, "blocks": blocks} for name, blocks in said.fits],
+        "kernel": report.kernel,
+        "verdict": list(verdict(report, entry.spill_store_bytes, sms)),
+        "clock_mhz": report.clock_mhz,
+        "blocks": report.ctas,
+        "is_one_wave": report.is_one_wave,
+        "predicted": report.cycles_at(report.predicted),
+        "gap": report.gap,
+        "is_a_bound": report.is_a_bound,
+        "compute": report.cycles_at(replace(report.limits, memory=0)),
+        "dram": report.dram,
+        "roofline": report.cycles_at(report.limits),
+        "limit": report.limit,
+        "bound": report.bound,
+        "waves": report.predicted.waves,
+        "together": report.together,
+        "fits": [{"name": name, "blocks": blocks} for name, blocks in report.fits],
         "registers": entry.registers,
         "spilled_bytes": entry.spill_store_bytes,
         "reloaded_bytes": entry.spill_load_bytes,
@@ -102,14 +103,15 @@ def _prediction(said: Report, entry: EntryReport, sms: int) -> dict[str, Any]:
                 "cycles": time.cycles,
                 "bound": time.bound,
             }
-            for loop in said.loops
+            for loop in report.loops
             for time in loop.levels
         ],
     }
 
 
 def _loop_code(one: LoopCode) -> dict[str, Any]:
-    """Cycles of an iteration of one warp; addresses are bytes from the start of the kernel."""
+    """Return a loop's machine-code record: cycles of one warp's iteration, addresses in bytes from the start of the
+    kernel."""
     from tilec.driver.machine_code import said, waits_by_line
 
     return {
@@ -130,8 +132,8 @@ def _loop_code(one: LoopCode) -> dict[str, Any]:
 
 
 def _code(source: SourceFile, library: Library, options: CompileOptions) -> dict[str, Any]:
-    """The lines of the kernel's files; PTX and machine code in runs of lines that come from one place. Without a
-    disassembler the machine code has names only, without operands, and `package` is what has one."""
+    """Return the lines of the kernel's files, its PTX and its machine code, the latter two in runs of one place.
+    Without a disassembler the machine code has no operands, and `package` names the package that provides one."""
     files = {source.path: source, **source.imported}
     if disassembler() is None:
         cubin, sass = library.cubin, None
@@ -158,7 +160,7 @@ def _runs(lines: Iterable[Placed]) -> list[dict[str, Any]]:
 
 
 def _ptx_lines(ptx: str) -> Iterator[Placed]:
-    """Its lines but `.loc`, whose word each has instead. The manifest, data for programs, is left out."""
+    """Yield the PTX lines with their places, without `.loc` lines and without the content of the manifest."""
     place: str | None = None
     for line in ptx.splitlines():
         if found := _LOC.match(line):
@@ -170,8 +172,8 @@ def _ptx_lines(ptx: str) -> Iterator[Placed]:
 
 
 def _sass_lines(sass: str, files: Sequence[str], code: Iterable[Function]) -> Iterator[Placed]:
-    """The instructions and labels of its functions, each instruction behind its control word."""
-    controls = {(of.name, one.address): str(one.control) for of in code for one in of.instructions}
+    """Yield the instructions and labels of all functions, each instruction with its control word."""
+    controls = {(each.name, one.address): str(one.control) for each in code for one in each.instructions}
     place: str | None = None
     function = ""
     for line in sass.splitlines():
@@ -190,7 +192,7 @@ def _sass_lines(sass: str, files: Sequence[str], code: Iterable[Function]) -> It
 
 
 def _own_lines(code: Iterable[Function]) -> Iterator[Placed]:
-    """What tilec reads of machine code by itself."""
+    """Yield the machine code as tilec decodes it."""
     for function in code:
         yield None, f"{function.name}:"
         for one in function.instructions:

@@ -1,6 +1,6 @@
-"""The page of `tilec simulate --html`: how long a kernel takes, the picture of its replay, and where the time goes.
+"""Builds the page of `tilec simulate --html`: a kernel's time, the picture of its replay, and where the time goes.
 
-It loads nothing and runs no script; the picture in it is the one that `tilec.simulate.picture` draws.
+It loads nothing and runs no script; the picture is that of `tilec.simulate.picture`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tilec.simulate.picture import picture
 from tilec.support.shares import show_share
 
 _LEAST_SHARE = 0.01
-"""Of a warp's time, below which a cause has no row."""
+"""Fraction of a warp's time below which a cause has no row."""
 
 
 def page(found: Simulation, name: str, target: str, scheduled: Sequence[int], predicted: float | None = None) -> str:
-    """The page of one simulation, of a replay that was drawn; `scheduled` are the solved initiation intervals, and
-    `predicted` the microseconds that the model says."""
+    """Return the page of a simulation whose replay was drawn. `scheduled` are the solved initiation intervals,
+    `predicted` the microseconds that the cost model predicts."""
     first, *lines = text.summary(found, name, target, predicted)
     return Template(template("simulation.html")).substitute(
         title=escape(f"{name} on {target}"),
@@ -49,12 +49,12 @@ def _list(lines: Iterable[str]) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns whose heads begin with `>` hold numbers."""
+    """Return a table; columns whose heads begin with `>` are numeric."""
     attributes = [' class="n"' if head.startswith(">") else "" for head in heads]
 
     def row(tag: str, cells: Sequence[str]) -> str:
         pairs = zip(attributes, cells, strict=True)
-        return "<tr>" + "".join(f"<{tag}{said}>{escape(cell)}</{tag}>" for said, cell in pairs) + "</tr>"
+        return "<tr>" + "".join(f"<{tag}{attribute}>{escape(cell)}</{tag}>" for attribute, cell in pairs) + "</tr>"
 
     lines = [row("th", [head.lstrip(">") for head in heads]), *(row("td", cells) for cells in rows)]
     return '<div class="scroll"><table>\n' + "\n".join(lines) + "\n</table></div>"

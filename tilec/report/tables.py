@@ -1,4 +1,4 @@
-"""Schedules and targets as tables for the terminal."""
+"""Formats schedules and targets as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from tilec.sched.solution import Solution
 
 _TIMELINE = 64
-"""Columns that one interval is drawn in, where there is room."""
+"""Columns of one interval's drawing, if there is room."""
 
 
 def plain_table(title: str, *columns: str) -> Table:
-    """Numbers to the right; a column whose name starts with < to the left."""
+    """Create a table; columns are right-aligned unless their name begins with `<`."""
     table = Table(title=Text(title, "bold"), title_justify="left", box=None, pad_edge=False)
     for column in columns:
         justify: JustifyMethod = "left" if column.startswith("<") else "right"
@@ -42,7 +42,7 @@ def plain_table(title: str, *columns: str) -> Table:
 
 
 def decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType:
-    """What was decided for the kernel beside the schedules of its loops, by whom and why."""
+    """Return the decisions for the kernel besides the schedules of its loops, with their deciders and reasons."""
     table = plain_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
     for decision in decisions:
         priced = [each for each in decision.alternatives if each.price is not None]
@@ -59,12 +59,12 @@ def schedule_tables(
     line: int | None = None,
     kept: Sequence[tuple[int, str]] = (),
 ) -> Iterator[RenderableType]:
-    """Everything that one loop's schedule decides, and what bounds it, in lines of `width` columns. `line` is that of
-    the loop, where it is a kernel's; `kept` are statements that had no choice of a role, and why."""
+    """Yield everything that a loop's schedule decides, and its bounds, in lines of `width` columns. `line` is the
+    loop's line in the kernel, if known; `kept` are statements without a choice of role, and the reasons."""
     schedule = solution.schedule
-    named, problem = problem, resolve(problem, schedule.role)
-    where = f", line {line}" if line is not None else ""
-    yield Text(f"{problem.name or 'loop'}{where}: II {schedule.ii} cycles, {schedule.status}", "bold")
+    with_candidates, problem = problem, resolve(problem, schedule.role)
+    place = f", line {line}" if line is not None else ""
+    yield Text(f"{problem.name or 'loop'}{place}: II {schedule.ii} cycles, {schedule.status}", "bold")
     if solution.warning:
         yield Text(solution.warning, "yellow")
     yield Text()
@@ -82,7 +82,7 @@ def schedule_tables(
         return
     yield _ops(problem, schedule)
     yield from _ping_pong(problem, schedule)
-    yield from _weighed(named, solution)
+    yield from _weighed(with_candidates, solution)
     yield from (Text(f"{op} {problem.ops[op].name} is run by {problem.ops[op].role}: {why}") for op, why in kept)
     yield from _compared(problem, solution)
     yield Text()
@@ -100,7 +100,7 @@ def schedule_tables(
 
 
 def stores_table(stores: Sequence[Staging]) -> Table:
-    """How accumulators leave through shared memory, and what that takes of it."""
+    """Return the stores of accumulators through shared memory, and the memory they take."""
     table = plain_table("stores through shared memory", "<store", "chunks", "buffers", "bytes each", "bytes", "<by")
     for store in stores:
         numbers = (store.chunks, store.buffers, store.buffer_bytes, store.buffers * store.buffer_bytes)
@@ -110,8 +110,8 @@ def stores_table(stores: Sequence[Staging]) -> Table:
 
 
 def role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """What a kernel with roles of its own has decided: `pipelines` and `roles` of the `tilec` member of a trace.
-    Nothing where tilec makes the roles."""
+    """Yield the decisions of a kernel with explicit roles: `pipelines` and `roles` of the `tilec` member of a trace.
+    Yields nothing if tilec assigns the roles."""
     if record.get("pipelines"):
         made = plain_table("pipelines", "<name", "<tiles", "stages", "bytes each", "bytes", "<filled by", "<taken by")
         for pipeline in record["pipelines"]:
@@ -148,7 +148,7 @@ def _attempts(solution: Solution) -> Table:
 
 
 def _ping_pong(problem: Problem, schedule: Schedule) -> Iterator[Text]:
-    """How far groups of warps that run the same code are behind the first."""
+    """Yield how far each group of warps with the same code is behind the first."""
     first, *others = problem.copies[0] if problem.copies else (0,)
     for op in others:
         lag = schedule.start[op] - schedule.start[first]
@@ -156,7 +156,7 @@ def _ping_pong(problem: Problem, schedule: Schedule) -> Iterator[Text]:
 
 
 def _weighed(problem: Problem, solution: Solution) -> Iterator[Text]:
-    """Who runs the statements about which there was a choice, and why."""
+    """Yield the role of each statement with a choice, and the reason."""
     schedule, by_rule = solution.schedule, solution.ii_by_rule
     if by_rule is None:
         return
@@ -172,7 +172,7 @@ def _weighed(problem: Problem, solution: Solution) -> Iterator[Text]:
 
 
 def _compared(problem: Problem, solution: Solution) -> Iterator[Text]:
-    """What a roofline and list schedulers would have chosen."""
+    """Yield what the roofline and list schedulers would have chosen."""
     found = roofline(problem)
     if found is not None:
         stages = max(solution.schedule.stage, default=0) + 1
@@ -211,7 +211,7 @@ def _pools(problem: Problem, schedule: Schedule) -> Table:
     )
     for index, pool in enumerate(problem.pools):
         held = pool_peaks(problem, schedule, index)
-        numbers = (f"{held[what]:,}" for what in ("reserved", "rings", "values", "peak"))
+        numbers = (f"{held[amount]:,}" for amount in ("reserved", "rings", "values", "peak"))
         most = "" if pool.carried is None else f" of {pool.carried:,}"
         table.add_row(pool.name, *numbers, capacity(pool), f"{held['carried']:,}{most}")
     return table
@@ -222,7 +222,7 @@ def capacity(pool: Pool) -> str:
 
 
 def _reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:
-    """One interval, slot by slot: which statement holds it when. `·` is free, `+` held by several statements."""
+    """Draw one interval, slot by slot, with the statement that holds it: `·` is free, `+` held by several."""
     used = sorted({use.slot for op in problem.ops for use in op.uses})
     width = max((len(problem.slots[slot].name) for slot in used), default=0)
     cycles = -(-schedule.ii // min(_TIMELINE, max(8, terminal - width - len("  100%"))))
@@ -254,7 +254,7 @@ def _reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:
 
 
 def _wrapped(entries: Sequence[str], width: int) -> list[str]:
-    """Lines of whole entries."""
+    """Break entries into lines, never inside an entry."""
     lines = [entries[0]]
     for entry in entries[1:]:
         if len(lines[-1]) + 2 + len(entry) <= width:
@@ -265,7 +265,8 @@ def _wrapped(entries: Sequence[str], width: int) -> list[str]:
 
 
 def _columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
-    """The columns, of so many cycles each, that cycles first … first + held − 1 fall into, modulo the interval."""
+    """Yield the columns, of `cycles` cycles each, that the cycles first … first + held − 1 fall into, modulo the
+    interval."""
     columns = -(-ii // cycles)
     if held >= ii:
         yield from range(columns)
@@ -292,7 +293,7 @@ def target_list() -> Table:
 
 
 def target_details(name: str, calibration: str) -> Group:
-    """Limits, slots, pools and priced kinds of one machine, each with where the number comes from."""
+    """Return the limits, slots, pools and priced kinds of one machine, with the sources of the numbers."""
     machine = target.load(name, calibration)
     limits = plain_table(f"{name}: limits", "<limit", "value", "<source", "<where")
     for limit in machine.limits:
@@ -311,10 +312,10 @@ def target_details(name: str, calibration: str) -> Group:
     shared = plain_table(
         f"cycles that the kinds share, calibration {calibration}", "<name", "cycles", "<source", "<where"
     )
-    for what, numbers in (("family", machine.families), ("ceiling", machine.ceilings)):
+    for number_kind, numbers in (("family", machine.families), ("ceiling", machine.ceilings)):
         for number in numbers:
             source = number.source
-            shared.add_row(f"{what} {number.name}", f"{number.value:,}", source.kind, Text(source.where))
+            shared.add_row(f"{number_kind} {number.name}", f"{number.value:,}", source.kind, Text(source.where))
     kinds = plain_table(
         f"instruction kinds, calibration {calibration}", "<kind", "<uses", "<issue", "<latency", "<source", "<where"
     )

@@ -1,4 +1,4 @@
-"""Says in three lines what a report comes to: how long the kernel takes, what sets that, and what to try."""
+"""Summarises a report in three lines: the kernel's time, what bounds it, and what to try."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tilec.support.shares import show_share
 
 def verdict(report: Report, spilled_bytes: int, sms: int) -> tuple[str, str, str]:
     """Return the prediction, what binds it, and one piece of advice."""
-    what = "a full wave of blocks" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
-    first = f"{report.at(report.predicted):,.1f} µs predicted for {what} of {report.kernel} on {report.machine}."
+    blocks = "a full wave of blocks" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
+    first = f"{report.at(report.predicted):,.1f} µs predicted for {blocks} of {report.kernel} on {report.machine}."
     near = (
         "the prediction is the roofline itself"
         if report.is_a_bound

@@ -1,8 +1,7 @@
-"""The viewer: one page of HTML that draws schedule traces, and a report of what was compiled where there is one.
+"""Builds the viewer: an HTML page that draws schedule traces and, if there is one, the report of the compiled kernels.
 
-The page is the same file every time, `templates/report.html`; its script draws what stands in two blocks of JSON, and
-all that is done here is to put those into it, with style and script. It loads nothing, and runs no other script: it
-names its own by its digest.
+The page is always `templates/report.html`, with style, script and two blocks of JSON filled in; its script draws the
+JSON. It loads nothing, and its own script is the only one that may run, by its digest.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ _FOLDER = Path(__file__).parent / "templates"
 
 
 def page(traces: Sequence[Mapping[str, Any]], report: Mapping[str, Any] | None = None) -> str:
-    """The page about the `tilec` members of traces, one a kernel. `report` is what `page_data` knows of the same
-    kernels as they were compiled, in the same order."""
+    """Return the page of the `tilec` members of traces, one a kernel. `report` is the result of `build_page_data` for
+    the same kernels, in the same order."""
     script = template("report.js")
     return Template(template("report.html")).substitute(
         digest=b64encode(sha256(script.encode()).digest()).decode(),
@@ -32,8 +31,8 @@ def page(traces: Sequence[Mapping[str, Any]], report: Mapping[str, Any] | None =
 
 
 def _embedded(value: object) -> str:
-    """JSON that ends no element and begins none, whatever a person wrote in it: `<`, `>` and `&` as \\u003c and so on,
-    which only strings can hold."""
+    """Return JSON that can neither end nor begin an HTML element: `<`, `>` and `&`, which only strings can contain, are
+    written as \\u003c and so on."""
     text = json.dumps(value, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -41,5 +40,4 @@ def _embedded(value: object) -> str:
 
 
 def template(name: str) -> str:
-    """The text of a file that pages are made of."""
     return (_FOLDER / name).read_text(encoding="utf-8")

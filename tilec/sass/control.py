@@ -1,7 +1,7 @@
-"""The control word of an instruction: when the assembler lets a warp issue what follows it, and what it waits for.
+"""The control word of an instruction: the assembler's stall count, scoreboards and waits.
 
-The upper 21 of the 125 bits that are used of an instruction of Volta and later machines, as public assemblers and
-disassemblers for these document them (CuAssembler, TuringAs). `nvdisasm` does not print them.
+It is the upper 21 of the 125 used bits of an instruction of Volta and later machines, as public assemblers and
+disassemblers document them (CuAssembler, TuringAs). `nvdisasm` does not print it.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from tilec.support.records import dataclass
 
 _FIRST = 105 - 64
-"""Bit of the upper half of an instruction at which its control word begins."""
+"""First bit of the control word in the upper half of an instruction."""
 
 _NO_SCOREBOARD = 7
 
 SCOREBOARDS = 6
-"""Counters of a warp: up when an instruction is issued that uses one, down when that is done."""
+"""Scoreboards of a warp: counters that an instruction increments when issued and decrements when done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """`stall`: cycles until the warp may issue its next instruction, 0 to 15. `may_yield`: whether another warp's turn
-    is preferred after it. `writes` is the scoreboard that says when its result is there, `reads` the one that says when
-    its operands have been read; both None where the stall count suffices. `waits` are the scoreboards that must be at 0
-    before it is issued. `reuse` are the operands, as bits, that are kept for the next instruction."""
+    """A decoded control word. `stall`: cycles until the warp may issue its next instruction, 0 to 15. `may_yield`: the
+    scheduler then prefers another warp. `writes` is the scoreboard released when the result is ready, `reads` the one
+    released when the operands have been read; None where the stall count suffices. `waits` are the scoreboards that
+    must be 0 before issue. `reuse` marks the operands, as bits, that are kept for the next instruction."""
 
     stall: int
     may_yield: bool
@@ -32,14 +32,14 @@ class Control:
     reuse: int
 
     def __str__(self) -> str:
-        """As assemblers for these machines write it: `B0-----:R-:W1:Y:S04`, waits first."""
+        """Return the notation of assemblers for these machines: `B0-----:R-:W1:Y:S04`, waits first."""
         waits = "".join(str(index) if index in self.waits else "-" for index in range(SCOREBOARDS))
         reads, writes = ("-" if index is None else index for index in (self.reads, self.writes))
         return f"B{waits}:R{reads}:W{writes}:{'Y' if self.may_yield else '-'}:S{self.stall:02}"
 
 
 def control(high: int) -> Control:
-    """Of an instruction, by the upper 64 of its 128 bits."""
+    """Decode the control word of an instruction from the upper 64 of its 128 bits."""
     word = high >> _FIRST
     mask = word >> 11
     return Control(

@@ -1,4 +1,4 @@
-"""The functions of a cubin, a little-endian ELF64 file (`man 5 elf` for the offsets), with their instructions."""
+"""Reads the functions of a cubin, a little-endian ELF64 file (`man 5 elf` for the offsets), with their instructions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tilec.sass.line_table import Row, by_function
 from tilec.support.records import dataclass
 
 _TEXT = ".text."
-_RELOCATIONS = {4: 24, 9: 16}  # the types of their sections; size of an entry with and without an addend
+_RELOCATIONS = {4: 24, 9: 16}  # section type: size of an entry, with and without an addend
 _NO_BITS = 8
 _HOPPER = 90
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of a cubin: an entry, or what one calls. Padding behind its end is left out."""
+    """A function of a cubin, an entry or a callee, without the padding behind its end."""
 
     name: str
     instructions: tuple[Instruction, ...]
@@ -33,7 +33,7 @@ class _Section:
 
 
 def functions(cubin: bytes) -> tuple[Function, ...]:
-    """In the order of the file. Raises `ValueError` for what is no cubin of sm_70 or later."""
+    """Return the functions in the order of the file. Raise `ValueError` for anything but a cubin of sm_70 or later."""
     try:
         return tuple(_File(cubin).functions())
     except (struct.error, IndexError, OverflowError) as error:
@@ -48,7 +48,7 @@ class _File:
 
     @cached_property
     def machine(self) -> int:
-        """Of compute capability 9.0: 90. ABI 8 of the file, that of CUDA 13, keeps it a byte further up."""
+        """Return the compute capability, 90 for 9.0. From ABI 8 on (CUDA 13) it is stored one byte higher."""
         (flags,) = struct.unpack_from("<I", self.elf, 0x30)
         return int(flags >> 8 & 0xFF if self.elf[8] >= 8 else flags & 0xFF)
 
@@ -96,23 +96,23 @@ class _File:
             )
 
     def _lines(self, name: str) -> dict[str, list[Row]]:
-        """Of a line table, by the name of the section that it is about."""
+        """Return the rows of a line table, by the name of the section they describe."""
         number = next((i for i, section in enumerate(self.sections) if section.name == name), None)
         if number is None:
             return {}
-        places: dict[int, str] = {}
+        section_at: dict[int, str] = {}
         for section in self.sections:
             if section.type in _RELOCATIONS and section.name in (f".rel{name}", f".rela{name}"):
                 symbols = self.sections[section.link].data
                 for at in range(0, len(section.data), _RELOCATIONS[section.type]):
                     offset, info = struct.unpack_from("<QQ", section.data, at)
-                    _, _, _, where = struct.unpack_from("<IBBH", symbols, (info >> 32) * 24)
-                    places[offset] = self.sections[where].name
-        return by_function(self.sections[number].data, places)
+                    _, _, _, section_number = struct.unpack_from("<IBBH", symbols, (info >> 32) * 24)
+                    section_at[offset] = self.sections[section_number].name
+        return by_function(self.sections[number].data, section_at)
 
 
 class _Lookup:
-    """Finds the row of each address in turn."""
+    """Finds the rows of rising addresses."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows, self.next = rows, 0

@@ -1,6 +1,6 @@
-"""An instruction of 128 bits, and the fields of it that its schedule depends on.
+"""A 128-bit instruction, and the fields that its schedule depends on.
 
-Where the fields lie was found by comparing instructions with what `nvdisasm` prints for them; tests compare again.
+The positions of the fields were found by comparing instructions with the output of `nvdisasm`; tests compare again.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ SIZE = 16
 """Bytes of an instruction."""
 
 _ALWAYS = 7
-"""The predicate that is true."""
+"""The predicate that is always true."""
 
 _BYTES = (1, 1, 2, 2, 4, 8, 16, 16)
-"""Of a thread's access, by its size field."""
+"""Bytes of a thread's access, by the size field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """`address`: bytes from the start of its function; `low` and `high`: its two halves. `line` is the place in the
-    source, `ptx_line` the line of the PTX, that the cubin says it comes from; None where it says nothing."""
+    """One instruction. `address`: bytes from the start of its function; `low` and `high`: its two halves. `line` and
+    `ptx_line` are the places in the source and the PTX that the cubin records for it, if any."""
 
     address: int
     low: int
     high: int
     has_short_offsets: bool = False
-    """Whether the machine keeps the low byte of a branch's offset apart: sm_90 and later."""
+    """True if the low byte of a branch offset has a field of its own: sm_90 and later."""
     line: tuple[int, int] | None = None
-    """File, counted from 1 as `.file` lines are, and line."""
+    """File number, counted from 1 as in `.file`, and line."""
     ptx_line: int | None = None
 
     @property
     def opcode(self) -> int:
-        """What it does and where its operands come from, 12 bits."""
+        """Return the 12 bits that give the operation and the sources of its operands."""
         return self.low & 0xFFF
 
     @property
@@ -52,15 +52,15 @@ class Instruction:
 
     @property
     def guard(self) -> str:
-        """The predicate under which it is run: `@!P0`; empty where it always is. Whether it is one of the warp (`UP0`)
-        is not said."""
+        """Return the predicate of the instruction, as `@!P0`; empty if it always runs. Warp-wide predicates (`UP0`)
+        look alike."""
         number = self.low >> 12 & 7
         mark = "@!" if self.low >> 15 & 1 else "@"
         return f"{mark}P{number}" if number != _ALWAYS else "" if mark == "@" else "@!PT"
 
     @property
     def target(self) -> int | None:
-        """Where a branch goes, in bytes from the start of the function; None for what is no branch."""
+        """Return the target of a branch in bytes from the start of the function; None for other instructions."""
         if self.kind != "branch":
             return None
         field = self.low >> 34 | (self.high & 0x3FFFF) << 30  # 48 bits, in units of four bytes
@@ -71,7 +71,7 @@ class Instruction:
 
     @property
     def bytes(self) -> int:
-        """Of memory that a thread gets to by it, of ldmatrix and stmatrix a lane's share; 0 for what does not."""
+        """Return the bytes that a thread accesses in memory, for ldmatrix and stmatrix a lane's share; 0 if none."""
         if self.name in ("LDSM", "STSM"):
             return 4 << min(self.high >> 8 & 3, 2)
         if self.kind in ("load", "store", "copy", "shared.load", "shared.store", "atomic"):
@@ -80,35 +80,35 @@ class Instruction:
 
     @property
     def columns(self) -> int:
-        """n of a product of a warpgroup."""
-        if self.name == "IGMMA":  # which has fewer shapes: 8, 16, 24, 32, and from there in steps of 16
+        """Return n of a warpgroup's product."""
+        if self.name == "IGMMA":  # it has fewer shapes: 8, 16, 24, 32, then steps of 16
             number = (self.low >> 53 & 63) // 3
             return (number + 1) * 8 if number < 4 else (number - 1) * 16
         return ((self.low >> 53 & 31) + 1) * 8
 
     @property
     def is_from_registers(self) -> bool:
-        """Whether a product of a warpgroup takes A from registers."""
+        """Return whether a warpgroup's product takes A from registers."""
         return bool(self.opcode & 0x400)
 
     @property
     def ends_group(self) -> bool:
-        """Whether a product of a warpgroup is the last of a group that a `WARPGROUP.DEPBAR` counts."""
+        """Return whether a warpgroup's product is the last of a group that `WARPGROUP.DEPBAR` counts."""
         return self.high >> 20 & 7 != _ALWAYS
 
     @property
     def waits_for_groups(self) -> int | None:
-        """How many groups of products may be under way behind a `WARPGROUP.DEPBAR`; None for what is none."""
+        """Return how many groups of products a `WARPGROUP.DEPBAR` leaves in flight; None for other instructions."""
         return self.high >> 8 & 7 if self.name == "WARPGROUP" and self.high >> 16 & 1 else None
 
     @property
     def waits_for_scoreboard(self) -> tuple[int, int] | None:
-        """Of a `DEPBAR`: the scoreboard, and the count down to which it waits; None for what is none."""
+        """Return the scoreboard of a `DEPBAR` and the count down to which it waits; None for other instructions."""
         return (self.low >> 44 & 7, self.low >> 38 & 63) if self.name == "DEPBAR" and self.low >> 47 & 1 else None
 
     @property
     def only_arrives(self) -> bool:
-        """Whether a barrier is told, and not waited for."""
+        """Return whether a barrier instruction arrives without waiting."""
         return self.name == "BAR" and bool(self.high >> 13 & 1)
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
-"""When one warp issues the instructions of a loop, by the assembler's own schedule.
+"""Computes when one warp issues the instructions of a loop, by the assembler's own schedule.
 
-A warp issues in order: after the stall count of the instruction before, and once every scoreboard that the control word
-names is at 0. Other warps are as fast as they need to be: a barrier or an mbarrier is passed at once. So this is
-the least that an iteration takes of one warp's time, whatever else runs beside it.
+A warp issues in order: after the stall count of the previous instruction, and once every scoreboard that the control
+word names is 0. Other warps never delay it: barriers and mbarriers are passed at once. So the result is the least time
+that an iteration takes of one warp, whatever else runs.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from tilec.sass.opcodes import Kind
 from tilec.support.records import dataclass
 
 _SETTLES = 4
-"""Iterations after which a warp that nothing disturbs does the same in each: what is in flight is then as much as ever
-will be."""
+"""Iterations after which an undisturbed warp repeats itself, with as much in flight as ever."""
 _MEASURED = 6
-"""Iterations over which a mean is taken: a multiple of what alternates."""
+"""Iterations of the mean: a multiple of the usual periods."""
 
 
 _SPECIAL: frozenset[Kind] = frozenset(("wait", "wgmma.sync", "barrier", *COUNTED))
-"""What may wait without a scoreboard, or is what iterations are counted by."""
+"""Kinds that may wait without a scoreboard, or by which iterations are counted."""
 
 _Step: TypeAlias = tuple[Instruction, Kind, Control, int, Result]
-"""An instruction with its kind, its control word, the cycles until the next one, and its result."""
+"""An instruction with its kind, its control word, the cycles until the next instruction, and its result's latency."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """`cycles` of an iteration in which a warp could issue `at`, and waits for `producer`, which was issued `earlier`
-    iterations before; for nothing but other products (None) where the tensor cores are busy."""
+    """Cycles of an iteration that a warp waits before `at`, for the result of `producer`, which it issued `earlier`
+    iterations before; None where it waits for a barrier or busy tensor cores."""
 
     cycles: float
     at: Instruction
@@ -44,8 +43,8 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Of an iteration of a loop of the PTX, for one warp. `issue`: cycles by stall counts alone; `cycles`: with waits
-    for scoreboards, barriers and the tensor cores; `waits`: these, longest first."""
+    """The time of one warp's iteration of a PTX loop, in cycles. `issue` counts stall counts alone, `cycles` also waits
+    for scoreboards, barriers and the tensor cores. `waits` are these waits, longest first."""
 
     issue: float
     cycles: float
@@ -53,12 +52,12 @@ class Interval:
 
 
 def stalls(code: Sequence[Instruction]) -> int:
-    """Cycles by stall counts: an instruction takes one at least to issue."""
+    """Return the cycles by stall counts, at least one for each instruction."""
     return sum(max(1, one.control.stall) for one in code)
 
 
 def interval(loop: Loop, latencies: Latencies) -> Interval:
-    """Of an iteration of the loop of the PTX, once it is under way."""
+    """Return the interval of an iteration of the PTX loop in its steady state."""
     warp = _Warp(latencies)
     body = _steps(loop.body, latencies)
     if loop.is_straight:
@@ -75,7 +74,7 @@ def interval(loop: Loop, latencies: Latencies) -> Interval:
 
 
 def _steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Step | int]:
-    """What a warp does: instructions that have to do with a scoreboard or wait otherwise, and cycles for all others."""
+    """Return the loop body as instructions that use a scoreboard or may wait, and cycles for those in between."""
     found: list[_Step | int] = []
     cycles = 0
     for one in body:
@@ -91,13 +90,14 @@ def _steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Step | in
 
 
 def _straight(warp: _Warp, loop: Loop, body: Iterable[_Step | int]) -> Interval:
-    """The mean time between the first and the last of an instruction that each iteration has once."""
+    """Return the interval of an unrolled loop without a back branch: the mean time between the first and the last of an
+    instruction that each iteration has once."""
     counted = of_loop(loop.body)
-    once = next(what for what, times in counted.items() if times == loop.unrolled)
+    once_each = next(origin for origin, times in counted.items() if times == loop.unrolled)
     starts = []
     for each in body:
         warp.issue(each)
-        if not isinstance(each, int) and (each[0].ptx_line, each[0].opcode) == once:
+        if not isinstance(each, int) and (each[0].ptx_line, each[0].opcode) == once_each:
             starts.append(warp.issued)
             warp.iteration += 1
             if len(starts) == 1:
@@ -112,7 +112,7 @@ def _interval(warp: _Warp, loop: Loop, cycles: float, iterations: int) -> Interv
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """Something that a scoreboard, or the count of a warpgroup's products, waits for."""
+    """A result in flight, counted by a scoreboard or as a group of a warpgroup's products."""
 
     done: float
     producer: Instruction
@@ -120,7 +120,8 @@ class _Pending:
 
 
 class _Warp:
-    """`waited` are the waits so far, by who waits and what for, and the iterations between."""
+    """A warp that issues instructions. `waited` are its waits so far, by waiting instruction, producer and the
+    iterations between them."""
 
     def __init__(self, latencies: Latencies) -> None:
         self.latencies = latencies
@@ -133,7 +134,8 @@ class _Warp:
         self.waited: dict[tuple[tuple[int, int], tuple[int, int] | None, int], Wait] = {}
 
     def issue(self, step: _Step | int) -> None:
-        """Waits until it can be issued, and notes when it will be done."""
+        """Wait until a step can issue, and record when its result will be ready; for a number, let so many cycles
+        pass."""
         if isinstance(step, int):
             self.now += step
             return
@@ -163,7 +165,7 @@ class _Warp:
         ended = self._pending(begins + result.latency, one)
         if kind == "copy":
             self.copies = max(self.copies, ended, key=lambda each: each.done if each is not None else 0.0)
-        elif kind == "copy.commit":  # whose scoreboard is that of the copies before it
+        elif kind == "copy.commit":  # its scoreboard counts the copies before it
             ended, self.copies = self.copies or ended, None
         elif kind == "wgmma" and one.ends_group:
             self.products.append(ended)
@@ -176,7 +178,7 @@ class _Warp:
         return _Pending(done, producer, self.iteration)
 
     def _until(self, one: Instruction, pending: list[_Pending], left: int) -> None:
-        """Waits until no more than `left` are not done, in the order in which they end."""
+        """Wait until at most `left` of the pending results remain, in the order in which they end."""
         pending.sort(key=lambda each: each.done)
         awaited = pending[: max(len(pending) - left, 0)]
         if awaited:
@@ -184,11 +186,11 @@ class _Warp:
             self._wait(one, last, last.done)
             del pending[: len(awaited)]
 
-    def _wait(self, one: Instruction, what: _Pending | None, until: float) -> None:
-        """Where iterations follow each other in the text, the same wait of each is one."""
+    def _wait(self, one: Instruction, pending: _Pending | None, until: float) -> None:
+        """Wait until a cycle, merging the waits of unrolled iterations for one cause."""
         if until > self.now:
-            producer = what.producer if what is not None else None
-            earlier = self.iteration - what.iteration if what is not None else 0
+            producer = pending.producer if pending is not None else None
+            earlier = self.iteration - pending.iteration if pending is not None else 0
             key = (_origin(one), None if producer is None else _origin(producer), earlier)
             before = self.waited.get(key)
             cycles = until - self.now + (before.cycles if before is not None else 0.0)
@@ -201,5 +203,5 @@ class _Warp:
 
 
 def _origin(one: Instruction) -> tuple[int, int]:
-    """The same of an instruction in every iteration."""
+    """Return the identity of an instruction that its copies in unrolled iterations share."""
     return (one.address, one.opcode) if one.ptx_line is None else (one.ptx_line, one.opcode)

@@ -1,7 +1,7 @@
-"""How long a result of machine code takes to be there, by the rows of a target file.
+"""The latencies of results of machine code, from the rows of a target file.
 
-The assembler's schedule says nothing of results that come when they come: a scoreboard says when. Their latencies are
-the only numbers of the price list that the interval of a loop of machine code rests on.
+The assembler's schedule leaves variable latencies to scoreboards. They are the only numbers of the target file that
+enter the interval of a machine-code loop.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tilec.target.table import Target, Timing
 
 _LANES = 32
 _K_BYTES = 32
-"""Of a row of A that a product of a warpgroup takes."""
+"""Bytes of a row of A in one product of a warpgroup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Cycles from an instruction's issue until its result is there, `latency`, until its operands have been read,
-    `reading`, and for which no other product can begin on the tensor cores, `tensor`."""
+    """Cycles from an instruction's issue until its result is ready (`latency`) and until its operands have been read
+    (`reading`), and cycles that it occupies the tensor cores (`tensor`)."""
 
     latency: int
     reading: int = 0
@@ -29,7 +29,7 @@ class Result:
 
 
 class Latencies:
-    """Of one target."""
+    """The latencies of one target."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -37,11 +37,11 @@ class Latencies:
         self._product = cache(self._wgmma)
         self._mma = cache(lambda: _of(target.price("mma.sync", count=1, warps=1)))
         self._mufu = cache(lambda: target.price("mufu", elements=_LANES).latency)
-        self._mbarrier = cache(lambda: target.price("mbarrier").issue)  # of one that need not be waited for
+        self._mbarrier_issue = cache(lambda: target.price("mbarrier").issue)  # its phase is already complete
         self.barrier = cache(lambda: target.price("barrier").latency)
 
     def of(self, one: Instruction) -> Result:
-        """Of a warp's instruction that meets no other's."""
+        """Return the latencies of a warp's instruction, undisturbed by others."""
         match one.kind:
             case "load" | "atomic":
                 return self._moved("ld.global", one.bytes)
@@ -56,7 +56,7 @@ class Latencies:
             case "matrix.load":
                 return self._moved("ldmatrix", one.bytes)
             case "mbarrier" if self.target.prices("mbarrier"):
-                return Result(self._mbarrier(), self._mbarrier())
+                return Result(self._mbarrier_issue(), self._mbarrier_issue())
             case "mma":
                 return self._mma()
             case "wgmma":
@@ -65,10 +65,10 @@ class Latencies:
                 return Result(self._mufu(), self._mufu())
 
     def _move(self, kind: InstructionKind, size: int) -> Result:
-        known = next(each for each in self.target.kinds if each.name == kind)
+        kind_row = next(each for each in self.target.kinds if each.name == kind)
         parameters = {"bytes": size * _LANES, "threads": _LANES}
-        latency = self.target.price(kind, **{name: parameters[name] for name in known.parameters}).latency
-        # A store is done with its registers when it is done; what loads has read its address as soon as a store has.
+        latency = self.target.price(kind, **{name: parameters[name] for name in kind_row.parameters}).latency
+        # A store holds its registers until it is done; a load has read its address after as long as a shared store.
         reading = latency if kind.startswith("st.") else self._moved("st.shared", size).latency
         return Result(latency, reading)
 

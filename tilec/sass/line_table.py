@@ -1,6 +1,6 @@
-"""Line tables of a cubin: from which line of a text each instruction comes.
+"""Reads the line tables of a cubin: the source line and the PTX line of each instruction.
 
-The assembler writes two in the form of DWARF 2, one about the source (`.loc` lines) and one about its PTX.
+The assembler writes two tables in the format of DWARF 2, one for the source (`.loc` lines) and one for its PTX.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from tilec.support.records import dataclass
 
 _VERSIONS = (2, 3)
-"""Of DWARF, whose line programs are alike. Of another one nothing is read."""
+"""Versions of DWARF with this form of line programs. Programs of other versions are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The instructions from `address` on come from line `line` of file `file`, both counted from 1; `function` is the
-    offset, within the table, of the address that the linker was to fill in: it tells the functions apart."""
+    """The instructions from `address` on come from line `line` of file `file`, both counted from 1. `function` is the
+    offset of the relocated address within the table, which identifies the function."""
 
     function: int
     address: int
@@ -26,7 +26,7 @@ class Row:
 
 
 def rows(table: bytes) -> Iterator[Row]:
-    """Of all line programs of a table, in its order. Raises `ValueError` for what is cut off."""
+    """Yield the rows of all line programs of a table, in order. Raise `ValueError` for a truncated table."""
     at = 0
     try:
         while at < len(table):
@@ -62,7 +62,7 @@ class _Program:
         return value - (1 << bits) if value >> (bits - 1) & 1 else value
 
     def rows(self) -> Iterator[Row]:
-        """Runs the program; the meanings of the opcodes are those of the DWARF 2 standard, 6.2.5."""
+        """Run the line program and yield its rows; opcodes as in the DWARF 2 standard, 6.2.5."""
         if self.number("H") not in _VERSIONS:
             return
         header = self.number("I")
@@ -80,10 +80,10 @@ class _Program:
             elif opcode == 0:
                 size = self.unsigned()
                 end = self.at + size
-                what = self.number("B")
-                if what == 1:  # end of a sequence
+                extended_opcode = self.number("B")
+                if extended_opcode == 1:  # end of a sequence
                     function, address, file, line = -1, 0, 1, 1
-                elif what == 2:  # set address
+                elif extended_opcode == 2:  # set address
                     function, address = self.at, self.number("Q")
                 self.at = end
             elif opcode == 1:
@@ -104,8 +104,8 @@ class _Program:
 
 
 def by_function(table: bytes, sections: Mapping[int, str]) -> dict[str, list[Row]]:
-    """The rows of each function, in the order of addresses. `sections` says, by the offset of an address within the
-    table, which section the linker put there."""
+    """Return the rows of each function, sorted by address. `sections` maps the offset of an address within the table to
+    the section that the linker put there."""
     found: dict[str, list[Row]] = {}
     for row in rows(table):
         if row.function in sections:

@@ -1,6 +1,6 @@
-"""The loops of a function, and how many iterations of the PTX loop an iteration of one is.
+"""Finds the loops of a function, and how many iterations of the PTX loop one iteration contains.
 
-A loop of few iterations may be none any more: the assembler writes them one after the other.
+The assembler may unroll a loop of few iterations completely.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tilec.support.records import dataclass
 COUNTED: tuple[Kind, ...] = (
     "atomic", "copy", "load", "matrix.load", "mma", "shared.load", "shared.store", "store", "tma", "wgmma",
 )  # fmt: skip
-"""Instructions of which the assembler makes no more and no less of a PTX instruction than that asks for."""
+"""Kinds that the assembler emits exactly as often as the PTX instruction requires."""
 
 _LEAST = 4
-"""Iterations in a straight line that are enough to tell how long one takes."""
+"""Copies of a fully unrolled iteration that suffice to measure one."""
 
 _POLLING: tuple[Kind, ...] = ("branch", "mbarrier", "other")
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A stretch of instructions. `body` is what a warp runs of it where no branch within it is taken but those that
-    always are. `is_straight` says that nothing leads back: all iterations stand in it. `unrolled`: how many iterations
-    of the PTX loop stand in it. `inner`: how many loops lie within it."""
+    """A loop of machine code. `body` is what a warp runs if only unconditional branches within it are taken.
+    `is_straight`: fully unrolled, without a back branch. `unrolled`: iterations of the PTX loop in the body. `inner`:
+    number of loops inside."""
 
     function: str
     body: tuple[Instruction, ...]
@@ -39,26 +39,26 @@ class Loop:
 
     @property
     def first(self) -> int:
-        """Address of its head."""
+        """Return the address of the loop's head."""
         return self.body[0].address
 
     @property
     def last(self) -> int:
-        """Address of its last instruction: of the branch back, where there is one."""
+        """Return the address of the last instruction: the back branch, if there is one."""
         return self.body[-1].address
 
     @property
     def ptx_line(self) -> int | None:
-        """Of the branch back."""
+        """Return the PTX line of the last instruction."""
         return self.body[-1].ptx_line
 
 
 def loops(function: Function) -> tuple[Loop, ...]:
-    """In the order of their heads, outer ones first. Those that only wait for a barrier are left out."""
+    """Return the loops in the order of their heads, outer ones first, without those that only wait for a barrier."""
     code = function.instructions
     at = {one.address: number for number, one in enumerate(code)}
     kinds = [one.kind for one in code]
-    # What leads back behind an end is a wait's slow path, put out of the way.
+    # A back branch placed after the function's end belongs to the slow path of a wait.
     exits = [number for number, kind in enumerate(kinds) if kind == "exit" and _is_end(code[number])]
     ends: dict[int, int] = {}
     for number in (number for number, kind in enumerate(kinds) if kind == "branch"):
@@ -75,36 +75,38 @@ def loops(function: Function) -> tuple[Loop, ...]:
 
 
 def loop_of(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) -> Loop | None:
-    """What the assembler made of a loop of the PTX, with all `loops` of the function known: of several, as where one
-    runs what is left over, the one with the most iterations. None where it has loops inside, or too few iterations to
-    tell one from the other."""
+    """Return the machine-code loop of a PTX loop, given all loops of the function. Of several, as with a remainder
+    loop, returns the one with the most iterations in its body. None if it has inner loops, or too few unrolled
+    iterations to tell them apart."""
     same = [loop for loop in known if loop.ptx_line == ptx.last]
     if same:
         best = max(same, key=lambda loop: (loop.unrolled, len(loop.body)))
         return None if best.inner else best
     code = function.instructions
-    inside = [i for i, one in enumerate(code) if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last]
-    if not inside:
+    code_of_loop = [
+        i for i, one in enumerate(code) if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last
+    ]
+    if not code_of_loop:
         return None
-    first, last = code[inside[0]].address, code[inside[-1]].address
+    first, last = code[code_of_loop[0]].address, code[code_of_loop[-1]].address
     if any(first <= loop.first and loop.last <= last for loop in known):
         return None
     at = {one.address: number for number, one in enumerate(code)}
-    body = tuple(_straight(code, at, inside[0], inside[-1]))
+    body = tuple(_straight(code, at, code_of_loop[0], code_of_loop[-1]))
     times = _times([one for one in body if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last])
     return Loop(function.name, body, 0, times, is_straight=True) if times >= _LEAST else None
 
 
 def of_loop(body: Iterable[Instruction]) -> Counter[tuple[int, int]]:
-    """How often each memory access and product of the PTX stands in it, by its line there and its opcode."""
+    """Count each memory access and product of the PTX in the body, by PTX line and opcode."""
     return Counter((one.ptx_line, one.opcode) for one in body if one.kind in COUNTED and one.ptx_line is not None)
 
 
 def _times(body: Iterable[Instruction]) -> int:
-    """How many iterations of the PTX loop stand in it: as many as most accesses and products do. 1 where there are
-    none, or no lines."""
+    """Return the number of iterations of the PTX loop in the body: the most common count of accesses and products. 1 if
+    there are none, or no lines."""
     counts = Counter(of_loop(body).values())
-    # Of two as common as each other the larger one: what is lost by merging counts less.
+    # Of two equally common counts take the larger: merged instructions have smaller counts.
     return max(counts, key=lambda count: (counts[count], count), default=1)
 
 
@@ -113,6 +115,7 @@ def _is_end(one: Instruction) -> bool:
 
 
 def _straight(code: tuple[Instruction, ...], at: dict[int, int], start: int, end: int) -> Iterator[Instruction]:
+    """Yield the instructions from `start` to `end`, following unconditional forward branches."""
     number = start
     while number <= end:
         one = code[number]
@@ -125,5 +128,5 @@ def _straight(code: tuple[Instruction, ...], at: dict[int, int], start: int, end
 
 
 def _polls(kinds: Collection[Kind]) -> bool:
-    """Whether it is no more than a wait for a barrier."""
+    """Return whether a loop only waits for a barrier."""
     return "mbarrier" in kinds and all(kind in _POLLING for kind in kinds)

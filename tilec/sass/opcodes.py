@@ -1,8 +1,8 @@
-"""What the numbers of instructions mean: names, and what of a warp's time the kinds of instruction are.
+"""Names and kinds of opcodes.
 
-The lower nine bits of an instruction say what it does, the three above them where its operands come from. The names
-are those that `nvdisasm` prints for kernels that tilec has made for sm_80, sm_90a and sm_100a; a test compares them.
-What is not listed here is shown as a number.
+The lower nine bits of an opcode give the operation, the three above them the sources of its operands. The names are
+those that `nvdisasm` prints for tilec's kernels for sm_80, sm_90a and sm_100a; a test compares them. Unlisted opcodes
+are shown as numbers.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Kind = Literal[
     "wgmma.sync",
     "other",
 ]
-"""`arithmetic` is what ends after a fixed number of cycles; `mufu` also what else is done by slow pipes: conversions,
-doubles. `wait` waits for a scoreboard, `wgmma.sync` for products of a warpgroup."""
+"""The use of a warp's time. `arithmetic` has a fixed latency; `mufu` includes other slow pipes (conversions, doubles).
+`wait` waits for a scoreboard, `wgmma.sync` for products of a warpgroup."""
 
 NAMES: dict[int, str] = {
     0x002: "MOV", 0x003: "P2R", 0x005: "CS2R", 0x006: "VOTE", 0x007: "SEL", 0x008: "FSEL", 0x009: "FMNMX",
@@ -57,7 +57,7 @@ NAMES: dict[int, str] = {
     0x1c6: "FENCE", 0x1c7: "UCGABAR", 0x1c8: "USETMAXREG", 0x1ca: "UGETNEXTWORKID", 0x1e3: "UTCATOMSWS",
     0x1e9: "UTCBAR", 0x1ea: "UTCHMMA", 0x1ee: "LDTM", 0x1f0: "HGMMA", 0x1f1: "IGMMA", 0x1f3: "QGMMA",
 }  # fmt: skip
-"""Without their modifiers: those that decide anything here are read where they do."""
+"""Names without modifiers; modifiers that matter are decoded where they are used."""
 
 _KINDS: dict[Kind, tuple[str, ...]] = {
     "atomic": ("ATOMG", "RED", "REDG"),
@@ -101,21 +101,22 @@ _KIND_OF: dict[str, Kind] = {name: kind for kind, names in _KINDS.items() for na
 
 
 _TENSOR_PRODUCTS = {0: "UTCHMMA", 1: "UTCIMMA", 3: "UTCQMMA"}
-"""Those of one number, by the types of their factors."""
+"""Names of tensor-memory products, by the type field of their factors."""
 
 
 _OF_A_FORM = {0x5AB: "CGAERRBAR", 0x9C7: "UCGABAR_ARV", 0xDC7: "UCGABAR_WAIT"}
-"""Names that differ by where operands are."""
+"""Names that depend on the sources of the operands."""
 
 
 def name_of(opcode: int, types: int) -> str:
-    """`HMMA`; `0x1e0` where nobody has said what the number means. `types` is the field that tells products from tensor
-    memory apart."""
+    """Return the name, such as `HMMA`, or the number, such as `0x1e0`, if unknown. `types` is the field that
+    distinguishes products from tensor memory."""
     number = opcode & 0x1FF
     name = _OF_A_FORM.get(opcode & 0xFFF) or NAMES.get(number)
     return (_TENSOR_PRODUCTS.get(types) if name == "UTCHMMA" else name) or f"{number:#05x}"
 
 
 def kind_of(opcode: int) -> Kind:
-    """What has no kind of its own is arithmetic, unknown numbers too: a scoreboard then says that it takes longer."""
+    """Return the kind of an opcode; `arithmetic` by default, also for unknown ones: a scoreboard shows if they take
+    longer."""
     return _KIND_OF.get(NAMES.get(opcode & 0x1FF, ""), "arithmetic")

@@ -1,4 +1,4 @@
-"""The loops of PTX text, as lines of it: by these the loops of machine code are known again."""
+"""Finds the loops of a PTX text by lines, by which the loops of machine code are identified."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _ENTRY = re.compile(r"\.entry\s+(\w+)")
 _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)\b")
 _LABEL = re.compile(r"\s*([$\w]+):\s*$")
 _WORK = re.compile(r"(?!\s*(\.loc|mbarrier\.(try|test)_wait|@?!?%\w+ bra|nanosleep|[$\w]+:|//|$))")
-"""What does something in a loop beside waiting."""
+"""A line of a loop that does more than wait."""
 _BRANCH = re.compile(r"\s*@!?%\w+\s+bra(?:\.uni)?\s+([$\w]+)\s*;")
 
 
 @dataclass(frozen=True, slots=True)
 class PtxLoop:
-    """The lines from `first`, a label, to `last`, the branch back to it, of an entry. `lines` are those of the source,
-    each with its file, counted from 1, that the code in it comes from; that of the branch is the last."""
+    """A loop of an entry's PTX, from the label in line `first` to the back branch in line `last`. `lines` are the
+    (file, line) of the source that its code comes from, files counted from 1; the last is that of the branch."""
 
     entry: str
     first: int
@@ -30,7 +30,7 @@ class PtxLoop:
 
 
 def ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
-    """In the order of their ends; waits for a barrier, which poll, are left out."""
+    """Return the loops in the order of their ends, without those that only poll a barrier."""
     entry = ""
     labels: dict[str, int] = {}
     places: list[tuple[int, tuple[int, int]]] = []
@@ -53,24 +53,24 @@ def ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
     return tuple(found)
 
 
-def _within(places: list[tuple[int, tuple[int, int]]], first: int) -> tuple[tuple[int, int], ...]:
-    """The last that stands before `first`, which is still in force there unless another one follows at once, and all
-    behind it."""
-    behind = next((i for i, (number, _) in enumerate(places) if number >= first), len(places))
-    inside = places[behind:]
-    return tuple(place for _, place in (inside or places[-1:]))
+def _within(locations: list[tuple[int, tuple[int, int]]], first: int) -> tuple[tuple[int, int], ...]:
+    """Return the locations of the code from line `first` on. If none follows, the last one before it is still in
+    force."""
+    next_location = next((i for i, (number, _) in enumerate(locations) if number >= first), len(locations))
+    locations_behind = locations[next_location:]
+    return tuple(place for _, place in (locations_behind or locations[-1:]))
 
 
 def loops_of(found: Iterable[PtxLoop], entry: str, file: int, first: int, last: int) -> tuple[PtxLoop, ...]:
-    """Those that run a loop of the kernel, which stands in lines `first` to `last` of a file: one for each role and
-    each way in which its iterations differ. The branch back has the line of the loop where something of the loop itself
-    is left, such as its counter; else that of the last statement in it."""
-    inside = [
+    """Return the PTX loops that implement the kernel loop in lines `first` to `last` of a file. There is one for each
+    role and each version of its iterations. Its back branch has the line of the loop if code of the loop itself is
+    left, such as its counter; else that of the last statement in it."""
+    candidates = [
         loop
         for loop in found
         if loop.entry == entry and loop.lines and all(at == file and first <= n <= last for at, n in loop.lines)
     ]
-    exact = [loop for loop in inside if loop.lines[-1] == (file, first)]
+    exact = [loop for loop in candidates if loop.lines[-1] == (file, first)]
     if exact:
         return tuple(loop for loop in exact if not any(loop.holds(other) for other in exact))
-    return tuple(loop for loop in inside if not any(other.holds(loop) for other in inside))
+    return tuple(loop for loop in candidates if not any(other.holds(loop) for other in candidates))

@@ -1,10 +1,9 @@
-"""Where an iteration begins: what depends on it, and how it is chosen.
+"""Chooses the cycle at which an iteration begins, for a schedule whose relative start times are known.
 
-Moved as a whole, a schedule stays one for the dependences, the slots, the rings, and what is held at once. Not so for
-what looks at the ends of intervals: the number of stages, which ops share one, what values hold from one interval to
-the next, and the order within an interval. It is enough to try those beginnings at which some op issues in the first
-cycle of an interval. From any other the schedule can be moved earlier until one does: no op changes its stage, none
-overtakes another, and a value may end an interval earlier, but none begins in an earlier one.
+Shifting all starts by one amount keeps dependences, slots, rings and peak pressure. It changes the number of stages,
+which ops share a stage, what values hold across the end of an interval, and the order within an interval. It is enough
+to try the shifts at which some op issues in the first cycle of an interval: any other schedule can be moved earlier
+until one does, and then no op changes its stage, none overtakes another, and no value crosses more interval ends.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ Starts = tuple[int, ...]
 
 
 def depends_on_begin(problem: Problem) -> bool:
-    """Whether there are beginnings that the problem forbids; of the others the first issue has the fewest stages."""
+    """Return whether the problem forbids some beginnings; otherwise the first issue is the beginning with fewest
+    stages."""
     return bool(problem.same_stage) or any(problem.pools[pool].carried is not None for pool in limited(problem))
 
 
 def begin(problem: Problem, ii: int, start: Sequence[int]) -> Starts:
-    """The same schedule counted from its first issue; or from so many cycles earlier, as few as possible, that the
-    problem allows it, if that can be."""
+    """Return the starts shifted so that the first issue is in cycle 0, or, where the problem forbids that, as few
+    cycles later as it allows. Where no shift is allowed, the first issue is in cycle 0."""
     at_first = _shifted(start, 0)
     if not depends_on_begin(problem):
         return at_first
@@ -33,8 +33,8 @@ def begin(problem: Problem, ii: int, start: Sequence[int]) -> Starts:
 
 
 def best_begin(problem: Problem, ii: int, start: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Starts:
-    """The same schedule counted from where it costs least: the fewest stages, the least that values hold from one
-    interval to the next, the fewest inversions of `pairs`, and then the fewest cycles before the first issue."""
+    """Return the starts shifted to the cheapest beginning: fewest stages, then least held across interval ends, then
+    fewest inversions of `pairs`, then the earliest first issue."""
     allowed, at_first = begin(problem, ii, start), _shifted(start, 0)
     lives = [_lives(problem, pool, at_first) for pool in spared(problem)]
     holds = _Holds(problem, ii, at_first)
@@ -43,7 +43,8 @@ def best_begin(problem: Problem, ii: int, start: Sequence[int], pairs: Sequence[
 
     def costs(shift: int) -> tuple[int, int, int, int]:
         across = max(
-            (sum(_crossings(b + shift, e + shift, ii) * amount for b, e, amount in of) for of in lives), default=0
+            (sum(_crossings(b + shift, e + shift, ii) * amount for b, e, amount in values) for values in lives),
+            default=0,
         )
         return (latest + shift) // ii, across, inversions(pairs, ii, [at + shift for at in at_first]), shift
 
@@ -52,8 +53,7 @@ def best_begin(problem: Problem, ii: int, start: Sequence[int], pairs: Sequence[
 
 
 def _shifts(ii: int, start: Sequence[int]) -> list[int]:
-    """For how many cycles before the first issue an interval may begin, so that some op issues in the first cycle of
-    one."""
+    """Return the shifts, each less than an interval, that move some op to the first cycle of an interval."""
     return sorted({-at % ii for at in start})
 
 
@@ -63,7 +63,7 @@ def _shifted(start: Sequence[int], shift: int) -> Starts:
 
 
 class _Holds:
-    """Whether a schedule may be counted from so many cycles earlier."""
+    """Decides whether a schedule may be shifted later by a number of cycles."""
 
     def __init__(self, problem: Problem, ii: int, start: Sequence[int]) -> None:
         self.problem, self.ii, self.start = problem, ii, start
@@ -74,16 +74,16 @@ class _Holds:
             if len({(self.start[op] + shift) // self.ii for op in group}) > 1:
                 return False
         return all(
-            most is None or sum(_crossings(b + shift, e + shift, self.ii) * amount for b, e, amount in lives) <= most
+            most is None
+            or sum(_crossings(begin + shift, end + shift, self.ii) * amount for begin, end, amount in lives) <= most
             for most, lives in self.lives
         )
 
 
 def _lives(problem: Problem, pool: int, start: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Of each value in a pool: when it begins, when it ends, how much it holds."""
+    """Return (begin, end, amount) of each value in a pool."""
     return [(*life(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
 
 
 def _crossings(begin: int, end: int, ii: int) -> int:
-    """How many ends of intervals there are between two cycles."""
     return max(0, (end - 1) // ii - begin // ii)

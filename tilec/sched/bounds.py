@@ -20,7 +20,7 @@ BoundKind = Literal["slot", "role", "recurrence", "ring", "density", "pool", "st
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """No II below `ii`, because of the thing `name`; `culprit` says why in words, `ops` are the ops it speaks of."""
+    """A lower bound: no II below `ii` because of `name`. `culprit` is the reason in words, `ops` the ops involved."""
 
     kind: BoundKind
     name: str
@@ -30,50 +30,51 @@ class Bound:
 
     @property
     def family(self) -> str:
-        """The bound among families of constraints: `slot tma`."""
+        """Return the constraint family of the bound, such as `slot tma`."""
         return self.name if self.name.startswith(f"{self.kind} ") else f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """All bounds of a problem; `mii`, the largest of them, is where the search for a schedule begins."""
+    """All lower bounds of a problem. `mii`, the largest, is where the search for a schedule begins."""
 
     mii: int
     each: tuple[Bound, ...]
 
     @property
     def binding(self) -> tuple[Bound, ...]:
-        """The bounds that are as large as `mii`."""
+        """Return the bounds that are equal to `mii`."""
         return tuple(bound for bound in self.each if bound.ii == self.mii)
 
 
-# Every pair of ops has a window: beyond this size the solver is as fast.
+# Windows are found for every pair of ops: beyond this size the solver is as fast.
 _MOST_OPS_FOR_DENSITY = 48
 _MOST_PARTS = 24
 
 
 class Unschedulable(Exception):
-    """No II at all admits a schedule. `kind` and `name` say what forbids it, `ops` the ops involved."""
+    """No II admits a schedule. `kind` and `name` identify the constraint that forbids it, `ops` the ops involved."""
 
     def __init__(self, kind: BoundKind, name: str, reason: str, ops: tuple[int, ...]) -> None:
         super().__init__(reason)
         self.kind, self.name, self.reason, self.ops = kind, name, reason, ops
 
 
-# The solver, its heuristic, the division among roles and the cache all begin with those of the same problem.
+# The solver, the heuristics, role assignment and the cache all ask for the bounds of the same problem.
 @lru_cache(maxsize=32)
 def bounds(problem: Problem) -> Bounds:
-    """All bounds, in the order slots, roles, recurrence, rings, density, pools, stages. Raises `Unschedulable`."""
+    """Compute all bounds, in the order slots, roles, recurrence, rings, density, pools, stages. Raise
+    `Unschedulable`."""
     problem = without_implied(problem)
     found = [*_slot_bounds(problem), *_role_bounds(problem)]
     floor = max((bound.ii for bound in found), default=1)
-    edges, with_rings = edge_arcs(problem), arcs(problem)
+    edges, with_ring_arcs = edge_arcs(problem), arcs(problem)
     recurrence = _cycle_bound(problem, edges, "recurrence")
     if recurrence is not None:
         found.append(recurrence)
         floor = max(floor, recurrence.ii)
-    if len(with_rings) > len(edges):
-        ring = _cycle_bound(problem, with_rings, "ring")
+    if len(with_ring_arcs) > len(edges):
+        ring = _cycle_bound(problem, with_ring_arcs, "ring")
         if ring is not None and (recurrence is None or ring.ii > recurrence.ii):
             found.append(ring)
             floor = max(floor, ring.ii)
@@ -97,42 +98,42 @@ def bounds(problem: Problem) -> Bounds:
 
 
 def serial_ii(problem: Problem) -> int:
-    """An II that is large enough to run one op after the other, with nothing in flight at the end; and one group of
-    warps after the other, where several run the same code."""
+    """Return an II at which the ops can run one after the other with nothing in flight at the end, and so can the
+    groups of warps that run the same code."""
     spans = [
         max([op.latency, 1, op.issue * bool(op.roles), *(use.offset + use.cycles for use in op.uses)])
         for op in problem.ops
     ]
     for edge in problem.edges:
         spans[edge.src] = max(spans[edge.src], edge.latency + edge.hand_over)
-    again = {op for of in problem.copies for op in of[1:]}
+    copies = {op for group in problem.copies for op in group[1:]}
     groups = len(problem.copies[0]) if problem.copies else 1
-    alone = (
-        span + lead(spec) for op, (span, spec) in enumerate(zip(spans, problem.ops, strict=True)) if op not in again
+    spans_once = (
+        span + lead(spec) for op, (span, spec) in enumerate(zip(spans, problem.ops, strict=True)) if op not in copies
     )
-    return groups * max(1, sum(alone))
+    return groups * max(1, sum(spans_once))
 
 
 def lead(op: Op) -> int:
-    """For how many cycles before its issue it holds a slot, or its role."""
+    """Return for how many cycles before its issue an op holds a slot or its role."""
     return max([op.wait, *(-use.offset for use in op.uses if use.cycles)])
 
 
 def ring_lifetimes(problem: Problem, ii: int) -> list[int]:
-    """For each ring the shortest lifetime that the dependences allow."""
-    within = arcs(problem)
+    """Return for each ring the shortest lifetime, in cycles, that the dependences allow."""
+    constraints = arcs(problem)
     producers = sorted({producer for ring in problem.rings for producer in ring.producers})
-    after = {producer: reach(problem, ii, within, producer) for producer in producers}
+    distances_from = {producer: reach(problem, ii, constraints, producer) for producer in producers}
     lifetimes = []
     for ring in problem.rings:
-        pairs = [(after[p][c], problem.ops[c].latency) for p in ring.producers for c in ring.consumers]
+        pairs = [(distances_from[p][c], problem.ops[c].latency) for p in ring.producers for c in ring.consumers]
         lifetimes.append(max([0, *(separation + latency for separation, latency in pairs if separation is not None)]))
     return lifetimes
 
 
 def depth_limits(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> list[int | None]:
-    """The depth that no ring can exceed at this II: its own limit, and what the pool has left when every other ring is
-    as shallow as its lifetime allows. `without` names pools that are no limit, as "pool NAME"."""
+    """Return the largest depth each ring can have at this II: its own limit, and the pool's room when every other ring
+    is as shallow as its lifetime allows. `without` names pools to ignore, as "pool NAME"."""
     lifetimes = ring_lifetimes(problem, ii)
     least = [ring.bytes * max(1, -(-life // ii)) for life, ring in zip(lifetimes, problem.rings, strict=True)]
     limits: list[int | None] = []
@@ -167,29 +168,29 @@ def _slot_bounds(problem: Problem) -> list[Bound]:
 
 
 def _role_bounds(problem: Problem) -> list[Bound]:
-    """What only certain roles may run they must share; tied ops are run by one."""
+    """Return the bounds of ops that only certain roles may run, and of tied ops, which one role runs."""
     found = []
 
-    def add(name: str, of: list[int], roles: int) -> None:
-        total = sum(problem.ops[op].issue + problem.ops[op].wait for op in of)
+    def add(name: str, ops: list[int], roles: int) -> None:
+        total = sum(problem.ops[op].issue + problem.ops[op].wait for op in ops)
         if total:
-            parts = _sum(f"{problem.ops[op].issue + problem.ops[op].wait} {problem.ops[op].name}" for op in of)
+            parts = _sum(f"{problem.ops[op].issue + problem.ops[op].wait} {problem.ops[op].name}" for op in ops)
             culprit = f"{name} issues for {total} cycles an iteration: {parts}"
-            found.append(Bound("role", name, -(-total // roles), culprit, tuple(of)))
+            found.append(Bound("role", name, -(-total // roles), culprit, tuple(ops)))
 
     candidates = list(dict.fromkeys(op.roles for op in problem.ops if op.roles))
     sets = list(dict.fromkeys(tuple(sorted({*one, *other})) for one in candidates for other in candidates))
-    for among in sets:
-        name = "one of the roles " if len(among) > 1 else "role "
-        name += ", ".join(problem.roles[role].name for role in among)
-        add(name, [at for at, op in enumerate(problem.ops) if op.roles and {*op.roles} <= {*among}], len(among))
+    for roles in sets:
+        name = "one of the roles " if len(roles) > 1 else "role "
+        name += ", ".join(problem.roles[role].name for role in roles)
+        add(name, [at for at, op in enumerate(problem.ops) if op.roles and {*op.roles} <= {*roles}], len(roles))
     for tied in problem.tied:
         add("the one role of tied ops", [op for op in tied if problem.ops[op].roles], 1)
     return found
 
 
 def _check_single_op(problem: Problem, slot: int) -> None:
-    """An op that overlaps itself needs more units than there are, whatever the II."""
+    """Raise `Unschedulable` if one op alone holds more units of the slot than there are."""
     width = problem.slots[slot].width
     for index, op in enumerate(problem.ops):
         uses = [use for use in op.uses if use.slot == slot and use.cycles]
@@ -200,10 +201,11 @@ def _check_single_op(problem: Problem, slot: int) -> None:
             raise Unschedulable("slot", name, reason, (index,))
 
 
-def _cycle_bound(problem: Problem, within: Sequence[Arc], kind: Literal["recurrence", "ring"]) -> Bound | None:
-    """The smallest II without a positive cycle. Each positive cycle found names a larger II, so few rounds suffice."""
+def _cycle_bound(problem: Problem, constraints: Sequence[Arc], kind: Literal["recurrence", "ring"]) -> Bound | None:
+    """Return the smallest II without a positive cycle. Each positive cycle found gives a larger II, so few rounds
+    suffice."""
     ii, culprit = 1, None
-    while cycle := relax(len(problem.ops), within, ii, [0] * len(problem.ops))[1]:
+    while cycle := relax(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1]:
         latency, distance = sum(arc.latency for arc in cycle), sum(arc.distance for arc in cycle)
         path = " → ".join(problem.ops[arc.src].name for arc in cycle)
         path = f"{path} → {problem.ops[cycle[0].src].name}"
@@ -213,14 +215,15 @@ def _cycle_bound(problem: Problem, within: Sequence[Arc], kind: Literal["recurre
             reason = f"{path} takes {latency} cycles and comes back to the same iteration"
             raise Unschedulable(kind, name, reason, ops)
         ii = -(-latency // distance)
-        forced = f" ({name})" if kind == "ring" else ""
+        by_ring = f" ({name})" if kind == "ring" else ""
         over = "1 iteration" if distance == 1 else f"{distance} iterations"
-        culprit = Bound(kind, name, ii, f"{path} takes {latency} cycles over {over}{forced}", ops)
+        culprit = Bound(kind, name, ii, f"{path} takes {latency} cycles over {over}{by_ring}", ops)
     return culprit
 
 
 def _density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
-    """Ops of one slot that the dependences keep in a window too short for all of them. Windows widen as II grows."""
+    """Bound the II by ops of one slot that the dependences keep in a window too short for them. Windows widen as II
+    grows."""
     if len(problem.ops) > _MOST_OPS_FOR_DENSITY or _crowd(problem, floor) is None:
         return None
     ii = _smallest(lambda ii: _crowd(problem, ii) is None, floor, ceiling)
@@ -238,11 +241,16 @@ def _density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
 
 
 def _crowd(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] | None:
-    """(slot, cycles of the window, uses) where the uses do not fit in their window; None where all do."""
-    within = arcs(problem)
-    after = distances(problem, ii, within)
+    """Return (slot, cycles of the window, uses) of a window too short for its uses; None if there is no such window."""
+    constraints = arcs(problem)
+    after = distances(problem, ii, constraints)
     for slot, spec in enumerate(problem.slots):
-        users = [(op, use) for op, of in enumerate(problem.ops) for use in of.uses if use.slot == slot and use.cycles]
+        users = [
+            (op, use)
+            for op, spec_of_op in enumerate(problem.ops)
+            for use in spec_of_op.uses
+            if use.slot == slot and use.cycles
+        ]
         for anchor in range(len(problem.ops)) if len(users) > spec.width else ():
             windows: list[tuple[int, int, int, Use]] = []
             for op, use in users:
@@ -253,18 +261,18 @@ def _crowd(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] 
             crowded = _crowded(ends, spec.width) if len(windows) > spec.width else []
             windows.sort(key=lambda window: (window[1], window[2], window[3].offset))
             for first in crowded:
-                inside = [window for window in windows if window[0] >= first]
+                later_windows = [window for window in windows if window[0] >= first]
                 held = 0
-                for count, (_, last, _, use) in enumerate(inside):
+                for count, (_, last, _, use) in enumerate(later_windows):
                     held += use.cycles
                     if held > spec.width * (last - first):
-                        return slot, last - first, [(op, use) for _, _, op, use in inside[: count + 1]]
+                        return slot, last - first, [(op, use) for _, _, op, use in later_windows[: count + 1]]
     return None
 
 
 def _crowded(windows: Sequence[tuple[int, int, int]], width: int) -> list[int]:
-    """The beginnings of windows (first, last, cycles) from which on there may be too much: all that begins later would
-    not fit in front of the first end of it."""
+    """Return the begins of windows (first, last, cycles) from which on there may be too many cycles: all uses that
+    begin there or later do not fit before the first end of any of them."""
     found, held, end = [], 0, inf
     for index, (first, last, cycles) in enumerate(by_begin := sorted(windows, reverse=True)):
         held, end = held + cycles, min(end, last)
@@ -276,25 +284,25 @@ def _crowded(windows: Sequence[tuple[int, int, int]], width: int) -> list[int]:
 
 def _pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
     spec = problem.pools[pool]
-    inside = [index for index, ring in enumerate(problem.rings) if ring.pool == pool]
+    rings = [index for index, ring in enumerate(problem.rings) if ring.pool == pool]
 
     def depths(ii: int) -> list[int]:
         lifetimes = ring_lifetimes(problem, ii)
-        return [max(1, -(-lifetimes[ring] // ii)) for ring in inside]
+        return [max(1, -(-lifetimes[ring] // ii)) for ring in rings]
 
     def needed(ii: int) -> int:
         return spec.reserved + sum(
-            depth * problem.rings[ring].bytes for ring, depth in zip(inside, depths(ii), strict=True)
+            depth * problem.rings[ring].bytes for ring, depth in zip(rings, depths(ii), strict=True)
         )
 
     def words(ii: int) -> str:
         parts = [f"{spec.reserved} reserved"] if spec.reserved else []
-        for ring, depth in zip(inside, depths(ii), strict=True):
+        for ring, depth in zip(rings, depths(ii), strict=True):
             parts.append(f"{depth} × {problem.rings[ring].bytes} {problem.rings[ring].name}")
         return f"pool {spec.name} would hold {needed(ii)} of {spec.capacity} at II {ii}: {' + '.join(parts)}"
 
-    ops = tuple(dict.fromkeys(p for ring in inside for p in problem.rings[ring].producers))
-    least = spec.reserved + sum(problem.rings[ring].bytes for ring in inside)
+    ops = tuple(dict.fromkeys(p for ring in rings for p in problem.rings[ring].producers))
+    least = spec.reserved + sum(problem.rings[ring].bytes for ring in rings)
     if least > spec.capacity:
         raise Unschedulable("pool", spec.name, words(ceiling), ops)
     if needed(floor) <= spec.capacity:
@@ -304,22 +312,23 @@ def _pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound 
 
 
 def _value_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
-    """Of a value that lives for L cycles, L / II copies are held on the average, whatever the schedule."""
+    """Bound the II by the values of a pool: a value that lives L cycles has on average L / II copies in any
+    schedule."""
     spec = problem.pools[pool]
     values = [value for value in problem.values if value.pool == pool and value.amount]
     if not values:
         return None
     rings = [ring for ring in problem.rings if ring.pool == pool]
     room = spec.capacity - spec.reserved - sum(ring.bytes for ring in rings)
-    within = arcs(problem)
+    constraints = arcs(problem)
 
     def lives(ii: int) -> list[int]:
-        after = {op: reach(problem, ii, within, op) for value in values for op in value.producers}
-        least = []
+        after = {op: reach(problem, ii, constraints, op) for value in values for op in value.producers}
+        lifetimes = []
         for value in values:
             separation = [(after[p][c], problem.ops[c].latency) for p in value.producers for c in value.consumers]
-            least.append(max([0, *(known + latency for known, latency in separation if known is not None)]))
-        return least
+            lifetimes.append(max([0, *(known + latency for known, latency in separation if known is not None)]))
+        return lifetimes
 
     def words(why: str) -> str:
         parts = [f"{spec.reserved} reserved"] if spec.reserved else []
@@ -348,15 +357,15 @@ def _stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
     limit = problem.max_stages
     if limit is None or not problem.ops:
         return None
-    within = arcs(problem)
+    constraints = arcs(problem)
 
     def last(ii: int) -> int:
-        return max(earliest(problem, ii, within))
+        return max(earliest(problem, ii, constraints))
 
     if last(floor) < limit * floor:
         return None
     ii = _smallest(lambda ii: last(ii) < limit * ii, floor, ceiling)
-    starts = earliest(problem, ii - 1, within)
+    starts = earliest(problem, ii - 1, constraints)
     op = starts.index(max(starts))
     culprit = (
         f"op {problem.ops[op].name} issues in cycle {starts[op]} at the earliest, {limit} stages of {ii - 1} end before"
@@ -365,7 +374,7 @@ def _stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
 
 
 def _sum(parts: Iterable[str]) -> str:
-    """The parts of a sum in words; of very many, the first."""
+    """Join the terms of a sum; of very many, only the first."""
     listed = list(parts)
     if len(listed) > _MOST_PARTS:
         listed = [*listed[:_MOST_PARTS], f"{len(listed) - _MOST_PARTS} more"]
@@ -373,8 +382,8 @@ def _sum(parts: Iterable[str]) -> str:
 
 
 def _smallest(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The smallest II for which a bound is satisfied. Longest paths only shrink as II grows, so *bounds* are monotone
-    in II and may be bisected; schedules are not, and the solver never is."""
+    """Return the smallest II that satisfies a bound, by bisection. Longest paths only shrink as II grows, so bounds are
+    monotone in II. Schedules are not, and the search for one is never bisected."""
     assert holds(high), "a serial schedule satisfies every bound"
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""How much a search may take: work of the solver, which is the same everywhere, and seconds, for who cannot wait."""
+"""The budget of a search: solver work, which is the same on every machine, and seconds, for interactive use."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from collections.abc import Callable
 from math import inf
 
 WORK_PER_EFFORT = 1_000_000
-"""Work is counted in millionths of CP-SAT's deterministic time, of which one unit is one to five seconds here."""
+"""Work is counted in millionths of CP-SAT's deterministic time. One unit of deterministic time takes one to five
+seconds."""
 
 WORK_FOR_ANSWERS = 1_000_000
-"""What heuristics may take beyond a budget, for the answers of all that is asked where it has ended."""
+"""Work that heuristics may spend beyond an exhausted budget, together, so that every problem still gets an answer."""
 
 
 def no_deadline() -> float:
-    """Seconds left, for those who wait for an answer however long it takes."""
+    """Return infinitely many seconds left."""
     return inf
 
 
 class Budget:
-    """`work` is for all runs of the solver together (None: any amount). A run begins while less than that is spent, and
-    then has all the effort that it asks for. So a search that took less than there was is the same as one without a
-    limit, whoever searched before. Answers depend on the clock only where `seconds_left` is finite. Who waits is told
-    each interval that is `tried`."""
+    """The work and time that a search may spend. `work` is shared by all solver runs (None: unlimited). A run begins
+    while less than `work` is spent, and then gets all the effort it asks for. So a search that stays within its budget
+    gives the same result as one without a limit. Results depend on the clock only where `seconds_left` is finite.
+    `tried` is called with each interval before it is tried."""
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class Budget:
         self.seconds_left = seconds_left
         self.tried = tried
         self._work = work
-        # One count for all that share the work.
+        # A list, so that all budgets that share the work share the count.
         self._spent = [0]
 
     @property
@@ -41,41 +42,42 @@ class Budget:
 
     @property
     def left(self) -> int | None:
-        """Work that is left, None for any amount; of what is all spent, 0."""
+        """Return the work left, at least 0; None if unlimited."""
         return None if self._work is None else max(0, self._work - self.spent)
 
     @property
     def balance(self) -> int | None:
-        """The same, counting on below 0 down to where heuristics get nothing more: what answers depend on."""
+        """Return the work left, counting below 0 down to −`WORK_FOR_ANSWERS`, where heuristics stop; None if unlimited.
+        Answers depend on this number."""
         return None if self._work is None else max(-WORK_FOR_ANSWERS, self._work - self.spent)
 
     @property
     def is_spent(self) -> bool:
-        """Whether the work is."""
+        """Return whether no work is left."""
         return self.left == 0
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no work or no time left: then the search ends with the best that it knows."""
+        """Return whether no work or no time is left: then the search ends with the best answer so far."""
         return self.is_spent or self.seconds_left() <= 0
 
     def spend(self, work: int) -> None:
         self._spent[0] += work
 
     def third(self) -> Budget:
-        """The same work, and a third of the time that is left, where that is limited: there is always some for what
-        follows."""
+        """Return a budget of the same shared work and a third of the time left, so that later steps have time too."""
         rest = self.seconds_left() * 2 / 3
         part = Budget(self._work, self.seconds_left if rest == inf else lambda: self.seconds_left() - rest)
         part._spent = self._spent
         return part
 
     def for_answer(self) -> Budget:
-        """What heuristics may still take for the answer of a search that ends here. Who takes one spends what it
-        took."""
+        """Return a budget for the heuristics that answer a search that ends here. The caller charges the work to this
+        budget."""
         balance = self.balance
         return Budget(None if balance is None else balance + WORK_FOR_ANSWERS, self.seconds_left)
 
     def separate(self) -> Budget:
-        """As much time, and any amount of work, for what has to be found: who takes one spends what it took."""
+        """Return a budget of the same time and unlimited work, for a schedule that must be found. The caller charges
+        the work to this budget."""
         return Budget(None, self.seconds_left)

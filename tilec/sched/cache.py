@@ -1,7 +1,7 @@
-"""Keeps solved schedules in a folder, found again by the content of their problem.
+"""Keeps solved schedules in a folder, keyed by the content of their problem.
 
-A hit is verified like any schedule and costs no solver: ortools is not even imported. Entries that cannot be read or
-do not hold are solved again and overwritten. A folder that cannot be written is no error, the cache is only faster.
+A hit is verified like any schedule and needs no solver: ortools is not imported. Entries that cannot be read or do not
+verify are solved again and overwritten. A folder that cannot be written is no error.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def solve_cached(
     scheduler: str = "exact",
     budget: Budget | None = None,
 ) -> Solution:
-    """The solution from the folder, or a new one that is then kept there. `afresh` looks nothing up. `scheduler` names
-    the `solver`, whose answers are kept apart. The budget pays for what is taken from the folder as for what is solved,
-    so that what follows does not depend on the folder: an answer that took less than is left is the one that a search
-    without a limit finds, and any other depends on what was left."""
+    """Return the solution from the folder, or solve the problem and keep the solution there. `afresh` ignores kept
+    solutions. `scheduler` names the `solver`; each solver has its own entries. A hit is charged to the budget like a
+    solve, so that later results do not depend on the folder. An answer that took less than the work left equals the
+    answer of an unlimited search; any other is kept under the work that was left."""
     budget = budget or Budget()
     if folder is None:
         return solver(problem, effort, budget)
@@ -61,11 +61,11 @@ def solve_cached(
 
 
 def key(problem: Problem, effort: float, scheduler: str = "exact", left: int | None = None) -> str:
-    """What an answer depends on, as a hash; `left` is the work after which its search ended. The problem's name and the
-    lines of its ops are in no answer, so an edit elsewhere in the file does not solve a loop again."""
-    asked = replace(problem, name="", ops=tuple(replace(op, line=0, file="") for op in problem.ops))
+    """Return a hash of everything an answer depends on. `left` is the work after which the search ended. The problem's
+    name and the lines of its ops are left out, so that an edit elsewhere in the file does not solve a loop again."""
+    anonymous = replace(problem, name="", ops=tuple(replace(op, line=0, file="") for op in problem.ops))
     content: dict[str, object] = {
-        "problem": text.to_json(asked),
+        "problem": text.to_json(anonymous),
         "effort": effort,
         "left": left,
         "solver": SOLVER,

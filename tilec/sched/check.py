@@ -1,14 +1,14 @@
-"""What must be true of a problem before anything is made of it.
+"""Checks a problem before it is solved.
 
 Promises, each checked:
-- every id of a slot, op, ring or pool is the place of one
-- every number is in the range that its type says
-- the slot that a role holds is its own
+- every id of a slot, op, ring or pool is an index that exists
+- every number is in the range that its type declares
+- no two roles hold the same slot, and no op uses a role's slot
 - a ring has producers and consumers
 - every value has a producer
-- copies of statements name as many ops each, none twice, and there are as many lags
+- all copies of statements have the same number of ops, no op is in two, and there is one lag per group
 - every cycle of dependences crosses into a later iteration
-- ops that share a stage are distinct ones of the problem
+- ops that share a stage are distinct ops of the problem
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilec.support import schema
 
 
 def faults(problem: Problem) -> Iterator[str]:
-    """Every broken promise in one sentence."""
+    """Yield a sentence for every broken promise."""
     ops, slots, pools = range(len(problem.ops)), range(len(problem.slots)), range(len(problem.pools))
     yield from schema.faults(problem, "problem")
     for op in problem.ops:
@@ -74,8 +74,8 @@ def _roles_and_values(problem: Problem) -> Iterator[str]:
 
 
 def _copies(problem: Problem) -> Iterator[str]:
-    named = [op for of in problem.copies for op in of]
-    if len({len(of) for of in problem.copies}) > 1 or any(len(of) < 2 for of in problem.copies):
+    named = [op for copies in problem.copies for op in copies]
+    if len({len(copies) for copies in problem.copies}) > 1 or any(len(copies) < 2 for copies in problem.copies):
         yield "copies of statements are for two groups of warps or more, the same for all"
     if len({*named}) < len(named) or any(op not in range(len(problem.ops)) for op in named):
         yield f"copies of statements name ops {named}, there are {len(problem.ops)}"
@@ -84,31 +84,32 @@ def _copies(problem: Problem) -> Iterator[str]:
 
 
 def _cycle(problem: Problem) -> Iterator[str]:
-    """Ops are struck off when nothing of their own iteration is before them; those of a cycle never are."""
-    left = set(range(len(problem.ops)))
+    """Report cycles of dependences, by topological elimination: the ops that cannot be removed are in or behind a
+    cycle."""
+    remaining = set(range(len(problem.ops)))
     waits, onward = [0] * len(problem.ops), [list[int]() for _ in problem.ops]
     for edge in problem.edges:
         if edge.distance == 0:
             waits[edge.dst] += 1
             onward[edge.src].append(edge.dst)
-    free = [op for op in left if not waits[op]]
-    while free:
-        op = free.pop()
-        left.remove(op)
+    ready = [op for op in remaining if not waits[op]]
+    while ready:
+        op = ready.pop()
+        remaining.remove(op)
         for other in onward[op]:
             waits[other] -= 1
             if not waits[other]:
-                free.append(other)
-    if left:
-        names = ", ".join(problem.ops[op].name for op in sorted(left))
+                ready.append(other)
+    if remaining:
+        names = ", ".join(problem.ops[op].name for op in sorted(remaining))
         yield f"within one iteration these ops wait for each other, or for ops that do: {names}"
     elif any(edge.distance < 0 for edge in problem.edges) and _comes_back(problem):
         yield "ops wait for each other across iterations that a distance of −1 takes back"
 
 
 def _comes_back(problem: Problem) -> bool:
-    """Whether some cycle has a distance of 0 or less. A cycle has at most as many edges as there are ops, so that it
-    has one where the sum of distance · (ops + 1) − 1 over its edges is negative (Bellman and Ford)."""
+    """Return whether some cycle has a distance of 0 or less. A cycle has at most as many edges as there are ops, so it
+    has one if the sum of distance · (ops + 1) − 1 over its edges is negative (Bellman and Ford)."""
     count = len(problem.ops)
     least = [0] * count
     for _ in range(count + 1):

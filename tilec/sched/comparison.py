@@ -1,8 +1,8 @@
-"""Two traces of one kernel compared: what changed, and from what to what it led.
+"""Compares two traces of one kernel: what changed, and which changes led to another schedule.
 
-A schedule is made in one order: what is asked for, tiles, decisions, the prices of statements, bounds, interval, the
-place of each statement, rings, pools. Changes are found in that order, and the reasons for another interval are those
-of them that lead to the bound.
+A schedule is made in one order: requests, tiles, decisions, prices of statements, bounds, interval, placement of each
+statement, rings, pools. Changes are found in that order. The reasons for another interval are the changes that lead to
+the binding bound.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`subject` `verb` `new`, as in "tile A_shared" "is" "float16 64 × 128", and it was `old`; where one is "", there
-    is no such thing in that trace. `loop` is "" where it is about the kernel."""
+    """One difference, worded as `subject` `verb` `new` ("tile A_shared" "is" "float16 64 × 128"), and formerly `old`.
+    `old` or `new` is "" if that trace has no such thing. `loop` is "" for the kernel as a whole."""
 
     kind: Kind
     loop: str
@@ -45,7 +45,8 @@ _PAST = {"is": "was", "has": "had", "is in stage": "was in stage", "is run by": 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`why` has for each loop whose interval, stages or rings changed the steps that led to it, the cause first."""
+    """All changes; `why` has, for each loop with another interval, stages or rings, the steps that led to it, cause
+    first."""
 
     changes: tuple[Change, ...]
     why: tuple[tuple[str, tuple[str, ...]], ...]
@@ -145,7 +146,7 @@ class _Loop:
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
-    """What is compared of a trace; the rest of it is passed over."""
+    """The parts of a trace that are compared; the rest is ignored."""
 
     OPEN: ClassVar[bool] = True
     kernel: str
@@ -160,12 +161,12 @@ class _Trace:
 
 
 def read(text: str) -> dict[str, Any]:
-    """The record of a trace. Raises `TraceError` where the text is none, or of another version."""
+    """Return the record of a trace's text. Raise `TraceError` for another version or anything that is no trace."""
     record = parsed(text)
     for at, loop in enumerate(schema.record(_Trace, record, "tilec").loops):
-        for of in (loop.order, *(bound.ops for bound in loop.bounds)):
-            if not all(0 <= op < len(loop.ops) for op in of):
-                raise TraceError(f"tilec.loops[{at}]: {list(of)!r:.60} names statements that are not there")
+        for ops in (loop.order, *(bound.ops for bound in loop.bounds)):
+            if not all(0 <= op < len(loop.ops) for op in ops):
+                raise TraceError(f"tilec.loops[{at}]: {list(ops)!r:.60} names statements that are not there")
     return record
 
 
@@ -173,7 +174,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
-    """Of two records that `read` has made. Lines, and what was tried on the way, are no part of a schedule."""
+    """Compare two records from `read_trace_record`. Source lines and search attempts are ignored."""
     about_kernel = [*_asked(old, new), *_decisions(old, new)]
     changes = list(about_kernel)
     why: list[tuple[str, tuple[str, ...]]] = []
@@ -181,10 +182,10 @@ def compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
         if before is None or after is None:
             changes.append(_whole_loop(before, after))
             continue
-        found = list(_loop(before, after))
-        changes += found
-        if any(change.kind in ("interval", "stage", "ring") for change in found):
-            why.append((after["name"], tuple(_steps(before, after, about_kernel, found))))
+        loop_changes = list(_loop(before, after))
+        changes += loop_changes
+        if any(change.kind in ("interval", "stage", "ring") for change in loop_changes):
+            why.append((after["name"], tuple(_steps(before, after, about_kernel, loop_changes))))
     return Comparison(tuple(changes), tuple(why))
 
 
@@ -210,11 +211,11 @@ _SINCE = {
     "consumers": "consumer warpgroups",
     "dependent launch": "programmatic dependent launch",
 }
-"""What decisions of older traces are called now."""
+"""Former names of decisions, in older traces, and their present names."""
 
 
 def _decisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    """Those with another answer; the reason for one may be another, with other numbers in it."""
+    """Yield the decisions with another answer. Another reason alone is no change: numbers in it often differ."""
     chosen = [{_SINCE.get(d["what"], d["what"]): d["chosen"] for d in record["decisions"]} for record in (old, new)]
     full = {_SINCE.get(d["what"], d["what"]): f"{d['chosen']} (by {d['by']}: {d['why']})" for d in new["decisions"]}
     for change in _by_name("decision", "", "{}", "is", chosen):
@@ -226,7 +227,7 @@ def _decisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Chang
 def _pairs(
     old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]
 ) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
-    """Loops of one name; of a kernel by another name, those in the same place."""
+    """Pair loops by name, or by position where two kernels have as many loops and no name in common."""
     before, after = ({loop["name"]: loop for loop in loops} for loops in (old, new))
     if len(old) == len(new) and not set(before) & set(after):
         yield from zip(old, new, strict=True)
@@ -238,31 +239,31 @@ def _pairs(
 def _whole_loop(before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change:
     loop = after or before
     assert loop is not None
-    said = f"II {loop['ii']:,} and {loop['stages']} stages"
-    return Change("loop", loop["name"], "the loop", "has", said if before else "", said if after else "")
+    summary = f"II {loop['ii']:,} and {loop['stages']} stages"
+    return Change("loop", loop["name"], "the loop", "has", summary if before else "", summary if after else "")
 
 
 def _loop(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
-    loop, of = new["name"], (old, new)
+    loop, loops = new["name"], (old, new)
     before, after = _statements(old), _statements(new)
     yield from _by_name("statement", loop, "{}", "is", (dict.fromkeys(s, "scheduled") for s in (before, after)))
     both = {name: (before[name], after[name]) for name in after if name in before}
     for name, ops in both.items():
         yield from _by_name("price", loop, f"{name}: its {{}}", "is", map(_prices, ops), absent="nothing")
-    yield from _by_name("bound", loop, "what {} the interval", "is", ({"binds": _binding(one)} for one in of))
-    yield from _facts("interval", loop, "the interval", "is", *of, "ii")
-    yield from _facts("interval", loop, "the schedule", "is", *of, "status")
-    yield from _facts("stage", loop, "the number of stages", "is", *of, "stages")
+    yield from _by_name("bound", loop, "what {} the interval", "is", ({"binds": _binding(one)} for one in loops))
+    yield from _facts("interval", loop, "the interval", "is", *loops, "ii")
+    yield from _facts("interval", loop, "the schedule", "is", *loops, "status")
+    yield from _facts("stage", loop, "the number of stages", "is", *loops, "stages")
     for name, ops in both.items():
         yield from _facts("stage", loop, name, "is in stage", *ops, "stage")
         yield from _facts("role", loop, name, "is run by", *ops, "role")
-    orders = ({"order": "; ".join(name for name in _order(one) if name in both)} for one in of)
+    orders = ({"order": "; ".join(name for name in _order(one) if name in both)} for one in loops)
     yield from _by_name("order", loop, "the {}", "is", orders)
     for fact, subject, verb in _RINGS:
-        each = ({r["name"]: f"{r[fact]:,}" for r in one["rings"] if r.get(fact) is not None} for one in of)
+        each = ({r["name"]: f"{r[fact]:,}" for r in one["rings"] if r.get(fact) is not None} for one in loops)
         yield from _by_name("ring", loop, subject, verb, each)
-    yield from _by_name("pool", loop, "what is held of {} at most", "is", map(_pools, of))
-    held = ({slot["name"]: f"{slot['percent']}%" for slot in one["slots"] if slot["percent"]} for one in of)
+    yield from _by_name("pool", loop, "what is held of {} at most", "is", map(_pools, loops))
+    held = ({slot["name"]: f"{slot['percent']}%" for slot in one["slots"] if slot["percent"]} for one in loops)
     yield from _by_name("slot", loop, "the occupancy of {}", "is", held, absent="0%")
 
 
@@ -275,7 +276,7 @@ _RINGS = (
 
 
 def _statements(loop: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """By name; of several with one name, the second has a 2 behind it."""
+    """Map names to statements; the second of one name gets a " (2)" appended."""
     found: dict[str, dict[str, Any]] = {}
     counts: dict[str, int] = {}
     for op in loop["ops"]:
@@ -290,7 +291,7 @@ def _order(loop: dict[str, Any]) -> list[str]:
 
 
 def _prices(op: dict[str, Any]) -> dict[str, str]:
-    """What a statement costs, in cycles. What it holds of its role's own slot is its issue."""
+    """Return the prices of a statement in cycles. Time in its role's own slot is its issue."""
     held = {use["slot"]: sum(end - first for first, end in use["rows"]) for use in op["rows"]}
     cycles = {f"time in {slot}": held[slot] for slot in held if not slot.startswith("issue (")}
     return {name: f"{n:,}" for name, n in {**cycles, "issue": op["issue"], "latency": op["latency"]}.items()}
@@ -302,21 +303,21 @@ def _pools(loop: dict[str, Any]) -> dict[str, str]:
 
 
 def _binding(loop: dict[str, Any]) -> str:
-    """The bounds that allow no smaller interval."""
+    """Return the bounds that equal the minimum II."""
     return ", ".join(f"{bound['kind']} {bound['name']}" for bound in loop["bounds"] if bound["binds"]) or "nothing"
 
 
 def _facts(
     kind: Kind, loop: str, subject: str, verb: str, old: Mapping[str, Any], new: Mapping[str, Any], fact: str
 ) -> Iterator[Change]:
-    said = (f"{one[fact]:,}" if isinstance(one[fact], int) else str(one[fact]) for one in (old, new))
-    yield from _by_name(kind, loop, subject, verb, ({"": text} for text in said))
+    texts = (f"{one[fact]:,}" if isinstance(one[fact], int) else str(one[fact]) for one in (old, new))
+    yield from _by_name(kind, loop, subject, verb, ({"": text} for text in texts))
 
 
 def _by_name(
     kind: Kind, loop: str, subject: str, verb: str, each: Iterable[Mapping[str, str]], absent: str = ""
 ) -> Iterator[Change]:
-    """What has another value, or is in one of the two only; the name stands for {} in `subject`."""
+    """Yield a change for each name whose text differs or that one side lacks; `{}` in `subject` stands for the name."""
     old, new = each
     for name in dict.fromkeys([*old, *new]):
         if old.get(name) != new.get(name):
@@ -332,7 +333,8 @@ _ABOUT_THE_GRID = ("persistent grid", "rasterisation", "programmatic dependent l
 def _steps(
     old: dict[str, Any], new: dict[str, Any], about_kernel: Sequence[Change], found: Sequence[Change]
 ) -> Iterator[str]:
-    """From what is different to begin with to the interval, or to stages and rings where that is the same."""
+    """Yield the steps from the first causes to the new interval, or to stages and rings where the interval is the
+    same."""
     prices = list(_leading(old, new, found))
     named = " ".join(change.subject for change in (*prices, *found) if change.kind in ("price", "statement", "ring"))
     causes = [
@@ -348,9 +350,9 @@ def _steps(
     for change in found:
         if change.kind == "bound":
             yield str(change)
-            already = {(bound["kind"], bound["name"]) for bound in old["bounds"] if bound["binds"]}
-            newly = (b for b in new["bounds"] if b["binds"] and (b["kind"], b["name"]) not in already)
-            yield from (f"{bound['kind']} {bound['name']}: {bound['culprit']}" for bound in newly)
+            old_bounds = {(bound["kind"], bound["name"]) for bound in old["bounds"] if bound["binds"]}
+            new_bounds = (b for b in new["bounds"] if b["binds"] and (b["kind"], b["name"]) not in old_bounds)
+            yield from (f"{bound['kind']} {bound['name']}: {bound['culprit']}" for bound in new_bounds)
     if (refuted := new.get("refutation")) and new["ii"] > new["mii"]:
         yield f"II {new['ii'] - 1:,} is impossible: {refuted.get('why')}"
     last = [change for change in found if change.subject == "the interval"]
@@ -358,7 +360,8 @@ def _steps(
 
 
 def _leading(old: dict[str, Any], new: dict[str, Any], found: Sequence[Change]) -> Iterator[Change]:
-    """The changes of statements and rings that the bounds of either schedule are about; all of them, where none is."""
+    """Yield the changes of statements and rings that binding bounds of either schedule involve; all of them if there
+    are none."""
     concerned: set[tuple[str, str]] = set()
     for loop in (old, new):
         names = list(_statements(loop))

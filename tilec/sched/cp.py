@@ -1,7 +1,7 @@
-"""CP-SAT as it is used here: integer variables, linear constraints, intervals, one deterministic run. The only file
-that imports ortools, and only when a program is made.
+"""A thin builder for CP-SAT programs: integer variables, linear constraints, intervals, one deterministic run.
 
-Only the native half of ortools is used: it imports in a tenth of the time of `cp_model`, and without pandas.
+The only file that imports ortools, and only when a program is built. It uses ortools' native half, which imports in a
+tenth of the time of `cp_model` and without pandas.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from tilec.support.records import dataclass
 Outcome = Literal["found", "refuted", "unknown"]
 
 _WORK_PER_CONSTRAINT = 2
-"""What a variable or a constraint takes to be made and read, beside what the solver counts."""
+"""Work to build and read a variable or a constraint, which the solver does not count."""
 
 _WORK_PER_PAIR = 1
-"""What two intervals of one resource take where the solver simplifies the model first, which it does not count."""
+"""Work that presolve spends on two intervals of one resource, which the solver does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`values` of the variables, where some were found; `is_proven`: nothing better exists. `bound` is what the
-    objective cannot be below. `effort` is deterministic time, CP-SAT's count of its own work."""
+    """The result of one solver run. `values` are those of the variables, empty if none were found. `is_proven`: nothing
+    better exists. `bound` is a lower bound of the objective. `effort` is deterministic time, CP-SAT's count of its own
+    work."""
 
     outcome: Outcome
     is_proven: bool
@@ -35,15 +36,15 @@ class Run:
 
 
 def load_solver() -> Any:
-    """The native half of CP-SAT, loaded late, because most commands and every cache hit do without."""
+    """Import the native half of CP-SAT: late, because most commands and every cache hit do without it."""
     from ortools.sat.python import cp_model_helper
 
     return cp_model_helper
 
 
 class Program:
-    """Variables are named by their number, and −v − 1 is the negation of a variable of 0 and 1. The budget is asked
-    before each run, and pays for it."""
+    """A CP-SAT program under construction. Variables are indices, and −v − 1 negates the boolean v. Each run is charged
+    to the budget."""
 
     def __init__(self, budget: Budget | None = None) -> None:
         self._cp = load_solver()
@@ -59,7 +60,7 @@ class Program:
     def _linear(
         self, terms: Iterable[tuple[int, int]], low: int | None, high: int | None, when: Sequence[int] = ()
     ) -> None:
-        """`when` all of these literals are true; −v − 1 is the negation of variable v."""
+        """Add low ≤ Σ coefficient · variable ≤ high, enforced only if all literals of `when` are true."""
         constraint = self._proto.constraints.add()
         if when:
             constraint.enforcement_literal.extend(when)
@@ -69,11 +70,11 @@ class Program:
         infinity = 1 << 62
         linear.domain.extend([-infinity if low is None else low, infinity if high is None else high])
 
-    def _interval(self, phase: int, size: int, shift: int, taken: int | None) -> int:
+    def _interval(self, phase: int, size: int, shift: int, presence: int | None) -> int:
         constraints = self._proto.constraints
         constraint = constraints.add()
-        if taken is not None:
-            constraint.enforcement_literal.append(taken)
+        if presence is not None:
+            constraint.enforcement_literal.append(presence)
         interval = constraint.interval
         interval.start.vars.append(phase)
         interval.start.coeffs.append(1)
@@ -93,7 +94,7 @@ class Program:
         self._pairs += len(constraint.no_overlap.intervals) ** 2
 
     def _cumulative(self, intervals: Sequence[int], width: int) -> None:
-        """At most `width` of the intervals overlap at any time."""
+        """Add that at most `width` of the intervals overlap at any time."""
         constraint = self._proto.constraints.add()
         constraint.cumulative.capacity.offset = width
         constraint.cumulative.intervals.extend(intervals)
@@ -115,7 +116,7 @@ class Program:
         parameters = self._cp.SatParameters()
         parameters.num_workers = 1
         parameters.random_seed = 0
-        # Else Ctrl-C ends this run alone, as one that has found nothing, and whoever asked goes on.
+        # Otherwise Ctrl-C would only end this run, as one that found nothing, and the caller would go on.
         parameters.catch_sigint_signal = False
         parameters.max_deterministic_time = effort
         if left != inf:

@@ -1,4 +1,4 @@
-"""What was decided for a kernel beside the schedules of its loops."""
+"""The decisions made for a kernel besides the schedules of its loops, as a trace records them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tilec.support.records import dataclass
 
 Decider = Literal["the kernel", "the command line", "the compiler"]
 Unit = Literal["cycles", "cycles an iteration"]
-"""Of the whole kernel, or of the loop that a choice is about."""
+"""Of an alternative's price: cycles of the whole kernel, or per iteration of the loop that the decision is about."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """An answer that there was, the one taken included. Its `price` by the model, in `unit`, is None where a rule gave
-    the answer, where this one cannot be had, or where a bound said enough; `option` is what asks for it on the command
-    line, if anything does."""
+    """A possible answer, the chosen one included. `price` is the model's estimate in `unit`; None where a rule decided,
+    a bound sufficed, or the answer is impossible. `option` is the command-line option that requests the answer, if
+    there is one."""
 
     answer: str
     price: int | None
@@ -25,8 +25,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One question, its answer, who gave it, and why, in words for the person who wrote the kernel; and what else the
-    answer could have been."""
+    """A question, its chosen answer, who decided and why (in words for the kernel's author), and the alternatives."""
 
     what: str
     chosen: str

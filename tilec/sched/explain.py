@@ -1,8 +1,8 @@
-"""Says why there is no better schedule, for who looks: which families of constraints, with the dependences, leave no
-room at the intervals below the answer, and what heuristics would have found.
+"""Explains, on request, why no better schedule exists: which families of constraints, with the dependences, refute the
+smaller intervals, and which intervals heuristics would have reached.
 
-The families are left out of the model one after the other, to see whether there is a proof without them. What a proof
-costs says how long to look for one with a family less; where it is dear, with all of them, none is looked for.
+Families are left out of the model one after the other, to see whether a proof remains. The effort of the full proof
+limits the effort to look for one with a family less; where the full proof is expensive, none is looked for.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _MOST_EFFORT_PER_FAMILY = 0.02
 _LEAST_EFFORT_PER_FAMILY = 0.004
 _TIMES_THE_DEAREST = 4
 _WORK = 4_000_000
-"""Of a budget, for all that is told of a problem."""
+"""Work of the budget for the whole explanation of one problem."""
 
 
 def explained(problem: Problem, solution: Solution, budget: Budget | None = None) -> Solution:
-    """The solution of the problem with what refuted the smaller intervals, and with what heuristics reach. What is
-    given, or explained, has nothing to explain. The time is that of the budget, which says
-    nothing of the answer: it was found before."""
+    """Return the solution with the constraints that refute smaller intervals and the intervals that heuristics reach. A
+    given or already explained solution is returned as it is. The budget only limits the explanation: the answer was
+    found before."""
     if solution.trials or not solution.attempts:
         return solution
     budget = budget or Budget(_WORK)
     role = solution.schedule.role
-    asked = resolve(problem, role) if role == by_rule(problem) else problem
+    searched = resolve(problem, role) if role == by_rule(problem) else problem
     *smaller, found = solution.attempts
-    asked = without_implied(asked)
-    attempts = (*_told_why(asked, _by_windows(asked, smaller), budget), found)
+    searched = without_implied(searched)
+    attempts = (*_told_why(searched, _by_windows(searched, smaller), budget), found)
     plain = observed(resolve(problem, role), solution.schedule.start)
     is_compared = not budget.is_over and not (found.how == "serial" and is_serial(plain))
     return replace(solution, attempts=attempts, trials=trials(plain, solution.schedule.ii) if is_compared else ())
 
 
 def _by_windows(problem: Problem, smaller: Sequence[Attempt]) -> list[Attempt]:
-    """The attempts; those that windows refuted with the families that were enough."""
+    """Return the attempts, naming for those that windows refuted the families that were sufficient."""
     attempts: list[Attempt] = []
     enough: tuple[str, ...] = ()
     for attempt in smaller:
@@ -63,26 +63,30 @@ def _by_windows(problem: Problem, smaller: Sequence[Attempt]) -> list[Attempt]:
 
 
 def _told_why(problem: Problem, smaller: Sequence[Attempt], budget: Budget) -> Sequence[Attempt]:
-    """The attempts; with the families that refuted the last one, if the solver did, none of which is known to be one
-    too many, and those of the smaller intervals next to it for which they, or they and the rings, are enough."""
+    """Return the attempts with the families that refute the last one, if the solver refuted it. No family named is
+    known to be unnecessary. The smaller intervals next to it get the same families where these, or these and the rings,
+    refute them too."""
     attempts = [*smaller]
-    first = len(attempts)
-    while first and (attempts[first - 1].how, attempts[first - 1].outcome) == ("solver", "refuted"):
-        first -= 1
-    if first == len(attempts) or budget.is_over:
+    first_refuted = len(attempts)
+    while first_refuted and (attempts[first_refuted - 1].how, attempts[first_refuted - 1].outcome) == (
+        "solver",
+        "refuted",
+    ):
+        first_refuted -= 1
+    if first_refuted == len(attempts) or budget.is_over:
         return attempts
     reasons = _Reasons(problem, budget)
-    low, high = attempts[first].ii, attempts[-1].ii
+    low, high = attempts[first_refuted].ii, attempts[-1].ii
     unneeded = reasons.unneeded(high)
     attempts[-1] = _named(attempts[-1], problem, unneeded)
     if not unneeded:
-        attempts[first:-1] = (_named(attempt, problem, unneeded) for attempt in attempts[first:-1])
+        attempts[first_refuted:-1] = (_named(attempt, problem, unneeded) for attempt in attempts[first_refuted:-1])
         return attempts
     for others in dict.fromkeys((unneeded, unneeded & {*separable(problem)})):
         if least(problem, low, high - 1, _EFFORT_PER_RANGE, others, budget).ii >= high:
-            attempts[first:-1] = (_named(attempt, problem, others) for attempt in attempts[first:-1])
+            attempts[first_refuted:-1] = (_named(attempt, problem, others) for attempt in attempts[first_refuted:-1])
             return attempts
-    for at in reversed(range(first, len(attempts) - 1)):
+    for at in reversed(range(first_refuted, len(attempts) - 1)):
         if reasons.refute(attempts[at].ii, unneeded, _MOST_EFFORT_PER_FAMILY) is None:
             break
         attempts[at] = _named(attempts[at], problem, unneeded)
@@ -90,8 +94,8 @@ def _told_why(problem: Problem, smaller: Sequence[Attempt], budget: Budget) -> S
 
 
 def _named(attempt: Attempt, problem: Problem, unneeded: frozenset[str]) -> Attempt:
-    left = ("dependences", *(family for family in families(problem) if family not in unneeded))
-    return replace(attempt, why=f"the {' and '.join(left)} leave no room", families=left)
+    needed_families = ("dependences", *(family for family in families(problem) if family not in unneeded))
+    return replace(attempt, why=f"the {' and '.join(needed_families)} leave no room", families=needed_families)
 
 
 class _Reasons:
@@ -99,7 +103,7 @@ class _Reasons:
         self.problem, self.budget = problem, budget
 
     def unneeded(self, ii: int) -> frozenset[str]:
-        """Families without which the II is refuted all the same."""
+        """Return families without which the II is still refuted."""
         dropped: frozenset[str] = frozenset()
         dearest = self.refute(ii, dropped, _EFFORT_PER_PROOF)
         if dearest is None or dearest > _CHEAP_PROOF:
@@ -113,7 +117,7 @@ class _Reasons:
         return dropped
 
     def refute(self, ii: int, without: frozenset[str], effort: float) -> float | None:
-        """The effort that a refutation takes; None if there is none, or it is not found soon."""
+        """Return the effort of a refutation; None if there is none or it takes too long."""
         if self.budget.is_over:
             return None
         answer = Model(self.problem, ii, None, without, self.budget).feasible(effort, hard=True)
@@ -124,8 +128,8 @@ class _Reasons:
 
 
 def families(problem: Problem) -> tuple[str, ...]:
-    """The constraints besides the dependences, as groups that can be left out of a model one by one. What cannot be in
-    the way is not among them: a pool that no ring takes anything of, a slot that is used only once."""
+    """Return the groups of constraints, besides the dependences, that a model can leave out one by one. Constraints
+    that cannot matter are not listed: a pool without rings, a slot used only once."""
     names = ["stages"] if problem.max_stages is not None else []
     names += ["rings"] if problem.rings else []
     taken = {ring.pool for ring in problem.rings if ring.bytes}
@@ -134,8 +138,8 @@ def families(problem: Problem) -> tuple[str, ...]:
 
 
 def separable(problem: Problem) -> tuple[str, ...]:
-    """The families whose constraints stand alone: nothing else is drawn from them, as the reach of starts is from
-    stages, rings and the pools of rings."""
+    """Return the families whose constraints imply nothing elsewhere in the model. Stages, rings and pools of rings, in
+    contrast, also limit the range of starts."""
     used = [use.slot for op in problem.ops for use in op.uses if use.cycles]
     used += [problem.roles[role].slot for op in problem.ops for role in op.roles]
     slots = (f"slot {slot.name}" for index, slot in enumerate(problem.slots) if used.count(index) > 1)

@@ -1,15 +1,15 @@
-"""Schedulers that place one op after the other: fast, without a proof, to start from and to compare with.
+"""Schedulers that place one op after the other: fast and without a proof, as a first answer and for comparison.
 
-`modulo` is Rau's iterative modulo scheduling (1994): ops by height, each in the first free cycle of its window, and
-where there is none the ops in the way are taken out again. The four arms place ops for good, in windows that longest
-paths leave between those already placed:
+`modulo` is Rau's iterative modulo scheduling (MICRO-27, 1994): ops by height, each in the first free cycle of its
+window; if there is none, the ops in the way are evicted. The other four arms never evict. They place ops in the windows
+that longest paths leave between the placed ones:
 
-- permute: one order of the ops after another, each op as early as it fits
-- fuse: ops that fill one ring, or wait for nothing but one another, are placed as one
-- retry: by height; an op that finds no place is put before all others, and everything starts again
-- cost-based: of all ready ops and cycles the cheapest by the levels of the objective, again and again
+- permute: several orders of the ops, each op as early as it fits
+- fuse: ops that fill one ring, or that wait only for each other, are placed together
+- retry: by height; an op that finds no place moves to the front and everything starts again
+- cost-based: repeatedly the ready op and cycle that is cheapest by the levels of the objective
 
-What they have in common: the interval is raised by one until it works, and the result passes the verifier.
+All raise the interval until one works, and verify the result.
 """
 
 from __future__ import annotations
@@ -33,32 +33,31 @@ from tilec.sched.verify import violations
 Starts = tuple[int, ...]
 Arm = Callable[[Problem, int, Sequence[Arc]], Starts | None]
 
-# Placements, permutations and restarts before an interval is given up.
+# Limits on placements, permutations and restarts at one interval.
 _PLACEMENTS_PER_OP = 5
 _PERMUTATIONS = 6
 _RETRIES = 8
-# By pairs of ops and dependences.
+# Work for each pair of ops and each dependence.
 _WORK_PER_PAIR = 5
-# By cycles of an interval that an op is looked for in: with 400 ops and 200,000 cycles placing takes four seconds.
+# Cycles of an interval that cost one unit of work per op: 400 ops in 200,000 cycles take four seconds to place.
 _CYCLES_PER_WORK = 40
 # The arms look at every pair of ops: beyond this size only `modulo` is worth its time.
 _MOST_OPS = 48
 _MOST_STEPS = 32
-# Bodies with fewer instructions than this are generated serially: see `is_serial`.
+# Bodies with fewer instructions than this are generated serially: see `is_serial_by_rule`.
 _FEWEST_INSTRUCTIONS = 8
 
 
 def work_of_placing(problem: Problem, ii: int) -> int:
-    """Of a budget, what it takes to place all ops at one interval: a table of reservations has a bit for each cycle."""
+    """Estimate the work of placing all ops at one interval: the reservation table has a bit for each cycle."""
     count = len(problem.ops)
     return _WORK_PER_PAIR * (count**2 + len(problem.edges)) + count * ii // _CYCLES_PER_WORK
 
 
 def heuristic(problem: Problem, budget: Budget | None = None, most: int | None = None) -> Solution:
-    """The best schedule of all arms at the first interval that any of them reaches, or the serial one where `is_serial`
-    says so or nothing else works, up to an interval of `most` cycles where a larger one is of no use. Its II is optimal
-    only if it equals the bound. The budget pays for each interval that an arm tries, and none is tried once it is
-    spent."""
+    """Return the best schedule of all arms at the first interval that any of them reaches. The schedule is serial if
+    `is_serial_by_rule` says so or no arm succeeds. Intervals above `most` cycles are not tried. The II is optimal only
+    if it equals the bound. Each try is charged to the budget, and none begins once it is spent."""
     proven = bounds(problem)
     best = None if is_serial(problem) else _first_of_all(problem, proven.mii, budget, most)
     if best is None:
@@ -66,7 +65,7 @@ def heuristic(problem: Problem, budget: Budget | None = None, most: int | None =
     else:
         ii, start, arm = best
         how, why = "heuristic", f"found by {arm}"
-    # Nobody is told that there may be a better one who forbade to look for it.
+    # `force_serial` forbids the search, so the status must not suggest that a better schedule may exist.
     unproven: Status = "serial" if problem.force_serial else "feasible"
     schedule = make(problem, ii, start, "optimal" if ii == proven.mii else unproven)
     return Solution(
@@ -80,8 +79,8 @@ def heuristic(problem: Problem, budget: Budget | None = None, most: int | None =
 def _first_of_all(
     problem: Problem, mii: int, budget: Budget | None, most: int | None
 ) -> tuple[int, Starts, str] | None:
-    """The first II from this one on at which some arm finds a schedule, the best one by the levels of the objective,
-    and the arm."""
+    """Return (II, starts, arm) at the first II from `mii` on that some arm reaches, the best by the levels of the
+    objective."""
     last = mii + _MOST_STEPS * max(1, mii // 64)
     for ii in _intervals(mii, last if most is None else min(last, most)):
         found = list(_placed(problem, ii, _paid(ARMS, work_of_placing(problem, ii), budget)))
@@ -95,9 +94,9 @@ def _levels(problem: Problem, ii: int, start: Starts) -> tuple[int, ...]:
 
 
 def is_serial(problem: Problem) -> bool:
-    """The rule of the generator that these arms are modelled on: a forced body, one of fewer than eight ops, or one in
-    which nothing is asynchronous is not worth a search. Its ops are instructions; one of ours is a whole tile and
-    stands for as many as the cycles that it issues."""
+    """Return whether the body is not worth a search: forced serial, fewer than eight instructions, or nothing
+    asynchronous. The rule is that of the code generator that these arms are modelled on. Its ops are instructions; an
+    op here is a whole tile and counts as many instructions as it has issue cycles."""
     if overlaps(problem):
         return False
     instructions = sum(max(1, op.issue) for op in problem.ops)
@@ -106,30 +105,31 @@ def is_serial(problem: Problem) -> bool:
 
 
 def overlaps(problem: Problem) -> bool:
-    """Whether iterations cannot run one after the other: some op comes before what another does in the one before."""
+    """Return whether iterations cannot run one after the other: some op precedes an op of the previous iteration."""
     return any(edge.distance < 0 for edge in problem.edges)
 
 
 def trials(problem: Problem, ii: int) -> tuple[Trial, ...]:
-    """What II each arm reaches, from an II on below which there is none, and no further than an eighth above."""
+    """Return the II each arm reaches, starting at `ii`, below which none exists, and ending about a sixteenth
+    above it."""
     names = ARMS if len(problem.ops) <= _MOST_OPS else ("modulo",)
     found = ((arm, sweep(problem, arm, ii, ii + max(4, ii // 16))) for arm in names)
     return tuple(Trial(arm, None if reached is None else reached[0]) for arm, reached in found)
 
 
 def sweep(problem: Problem, arm: str, low: int, high: int) -> tuple[int, Starts] | None:
-    """The first II at which an arm finds a schedule."""
+    """Return the first II at which an arm finds a schedule, and its starts."""
     found = ((ii, start) for ii in _intervals(low, high) if (start := place(problem, ii, arm)) is not None)
     return next(found, None)
 
 
 def _intervals(low: int, high: int) -> range:
-    """In steps of one in sixty-four."""
+    """Return the intervals from `low` to `high` in steps of 1/64."""
     return range(low, high + 1, max(1, low // 64))
 
 
 def _paid(arms: Iterable[str], work: int, budget: Budget | None) -> Iterator[str]:
-    """As many of the arms as the budget pays for."""
+    """Yield the arms that the budget can still pay for, charging each."""
     for arm in arms:
         if budget is not None:
             if budget.is_spent:
@@ -139,22 +139,22 @@ def _paid(arms: Iterable[str], work: int, budget: Budget | None) -> Iterator[str
 
 
 def place(problem: Problem, ii: int, arm: str = "modulo") -> Starts | None:
-    """A schedule at this II, from cycle 0 on, that holds; or None, which proves nothing. Groups of warps share the
-    interval evenly, unless they have lags."""
+    """Return starts at this II that verify, counted from cycle 0; None if the arm finds none, which proves nothing.
+    Groups of warps share the interval evenly, unless the problem fixes their lags."""
     return next((start for start, _ in _placed(problem, ii, (arm,))), None)
 
 
 def _placed(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator[tuple[Starts, str]]:
-    """What `place` finds, with those of the arms that find something."""
+    """Yield the starts that arms find, with the arm's name."""
     if problem.copies:
         folded, unfold = fold(evenly(problem, ii))
         found = ((unfold(start), arm) for start, arm in _placed(folded, ii, arms))
     else:
-        within = arcs(problem, depth_limits(problem, ii))
-        if has_positive_cycle(problem, ii, within):
+        constraints = arcs(problem, depth_limits(problem, ii))
+        if has_positive_cycle(problem, ii, constraints):
             return
         fitting = (arm for arm in arms if arm == "modulo" or len(problem.ops) <= _MOST_OPS)
-        reached = ((ARMS[arm](problem, ii, within), arm) for arm in fitting)
+        reached = ((ARMS[arm](problem, ii, constraints), arm) for arm in fitting)
         found = ((begin(problem, ii, start), arm) for start, arm in reached if start is not None)
     for start, arm in found:
         if not any(violations(problem, make(problem, ii, start, "given"))):
@@ -162,13 +162,12 @@ def _placed(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator[tuple[St
 
 
 def serial(problem: Problem, least: int) -> tuple[int, Starts]:
-    """One op after the other, and one group of warps after the other: a schedule that every schedulable problem
-    has."""
+    """Return the II and starts of a schedule with one op after the other and one group of warps after the other."""
     if problem.copies:
-        count, each = len(problem.copies[0]), serial_ii(problem) // len(problem.copies[0])
-        _, unfold = fold(replace(problem, lags=tuple(group * each for group in range(count))))
+        count, serial_length = len(problem.copies[0]), serial_ii(problem) // len(problem.copies[0])
+        _, unfold = fold(replace(problem, lags=tuple(group * serial_length for group in range(count))))
         folded, _ = fold(replace(problem, lags=(0,) * count))
-        return max(least, count * each), unfold(serial(folded, least)[1])
+        return max(least, count * serial_length), unfold(serial(folded, least)[1])
     at, start = 0, [0] * len(problem.ops)
     for op in topological(problem):
         spec = problem.ops[op]
@@ -182,18 +181,18 @@ def serial(problem: Problem, least: int) -> tuple[int, Starts]:
 # --- Rau's iterative modulo scheduling ---
 
 
-def _modulo(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
+def _modulo(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
     count = len(problem.ops)
     into: list[list[Arc]] = [[] for _ in range(count)]
     out: list[list[Arc]] = [[] for _ in range(count)]
-    for arc in within:
+    for arc in constraints:
         if arc.src != arc.dst:
             out[arc.src].append(arc)
             into[arc.dst].append(arc)
-    height = _heights(count, within, ii)
+    height = _heights(count, constraints, ii)
     table = Table(problem, ii)
     start: list[int | None] = [None] * count
-    before = [-1] * count
+    previous = [-1] * count
     waiting = [(-height[op], op) for op in range(count)]
     heapify(waiting)
     for _ in range(_PLACEMENTS_PER_OP * count):
@@ -204,15 +203,15 @@ def _modulo(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
         low = max([0, *ready])
         found = table.first_free(op, low, low + ii - 1)
         if found is None:
-            # Not where it was before: that is what the ops in the way were put there for.
-            found = low if low > before[op] else table.next_end(op, before[op] + 1)
-        leaving = set(table.in_the_way(op, found) if not table.is_free(op, found) else ())
-        start[op] = before[op] = found
+            # Not at its previous start, or the two ops would evict each other forever.
+            found = low if low > previous[op] else table.next_end(op, previous[op] + 1)
+        evicted = set(table.in_the_way(op, found) if not table.is_free(op, found) else ())
+        start[op] = previous[op] = found
         for arc in out[op]:
             at = start[arc.dst]
             if at is not None and at < found + arc.latency - ii * arc.distance:
-                leaving.add(arc.dst)
-        for other in sorted(leaving):
+                evicted.add(arc.dst)
+        for other in sorted(evicted):
             table.remove(other)
             start[other] = None
             heappush(waiting, (-height[other], other))
@@ -220,21 +219,21 @@ def _modulo(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
     return None if waiting else tuple(at for at in start if at is not None)
 
 
-def _heights(count: int, within: Sequence[Arc], ii: int) -> list[int]:
-    """The longest path from each op to the end of anything."""
+def _heights(count: int, constraints: Sequence[Arc], ii: int) -> list[int]:
+    """Return the length of the longest path from each op."""
     height = [0] * count
-    # Most arcs point forward: from the end on one pass is nearly enough.
-    behind = [
+    # Most arcs point forward, so that one pass from the end is nearly sufficient.
+    backward = [
         (arc.src, arc.dst, arc.latency - ii * arc.distance)
-        for arc in sorted(within, key=lambda arc: arc.src, reverse=True)
+        for arc in sorted(constraints, key=lambda arc: arc.src, reverse=True)
     ]
     changed = True
     while changed:
         changed = False
-        for src, dst, least in behind:
-            above = height[dst] + least
-            if above > height[src]:
-                height[src], changed = above, True
+        for src, dst, least in backward:
+            height_by_arc = height[dst] + least
+            if height_by_arc > height[src]:
+                height[src], changed = height_by_arc, True
     return height
 
 
@@ -242,7 +241,7 @@ def _heights(count: int, within: Sequence[Arc], ii: int) -> list[int]:
 
 
 class _Placing:
-    """Ops placed so far, and the windows that they leave to the others."""
+    """The ops placed so far, and the windows that they leave to the others."""
 
     def __init__(self, problem: Problem, ii: int, separation: Sequence[Sequence[int | None]]) -> None:
         self.problem, self.ii, self.separation = problem, ii, separation
@@ -258,7 +257,7 @@ class _Placing:
             if before is not None:
                 high = at - before if high is None else min(high, at - before)
         if low is None:
-            # Nothing is before it: as near as possible to what is after it.
+            # No placed op precedes it: as close as possible to its successors.
             low = 0 if high is None else high - self.ii + 1
         return low, low + self.ii - 1 if high is None else min(high, low + self.ii - 1)
 
@@ -280,22 +279,22 @@ class _Placing:
 
 
 def _in_order(placing: _Placing, order: Sequence[int]) -> int | None:
-    """Places ops one by one; returns the first that finds no place."""
+    """Place ops one by one; return the first that finds no place, or None."""
     return next((op for op in order if not placing.put(op)), None)
 
 
-def _permute(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
-    separation = distances(problem, ii, within)
-    for order in _orders(problem, within, ii):
+def _permute(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    separation = distances(problem, ii, constraints)
+    for order in _orders(problem, constraints, ii):
         placing = _Placing(problem, ii, separation)
         if _in_order(placing, order) is None:
             return placing.result()
     return None
 
 
-def _orders(problem: Problem, within: Sequence[Arc], ii: int) -> Iterator[list[int]]:
-    """Different topological orders: as written, by height, by demand, and each the other way within what is ready."""
-    height = _heights(len(problem.ops), within, ii)
+def _orders(problem: Problem, constraints: Sequence[Arc], ii: int) -> Iterator[list[int]]:
+    """Yield orders of the ops: as written, then by height and by demand, each ascending and descending."""
+    height = _heights(len(problem.ops), constraints, ii)
     busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
     yield topological(problem)
     weights: tuple[list[int], ...] = (height, busy)
@@ -304,8 +303,8 @@ def _orders(problem: Problem, within: Sequence[Arc], ii: int) -> Iterator[list[i
             yield sorted(topological(problem), key=lambda op: (sign * weight[op], op))
 
 
-def _fuse(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
-    separation = distances(problem, ii, within)
+def _fuse(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    separation = distances(problem, ii, constraints)
     group = list(range(len(problem.ops)))
     for ring in problem.rings:
         for op in ring.producers:
@@ -318,31 +317,32 @@ def _fuse(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
     members: dict[int, list[int]] = {}
     for op in topological(problem):
         members.setdefault(group[op], []).append(op)
-    height = _heights(len(problem.ops), within, ii)
+    height = _heights(len(problem.ops), constraints, ii)
     order = [op for key in sorted(members, key=lambda key: (-height[members[key][0]], key)) for op in members[key]]
     placing = _Placing(problem, ii, separation)
     return placing.result() if _in_order(placing, order) is None else None
 
 
-def _retry(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
-    separation = distances(problem, ii, within)
-    height = _heights(len(problem.ops), within, ii)
+def _retry(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    separation = distances(problem, ii, constraints)
+    height = _heights(len(problem.ops), constraints, ii)
     order = sorted(range(len(problem.ops)), key=lambda op: (-height[op], op))
     for _ in range(_RETRIES):
         placing = _Placing(problem, ii, separation)
-        dead = _in_order(placing, order)
-        if dead is None:
+        unplaced = _in_order(placing, order)
+        if unplaced is None:
             return placing.result()
-        order.remove(dead)
-        order.insert(0, dead)
+        order.remove(unplaced)
+        order.insert(0, unplaced)
     return None
 
 
-def _cost_based(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
-    """Candidates are the first free cycles of what is ready. Cheapest is, level by level: who reaches least far back,
-    with whom values hold least, who overtakes fewest of those placed; then who is needed most, and is written first."""
-    separation = distances(problem, ii, within)
-    height = _heights(len(problem.ops), within, ii)
+def _cost_based(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    """Place the cheapest candidate, a ready op in its first free cycle, until all are placed. Cost, level by level:
+    distance to the producers, pressure of the values, inversions with placed ops; then greater height and the written
+    order."""
+    separation = distances(problem, ii, constraints)
+    height = _heights(len(problem.ops), constraints, ii)
     placing = _Placing(problem, ii, separation)
     before = [{e.src for e in problem.edges if e.distance == 0 and e.dst == op} for op in range(len(problem.ops))]
     left = set(range(len(problem.ops)))
@@ -369,7 +369,7 @@ def _cost_based(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | No
 
 
 def _held_with(problem: Problem, ii: int, start: Mapping[int, int]) -> int:
-    """The most that those values hold at once of any pool whose ops have been placed."""
+    """Return the peak pressure of the values whose ops have all been placed."""
     settled = tuple(v for v in problem.values if all(op in start for op in (*v.producers, *v.consumers)))
     if not settled:
         return 0

@@ -1,7 +1,7 @@
-"""Leaves out dependences that follow from others, in problems of so many that looking at them is most of the work.
+"""Drops dependences that others imply, in problems with so many that looking at them is most of the work.
 
-In a loop that changes one tile a hundred times every statement depends on every other one: ten thousand edges, of which
-all but a hundred follow from paths of others. The problem without them has the same schedules.
+In a loop that changes one tile a hundred times, every statement depends on every other: ten thousand edges, all but a
+hundred of which follow from paths of others. The reduced problem has the same schedules.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from tilec.sched.problem import Edge, Problem
 from tilec.support.identity import Same
 
 _MOST_EDGES = 2000
-"""Fewer are not worth it; and what heuristics try first depends on which edges there are."""
+"""Fewer edges are not worth it, and would change which order heuristics try first."""
 
 
 @lru_cache(maxsize=2)
 def without_implied(problem: Problem) -> Problem:
-    """The problem without the edges that others imply, if it has many and all that lie within an iteration point
-    forward. Edges whose latency depends on roles stay."""
+    """Return the problem without implied edges, if it has many and all edges within an iteration point forward. Edges
+    whose latency depends on roles stay."""
     if len(problem.edges) <= _MOST_EDGES or any(e.distance == 0 and e.src >= e.dst for e in problem.edges):
         return problem
     kept = [edge for edge in problem.edges if edge.hand_over]
     plain = [edge for edge in problem.edges if not edge.hand_over]
-    within, separation = _within(len(problem.ops), [edge for edge in plain if edge.distance == 0])
-    kept += within
+    reduced, separation = _within(len(problem.ops), [edge for edge in plain if edge.distance == 0])
+    kept += reduced
     for distance in sorted({edge.distance for edge in plain} - {0}):
         kept += _between([edge for edge in plain if edge.distance == distance], separation)
     chosen = {Same(edge) for edge in kept}
@@ -34,38 +34,39 @@ def without_implied(problem: Problem) -> Problem:
 
 
 def _within(count: int, edges: Iterable[Edge]) -> tuple[list[Edge], list[dict[int, int]]]:
-    """The edges of an iteration without those that follow from the rest, and how long after each op each other one must
-    issue at least, where anything says so. Edges point forward, so that one through an op nearer than its end is known
-    before that end is reached, and none follows from itself."""
+    """Return the edges within an iteration that others do not imply, and the longest path from each op to each later
+    one. Edges point forward, and the shorter ones of an op come first, so a path through a nearer op is known before
+    the direct edge is looked at."""
     out: list[list[Edge]] = [[] for _ in range(count)]
     for edge in edges:
         out[edge.src].append(edge)
     kept: list[Edge] = []
     separation: list[dict[int, int]] = [{} for _ in range(count)]
     for op in reversed(range(count)):
-        mine = separation[op]
+        separation_from = separation[op]
         for edge in sorted(out[op], key=lambda edge: (edge.dst, -edge.latency)):
-            known = mine.get(edge.dst)
+            known = separation_from.get(edge.dst)
             if known is not None and known >= edge.latency:
                 continue
             kept.append(edge)
             for other, beyond in ((edge.dst, 0), *separation[edge.dst].items()):
                 reached = edge.latency + beyond
-                if reached > mine.get(other, reached - 1):
-                    mine[other] = reached
+                if reached > separation_from.get(other, reached - 1):
+                    separation_from[other] = reached
     return kept, separation
 
 
 def _between(edges: Iterable[Edge], separation: list[dict[int, int]]) -> list[Edge]:
-    """Of edges of one distance, those that do not follow from another one with a path before it and one behind it. Who
-    ends later and begins earlier implies none of the others, so that two never imply each other."""
+    """Return the edges of one distance that no other edge implies with a path before it and a path behind it. Edges are
+    visited by falling source and rising destination: an implying edge starts no earlier and ends no later, so that two
+    edges never imply each other."""
     longest: dict[tuple[int, int], Edge] = {}
     for edge in edges:
         known = longest.get((edge.src, edge.dst))
         if known is None or edge.latency > known.latency:
             longest[edge.src, edge.dst] = edge
     kept: list[Edge] = []
-    # What implies an edge begins no earlier than it and ends no later.
+    # An edge that implies another starts no earlier and ends no later.
     for edge in sorted(longest.values(), key=lambda edge: (-edge.src, edge.dst)):
         before, is_implied = separation[edge.src], False
         for other in kept:

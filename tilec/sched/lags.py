@@ -1,8 +1,8 @@
-"""Groups of warps that run the same code: how far each is behind the first.
+"""Lags: how far each group of warps that runs the same code is behind the first group.
 
-Any lags will do that leave room for everyone; of those the most even ones are taken, which divide the interval into
-equal parts: then no group waits longer than another. Once the lags are chosen, nothing about them is special: they are
-dependences that hold both ways, and `fold` makes one op out of the ops that move together.
+Of all lags that have a schedule, the most even ones are taken, which divide the interval into equal parts, so that no
+group waits longer than another. Once chosen, lags are dependences that hold both ways, and `fold_groups` merges the ops
+that move together.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tilec.sched.model import Model
 from tilec.sched.paths import arcs, has_positive_cycle
 from tilec.sched.problem import Edge, Problem, Ring, Use, Value
 
-_Held = TypeVar("_Held", Ring, Value)
+_RingOrValue = TypeVar("_RingOrValue", Ring, Value)
 
 
 def evenly(problem: Problem, ii: int) -> Problem:
-    """The problem with the interval divided evenly among its groups, unless it has lags or no groups."""
+    """Return the problem with lags that divide the interval evenly; the same problem if it has lags or no groups."""
     if problem.lags or not problem.copies:
         return problem
     count = len(problem.copies[0])
@@ -29,7 +29,7 @@ def evenly(problem: Problem, ii: int) -> Problem:
 
 
 def observed(problem: Problem, start: Sequence[int]) -> Problem:
-    """The problem with the lags that a schedule of it has."""
+    """Return the problem with the lags of the given starts."""
     if not problem.copies:
         return problem
     first = problem.copies[0]
@@ -44,12 +44,12 @@ def most_even(
     effort: float,
     budget: Budget | None = None,
 ) -> tuple[int, ...]:
-    """Starts with lags as even as this interval and number of stages allow, and of those the smallest lags: the starts
-    given where nothing better is found."""
+    """Return starts with the most even lags that this interval and number of stages allow, and among those the smallest
+    lags; the given starts if no better are found."""
     even = evenly(problem, ii)
     if observed(problem, start).lags == even.lags:
         return tuple(start)
-    # Rings as deep as they may be can be too shallow for a group that is half an interval behind.
+    # Even at their depth limits, rings can be too shallow for a group that is half an interval behind.
     if not has_positive_cycle(even, ii, arcs(even, depth_limits(even, ii))):
         answer = Model(even, ii, stages, budget=budget).feasible(effort)
         if answer.outcome == "found":
@@ -59,26 +59,26 @@ def most_even(
     answer = model.minimise(unevenness, effort, start)
     start = answer.start if answer.outcome == "found" else start
     lags = observed(problem, start).lags
-    model.settle(unevenness, sum(abs(lag - middle) for lag, middle in zip(lags, even.lags, strict=True)))
+    model.settle(unevenness, sum(abs(lag - even_lag) for lag, even_lag in zip(lags, even.lags, strict=True)))
     answer = model.minimise(model.lags(), effort, start)
     return answer.start if answer.outcome == "found" else tuple(start)
 
 
 def fold(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int, ...]]]:
-    """The problem of the first group, whose ops also hold what the other groups hold, as much later as those are; and
-    what makes starts of the whole problem out of its starts. What all groups read is done with when the last of them
-    is: an op without uses stands for that. The problem has lags, or no groups."""
-    leader = {op: (of[0], lag) for of in problem.copies for op, lag in zip(of, problem.lags, strict=True)}
+    """Return the problem of the first group alone, and a function from its starts to starts of the whole problem. Each
+    op also holds the slots of its copies, at their lags. A buffer that all groups read is done when the last group is:
+    an op without uses stands for that end. The problem must have lags, or no groups."""
+    leader = {op: (group[0], lag) for group in problem.copies for op, lag in zip(group, problem.lags, strict=True)}
     kept = [op for op in range(len(problem.ops)) if leader.get(op, (op, 0))[0] == op]
     place = {op: at for at, op in enumerate(kept)}
-    where = [(place[first], lag) for first, lag in (leader.get(op, (op, 0)) for op in range(len(problem.ops)))]
+    position = [(place[first], lag) for first, lag in (leader.get(op, (op, 0)) for op in range(len(problem.ops)))]
     uses: list[list[Use]] = [[] for _ in kept]
-    for op, (at, lag) in zip(problem.ops, where, strict=True):
+    for op, (at, lag) in zip(problem.ops, position, strict=True):
         uses[at] += (replace(use, offset=use.offset + lag) for use in op.uses)
-    ops = [replace(problem.ops[op], uses=tuple(of)) for op, of in zip(kept, uses, strict=True)]
+    ops = [replace(problem.ops[op], uses=tuple(op_uses)) for op, op_uses in zip(kept, uses, strict=True)]
     edges: dict[tuple[int, int, int], Edge] = {}
     for edge in problem.edges:
-        (src, ahead), (dst, behind) = where[edge.src], where[edge.dst]
+        (src, ahead), (dst, behind) = position[edge.src], position[edge.dst]
         moved = replace(edge, src=src, dst=dst, latency=edge.latency + ahead - behind)
         known = edges.get((src, dst, edge.distance))
         if known is None or known.latency < moved.latency:
@@ -86,23 +86,23 @@ def fold(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int
     ends: dict[tuple[int, int], int] = {}
 
     def done(consumers: tuple[int, ...]) -> tuple[int, ...]:
-        """The ops that are done when all of these are."""
+        """Return ops of the folded problem that end when all of these consumers have ended."""
         last: dict[int, int] = {}
         for op in consumers:
-            at, lag = where[op]
+            at, lag = position[op]
             last[at] = max(last.get(at, 0), lag)
         for at, lag in last.items():
             if lag and (at, lag) not in ends:
                 ends[at, lag] = end = len(ops)
                 ops.append(replace(ops[at], uses=(), issue=0, latency=ops[at].latency + lag))
                 edges[at, end, 0] = Edge(at, end, 0, 0, "lag")
-        return tuple(ends.get(of, of[0]) for of in last.items())
+        return tuple(ends.get(end, end[0]) for end in last.items())
 
     def at_most_once(ops: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(where[op][0] for op in ops))
+        return tuple(dict.fromkeys(position[op][0] for op in ops))
 
-    def held(of: _Held) -> _Held:
-        return replace(of, producers=at_most_once(of.producers), consumers=done(of.consumers))
+    def held(buffer: _RingOrValue) -> _RingOrValue:
+        return replace(buffer, producers=at_most_once(buffer.producers), consumers=done(buffer.consumers))
 
     rings, values = tuple(held(ring) for ring in problem.rings), tuple(held(value) for value in problem.values)
     folded = replace(
@@ -116,4 +116,4 @@ def fold(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int
         copies=(),
         lags=(),
     )
-    return folded, lambda start: tuple(start[at] + lag for at, lag in where)
+    return folded, lambda start: tuple(start[at] + lag for at, lag in position)

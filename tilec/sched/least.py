@@ -1,9 +1,9 @@
-"""How small the II can be, asked of the solver once instead of at one II after the other: II is a variable.
+"""Refutes many intervals with one solver run in which II is a variable.
 
-Two ops that share a slot of one unit are some whole number of turns apart, and more by the length of the first and less
-by that of the second. With a boolean for each number of turns, and one for each depth of a ring, that is all linear in
-the starts and in II, as the dependences are. What is left out – wider slots, what values hold, roles, whatever counts
-in stages – could only make the interval larger, so that what is refuted here has no schedule.
+Two ops that share a slot of one unit are a whole number of turns apart, plus at least the length of the first and minus
+at least the length of the second. With a boolean for each number of turns and for each depth of a ring, everything is
+linear in the starts and in II. Wider slots, values, roles and stages are left out. They could only make the interval
+larger, so a refutation here holds for the full problem.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tilec.sched.problem import Problem
 from tilec.sched.windows import held_once, separations
 from tilec.support.records import dataclass
 
-# More ops than these, and more turns, are nothing that one program should decide.
+# Limits on the size of one program.
 _MOST_OPS = 128
 _MOST_WRAPS_PER_PAIR = 6
 
 
-# (op, other op, ahead, behind, the turns that are possible): see `separations`.
+# (op, other op, ahead, behind, possible turns): see `list_separations`.
 Choice = tuple[int, int, int, int, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """Every II from the first asked about to `ii` − 1 is refuted."""
+    """Every II from the first one tried to `ii` − 1 is refuted."""
 
     ii: int
     effort: float
@@ -45,17 +45,17 @@ def least(
     without: frozenset[str] = frozenset(),
     budget: Budget | None = None,
 ) -> Least:
-    """What can be refuted of `low` … `high`. `without` leaves families of constraints aside, named as those of the
-    model. Nothing is said of ops that the dependences do not keep together, or of too many."""
+    """Refute as many intervals of `low` … `high` as possible, from `low` on. `without` names families of constraints to
+    leave out, as in the model. Refutes none if the problem is too large or the dependences do not connect all ops."""
     if len(problem.ops) > _MOST_OPS or low > high:
         return Least(low, 0.0)
-    within = edge_arcs(problem) + lag_arcs(problem)
+    constraints = edge_arcs(problem) + lag_arcs(problem)
     if "rings" not in without:
-        within = arcs(problem, depth_limits(problem, high, without))
-    if has_positive_cycle(problem, high, within):
+        constraints = arcs(problem, depth_limits(problem, high, without))
+    if has_positive_cycle(problem, high, constraints):
         return Least(low, 0.0)
-    # Distances shrink as the interval grows, so those at the largest one hold at all of them.
-    separation = [[at for at in row if at is not None] for row in distances(problem, high, within)]
+    # Distances shrink as the interval grows, so those at the largest interval hold at all.
+    separation = [[at for at in row if at is not None] for row in distances(problem, high, constraints)]
     if any(len(row) < len(problem.ops) for row in separation):
         return Least(low, 0.0)
     choices: list[Choice] = []
@@ -67,7 +67,7 @@ def least(
         choices.append((u, v, ahead, behind, wraps))
     if sum(len(wraps) for *_, wraps in choices) > _MOST_WRAPS_PER_PAIR * len(choices):
         return Least(low, 0.0)
-    program = _Program(problem, low, high, within, separation, choices, budget)
+    program = _Program(problem, low, high, constraints, separation, choices, budget)
     if "rings" not in without:
         program.share_pools(depth_limits(problem, high, without), without)
     run = program.least(effort)
@@ -76,16 +76,16 @@ def least(
 
 
 class _Program(Program):
-    """Starts count from that of the busiest op, since nothing tells a schedule from the same one moved. Groups of warps
-    that run the same code are one: of theirs, only the first group's ops have starts, and each other group is so far
-    behind. What holds between two ops of a group is then said, and decided, once for all of them."""
+    """The program of `refute_intervals`. Starts count from the busiest op, since shifted schedules are equal. Groups of
+    warps that run the same code are represented by the first: only its ops have start variables, and each other group
+    has a lag. Constraints between two ops of a group are added once for all groups."""
 
     def __init__(
         self,
         problem: Problem,
         low: int,
         high: int,
-        within: Sequence[Arc],
+        constraints: Sequence[Arc],
         separation: Sequence[Sequence[int]],
         choices: Sequence[Choice],
         budget: Budget | None,
@@ -95,7 +95,7 @@ class _Program(Program):
         self.problem = problem
         self._follow(separation)
         self._said: set[tuple[object, ...]] = set()
-        for arc in within:
+        for arc in constraints:
             if arc.src != arc.dst:
                 gap = self._gap(arc.src, arc.dst)
                 if self._is_new(gap, arc.latency, arc.distance):
@@ -111,11 +111,11 @@ class _Program(Program):
             self._exactly_one(literals)
 
     def _follow(self, separation: Sequence[Sequence[int]]) -> None:
-        """The start of each op: a variable, and another one for how far its group is behind."""
+        """Add a start variable for each op of the first group, and a lag variable for each other group."""
         problem = self.problem
-        busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
+        busy_cycles = [sum(use.cycles for use in op.uses) for op in problem.ops]
         leader = leaders(problem)
-        origin, _ = leader.get(at := busy.index(max(busy)), (at, 0))
+        origin, _ = leader.get(at := busy_cycles.index(max(busy_cycles)), (at, 0))
         first, *others = problem.copies[0] if problem.copies else (0,)
         lags = [self._variable(separation[first][op], -separation[op][first]) for op in others]
         starts = {
@@ -123,22 +123,23 @@ class _Program(Program):
             for op in range(len(problem.ops))
             if leader.get(op, (op, 0))[0] == op
         }
-        where = [leader.get(op, (op, 0)) for op in range(len(problem.ops))]
-        self._terms = [(starts[of], *lags[:group][-1:]) for of, group in where]
+        position = [leader.get(op, (op, 0)) for op in range(len(problem.ops))]
+        self._terms = [(starts[first_op], *lags[:group][-1:]) for first_op, group in position]
 
     def _gap(self, op: int, other: int) -> tuple[tuple[int, int], ...]:
-        """How far the start of the other op is behind the op's."""
+        """Return the terms of start[other] − start[op]."""
         gap = Counter(self._terms[other])
         gap.subtract(self._terms[op])
         return tuple(sorted((variable, count) for variable, count in gap.items() if count))
 
-    def _is_new(self, *what: object) -> bool:
+    def _is_new(self, *constraint: object) -> bool:
         before = len(self._said)
-        self._said.add(what)
+        self._said.add(constraint)
         return len(self._said) > before
 
     def share_pools(self, limits: Sequence[int | None], without: frozenset[str]) -> None:
-        """Rings as deep as their lifetimes ask for, that together fit in their pools, where each alone would fit."""
+        """Add that rings as deep as their lifetimes require fit together in their pools, where the limits alone do not
+        ensure it."""
         rings = [*zip(self.problem.rings, limits, strict=True)]
         for index, pool in enumerate(self.problem.pools):
             deep = [(ring, limit) for ring, limit in rings if ring.pool == index and ring.bytes and limit is not None]
@@ -152,11 +153,11 @@ class _Program(Program):
                 for depth, literal in enumerate(literals, 1):
                     taken.append((literal, depth * ring.bytes))
                     for producer, consumer in product(ring.producers, ring.consumers):
-                        lives = (*self._gap(consumer, producer), (self.ii, depth))
-                        self._linear(lives, self.problem.ops[consumer].latency, None, when=(literal,))
+                        covered = (*self._gap(consumer, producer), (self.ii, depth))
+                        self._linear(covered, self.problem.ops[consumer].latency, None, when=(literal,))
             self._linear(taken, None, room)
 
     def least(self, effort: float) -> Run:
-        """Raises the bound from conflicts: what is refuted counts, not the schedule that is found in the end."""
+        """Minimise II by raising the bound from conflicts: only the refuted intervals count, not the schedule found."""
         self._minimise(((self.ii, 1),))
         return self._run(effort, by_core=True)

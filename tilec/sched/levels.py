@@ -1,6 +1,5 @@
-"""Settles what makes one schedule better than another at the same interval: level after level, each with the optima of
-those before as constraints. `objective` says what the levels are.
-"""
+"""Finds the best schedule at a fixed interval: level after level of the objective, each with the optima of the levels
+before as constraints. `objective` defines the levels."""
 
 from __future__ import annotations
 
@@ -34,14 +33,14 @@ from tilec.sched.solution import Objective
 # Deterministic time, of which one unit is one to five seconds here.
 EFFORT_PER_LEVEL = 0.1
 _EFFORT_FOR_STARTS = 0.03
-# Beyond this size a schedule is taken as it is found: the pairs alone would be tens of thousands.
+# Beyond this size a schedule is not improved: its pairs of ops alone would be tens of thousands.
 _MOST_OPS = 144
 
 
 def threshold(is_feasible: Callable[[int], bool | None], low: int, known: int) -> tuple[int, int]:
-    """The range (least possible, least known) of the smallest feasible threshold, of which `low` and `known` are bounds
-    to begin with. Doubles the step from `low` until one is feasible, then bisects: what a threshold admits, every
-    larger one does. Ends where `is_feasible` returns None because it could not tell."""
+    """Return (lower bound, smallest known) of the smallest feasible threshold, given bounds `low` and `known`. Doubles
+    the step from `low` until a threshold is feasible, then bisects: feasibility is monotone. Stops early where
+    `is_feasible` returns None for undecided."""
     step, at = 1, low
     while low < known:
         answer = is_feasible(at)
@@ -57,8 +56,8 @@ def threshold(is_feasible: Callable[[int], bool | None], low: int, known: int) -
 
 
 class Levels:
-    """Starts from a schedule that is known to hold and keeps the best that it finds. A level whose value already equals
-    a lower bound is proven without the solver."""
+    """Improves a valid schedule level by level and keeps the best found. A level whose value equals a lower bound is
+    proven without the solver."""
 
     def __init__(
         self,
@@ -81,11 +80,11 @@ class Levels:
         self.improve(justify(self.problem, self.ii, self.start))
         if self.budget.is_spent:
             return self.start
-        # These are the same wherever an iteration begins (see `anchor`), so that any beginning will do.
+        # These levels do not depend on where an iteration begins (see `anchor`).
         self.settle_slot_pressure()
         self.settle_ring_bytes()
         self.settle_pressure(self.model(from_begin=True, at_once=True), Model.pressure_in, pressure_in)
-        # The others are not: the beginning is one of the things to choose.
+        # The others do, so the beginning is a variable too.
         model = self.model(from_begin=True)
         if spared(self.problem):
             model.settle(model.pressure_in(), pressure_in(self.problem, self.ii, self.start))
@@ -95,8 +94,9 @@ class Levels:
         return self.start
 
     def model(self, from_begin: bool = False, pressure: int | None = None, at_once: bool = False) -> Model:
-        """Of schedules that are no worse on the levels that are settled, with as many stages as the one known, and no
-        more pipe-slot pressure than given. `at_once`: of those that begin with an issue, where that is allowed."""
+        """Return a model of the schedules that are no worse on the settled levels and have no more stages than the
+        known one. `pressure` limits the pipe-slot pressure. `at_once` leaves only schedules that begin with an issue,
+        where that is allowed."""
         stages = max(self.start, default=0) // self.ii + 1
         problem = self.settled if pressure is None else _within(self.settled, self.lifetimes, pressure)
         model = Model(problem, self.ii, stages, budget=self.budget, from_begin=from_begin)
@@ -107,8 +107,7 @@ class Levels:
         return model
 
     def improve(self, start: Sequence[int]) -> None:
-        """Takes a schedule, counted from where it costs least, if no level says that it is worse; the first that
-        differs decides."""
+        """Adopt a schedule, shifted to its best beginning, if it is better: the first level that differs decides."""
         start = best_begin(self.problem, self.ii, start, self.pairs)
         if self.costs(start) < self.costs(self.start):
             self.start = tuple(start)
@@ -119,11 +118,12 @@ class Levels:
 
     def settle_slot_pressure(self) -> None:
         problem, ii = self.problem, self.ii
-        within = arcs(problem, depth_limits(problem, ii))
-        after = {
-            first: reach(problem, ii, within, first) for first in dict.fromkeys(first for first, _ in self.lifetimes)
+        constraints = arcs(problem, depth_limits(problem, ii))
+        distances_from = {
+            first: reach(problem, ii, constraints, first)
+            for first in dict.fromkeys(first for first, _ in self.lifetimes)
         }
-        low = max([0, *(after[first][last] or 0 for first, last in self.lifetimes)])
+        low = max([0, *(distances_from[first][last] or 0 for first, last in self.lifetimes)])
 
         known = slot_pressure(self.lifetimes, self.start)
         model = self.model(pressure=known)
@@ -152,8 +152,8 @@ class Levels:
 
     def settle_ring_bytes(self) -> None:
         problem, ii = self.problem, self.ii
-        lives = ring_lifetimes(problem, ii)
-        least = sum(max(1, -(-life // ii)) * ring.bytes for life, ring in zip(lives, problem.rings, strict=True))
+        lifetimes = ring_lifetimes(problem, ii)
+        least = sum(max(1, -(-life // ii)) * ring.bytes for life, ring in zip(lifetimes, problem.rings, strict=True))
         is_proven = ring_bytes(problem, ii, self.start) <= least
         if not is_proven:
             model = self.model()
@@ -166,13 +166,13 @@ class Levels:
         self.proofs.append(is_proven)
 
     def ring_unit(self) -> int:
-        """Bytes that every ring takes some whole number of."""
+        """Return the greatest common divisor of all ring sizes, in bytes."""
         return gcd(*(ring.bytes for ring in self.problem.rings)) or 1
 
     def settle_pressure(
         self, model: Model, objective: Callable[[Model], Sum], value: Callable[[Problem, int, Sequence[int]], int]
     ) -> None:
-        """Of values. Nobody else holds any where there are none."""
+        """Settle a pressure of values; it is 0 where there are none."""
         if not spared(self.problem):
             self.proofs.append(True)
             return
@@ -184,10 +184,11 @@ class Levels:
         self.proofs.append(answer.proven)
 
     def settle_order(self, model: Model) -> None:
-        """By cores first, which prove soon or not at all; else the ordinary way, which finds something on the way."""
-        of = self.pairs
-        expression = model.inversions(of)
-        is_proven = inversions(of, self.ii, self.start) == 0
+        """Minimise inversions: first by cores, which prove soon or never; then by search, which also improves the
+        schedule."""
+        pairs_of_role = self.pairs
+        expression = model.inversions(pairs_of_role)
+        is_proven = inversions(pairs_of_role, self.ii, self.start) == 0
         for by_core, share in ((True, 0.8), (False, 0.3)):
             if is_proven:
                 break
@@ -195,19 +196,19 @@ class Levels:
             if answer.outcome == "found":
                 self.improve(answer.start)
             is_proven = answer.proven
-        model.settle(expression, inversions(of, self.ii, self.start))
+        model.settle(expression, inversions(pairs_of_role, self.ii, self.start))
         self.proofs.append(is_proven)
 
     def settle_starts(self, model: Model) -> None:
-        """Each op as early as the levels and the ops before it allow, so that equally good schedules never trade
-        places. Once that is too hard to prove: each op as early as the order found allows."""
-        left = _EFFORT_FOR_STARTS * self.effort
-        within, low = arcs(self.settled), list(model.low)
+        """Move each op as early as the levels and the earlier ops allow, so that equally good schedules give one
+        result. Once a proof takes too long, keep the order found and move each op as early as it allows."""
+        effort_left = _EFFORT_FOR_STARTS * self.effort
+        constraints, low = arcs(self.settled), list(model.low)
         is_proven = True
         for op in range(len(self.start)):
             if self.start[op] > low[op]:
-                answer = model.minimise(model.start_of(op), left, self.start)
-                left -= answer.effort
+                answer = model.minimise(model.start_of(op), effort_left, self.start)
+                effort_left -= answer.effort
                 if answer.outcome == "found":
                     self.improve(answer.start)
                 if not answer.proven:
@@ -216,44 +217,51 @@ class Levels:
                     break
             model.fix(op, self.start[op])
             low[op] = self.start[op]
-            low = earliest(self.problem, self.ii, within, low)
+            low = earliest(self.problem, self.ii, constraints, low)
         self.proofs.append(is_proven)
 
     def objectives(self, schedule: Schedule, is_proven: bool) -> tuple[Objective, ...]:
-        """The value of each level; `is_proven` is said of the stages, which are settled before."""
+        """Return the value of each level with its proof; `is_proven` is the proof of the stages, which were settled
+        before."""
         levels = evaluate(self.problem, schedule)
         proofs = [is_proven, *(self.proofs or [False] * (len(levels) - 1))]
         return tuple(Objective(level.name, level.value, proof) for level, proof in zip(levels, proofs, strict=True))
 
 
 def _within(problem: Problem, lifetimes: Sequence[tuple[int, int]], most: int) -> Problem:
-    """The problem of schedules without more pipe-slot pressure: as dependences, which say where all ops can be."""
+    """Return the problem limited to this pipe-slot pressure, as dependences, so that they also narrow the windows of
+    ops."""
     return replace(problem, edges=(*problem.edges, *(Edge(last, first, -most) for first, last in lifetimes)))
 
 
 def justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
-    """The schedule moved as early as it goes with every op in its stage, ops of a role and of a slot in the order they
-    have, rings no deeper, and no dependence reaching further: those choices leave only differences, whose least
-    solution is a longest path. The schedule itself where values would then be too many for their pools."""
-    within = list(arcs(problem, depths(problem, ii, start)))
-    reach = reaching(problem)
-    furthest = slot_pressure(reach, start)
-    within += [Arc(last, first, -furthest, 0, "pressure") for first, last in reach]
+    """Return the schedule moved as early as possible with stages, orders of ops of a role and of a slot, ring depths
+    and the reach of dependences kept; unchanged if values would then exceed their pools. With these choices fixed only
+    difference constraints remain, whose least solution is a longest path."""
+    constraints = list(arcs(problem, depths(problem, ii, start)))
+    reaching_pairs = reaching(problem)
+    furthest = slot_pressure(reaching_pairs, start)
+    constraints += [Arc(last, first, -furthest, 0, "pressure") for first, last in reaching_pairs]
     floor = [at - at % ii for at in start]
     for i, j in pairs(problem):
         first, second = (i, j) if start[i] % ii <= start[j] % ii else (j, i)
-        within.append(Arc(first, second, floor[second] - floor[first], 0, "order"))
+        constraints.append(Arc(first, second, floor[second] - floor[first], 0, "order"))
     for slot, spec in enumerate(problem.slots):
-        users = [(op, use) for op, of in enumerate(problem.ops) for use in of.uses if use.slot == slot and use.cycles]
+        users = [
+            (op, use)
+            for op, spec_of_op in enumerate(problem.ops)
+            for use in spec_of_op.uses
+            if use.slot == slot and use.cycles
+        ]
         for op, use in users:
             if spec.width > 1:
-                # Who takes which unit is not recorded, so these ops keep their place.
+                # The schedule does not record which unit an op holds, so these ops do not move.
                 floor[op] = start[op]
                 continue
             for other, later in users:
                 if op != other:
-                    # How many intervals the later use is behind; between the two there is room for the first.
+                    # Whole intervals from the one use to the other: the first must end before the other begins.
                     wraps = (start[other] + later.offset - start[op] - use.offset) // ii
-                    within.append(Arc(op, other, use.offset + use.cycles - later.offset + wraps * ii, 0, "slot"))
-    moved = tuple(earliest(problem, ii, within, floor))
-    return moved if values_fit(problem, ii, moved) else tuple(start)
+                    constraints.append(Arc(op, other, use.offset + use.cycles - later.offset + wraps * ii, 0, "slot"))
+    earliest_starts = tuple(earliest(problem, ii, constraints, floor))
+    return earliest_starts if values_fit(problem, ii, earliest_starts) else tuple(start)

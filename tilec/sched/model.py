@@ -1,11 +1,10 @@
-"""The CP-SAT model of a problem at one fixed II.
+"""The CP-SAT model of a problem at one fixed II, with start = II · stage + phase.
 
-start = II · stage + phase. Slots are kept free of overlaps in one of two ways. Where the dependences keep ops close
-together, as in a kernel that reuses its registers, the distance of two that share slots of one unit lies between the
-length of the one and II less the length of the other, beyond some number of whole turns: a boolean for each turn that
-is possible, of which there are few, and differences of starts besides. Elsewhere a use is an interval of phases that
-may run past the end of the table; the part that runs past it is the same interval shifted by −II, and the two together
-must not overlap with others. A ring's depth times II covers its lifetime, and depths times bytes fit in the pool.
+Slots are kept free of overlaps in one of two ways. Where dependences keep ops close together, the distance of two ops
+that share a slot of one unit, modulo II, lies between the length of the first and II less the length of the second: one
+boolean for each possible number of whole turns, and difference constraints. Elsewhere a use is an interval of phases
+that may run past the end of the reservation table; a copy shifted by −II stands for the part past the end, and no
+intervals may overlap. A ring's depth times II covers its lifetime, and all depths times bytes fit in the pool.
 """
 
 from __future__ import annotations
@@ -24,19 +23,20 @@ from tilec.sched.windows import held_once, separations
 from tilec.support.records import dataclass
 
 REGISTER_STEP = 8
-"""What setmaxnreg counts in."""
+"""Registers per thread are allocated in these steps (PTX ISA, setmaxnreg)."""
 MOST_STEPS = 31
-"""A thread names at most 255 registers, 248 of them in whole steps."""
+"""A thread has at most 255 registers, so at most 248 in whole steps."""
 _MOST_OPS_FOR_WRAPS = 48
 _MOST_WORK_FOR_DISTANCES = 1 << 18
-"""Of ops times arcs: a second."""
+"""Ops times arcs up to which distances are computed: about a second."""
 _MOST_WRAPS_PER_PAIR = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`refuted` is a proof that there is no schedule. `proven`: nothing smaller than the objective's value exists.
-    `effort` is deterministic time, CP-SAT's count of its own work. `role` is the role of each op that names any."""
+    """The result of solving a model. `refuted` proves that no schedule exists. `proven`: no smaller value of the
+    objective exists. `effort` is deterministic time, CP-SAT's count of its own work. `role` is the role of each op with
+    candidates."""
 
     outcome: Outcome
     proven: bool
@@ -47,24 +47,24 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What is minimised: Σ coefficient · variable."""
+    """Σ coefficient · variable, as (variable, coefficient) pairs: an objective."""
 
     terms: tuple[tuple[int, int], ...]
 
 
 class Model(Program):
-    """One II of one problem, at least as large as the bounds. Constraints are added between solves, as the levels of
-    the objective are settled.
+    """One problem at one II, at least as large as the bounds. Constraints are added between solves, as levels are
+    settled.
 
-    `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
-    model without one refutes the II. `without` leaves out families of constraints, named as in `sched.explain`: what
-    still has no schedule without a family was not refuted by it. The budget is asked before each solve.
+    `stages` limits the stages of the schedule: a tight limit makes the search much faster, but only a model without one
+    refutes the II. `without` leaves out families of constraints, named as in `sched.explain`. The budget limits each
+    solve.
 
-    Nothing but its stages tells a schedule from the same one turned. So the busiest op has a place, where it issues in
-    the first cycle of an interval, and the others are where the dependences put them around it: proofs live on that.
-    An iteration begins at some cycle, a variable, that its stages and answers count from; not always with an issue:
-    what values hold across the ends of intervals may ask for another (see `sched.anchor`). `from_begin` lets it begin
-    at 0 and the ops be behind it: that is better where the order within the interval is looked at.
+    Shifted schedules differ only in their stages. So the busiest op is fixed to the first cycle of an interval, and the
+    dependences place the others around it: proofs depend on that. The iteration begins at a variable cycle, from which
+    stages and answers count; values held across the ends of intervals may require one without an issue (see
+    `sched.anchor`). `from_begin` instead fixes the beginning to 0, which is better where the order within the interval
+    matters.
     """
 
     def __init__(
@@ -80,10 +80,12 @@ class Model(Program):
         self.problem, self.ii = problem, ii
         unlimited: list[int | None] = [None] * len(problem.rings)
         self._most = unlimited if "rings" in without else depth_limits(problem, ii, without)
-        within = arcs(problem, self._most)
-        self.low = earliest(problem, ii, within)
+        constraints = arcs(problem, self._most)
+        self.low = earliest(problem, ii, constraints)
         self._distances = (
-            distances(problem, ii, within) if len(problem.ops) * len(within) <= _MOST_WORK_FOR_DISTANCES else None
+            distances(problem, ii, constraints)
+            if len(problem.ops) * len(constraints) <= _MOST_WORK_FOR_DISTANCES
+            else None
         )
         self.stages = enough_stages(problem, ii, self._distances, without)
         self.is_complete = stages is None or stages >= self.stages
@@ -120,12 +122,12 @@ class Model(Program):
     # --- solving ---
 
     def feasible(self, effort: float, hard: bool = False) -> Answer:
-        """`hard` is for what is not done at once: then the solver simplifies the model first."""
+        """Look for any schedule. `hard` presolves the model first, for questions that were not answered at once."""
         return self._answer(effort, hard=hard)
 
     def minimise(self, objective: Sum, effort: float, hint: Sequence[int], by_core: bool = False) -> Answer:
-        """`hint` are starts known to satisfy the model. `by_core` raises the lower bound from conflicts among the
-        terms: fast to prove sums of many booleans, but it finds nothing better on the way."""
+        """Minimise the objective from `hint`, starts known to satisfy the model. `by_core` raises the lower bound from
+        conflicts among the terms: it proves sums of many booleans fast, but finds no better schedule on the way."""
         self._minimise(objective.terms)
         begin = 0 if self._busiest_at is None or not hint else self._busiest_at - hint[self._busiest]
         self._proto.solution_hint.vars.extend([*self.start, self._begin])
@@ -136,25 +138,25 @@ class Model(Program):
         return answer
 
     def settle(self, objective: Sum, value: int) -> None:
-        """From now on the objective is at most `value`."""
+        """Add that the objective is at most `value`."""
         self._linear(objective.terms, None, value)
 
     def begin_soon(self, at_once: bool = False) -> None:
-        """Some op issues in an iteration's first interval; `at_once`: in its first cycle."""
-        here = self._proto.constraints.add().bool_or
+        """Add that some op issues in the first interval of an iteration; with `at_once`, in its first cycle."""
+        any_first = self._proto.constraints.add().bool_or
         latest = 0 if at_once else self.ii - 1
         for op, low in enumerate(self.low):
             if low <= latest:
                 is_first = self._variable(0, 1)
                 self._linear(self._since(op), None, latest, when=(is_first,))
-                here.literals.append(is_first)
+                any_first.literals.append(is_first)
 
     def fix(self, op: int, start: int) -> None:
         self._linear(self._since(op), start, start)
 
     def _answer(self, effort: float, by_core: bool = False, hard: bool = False) -> Answer:
         # Measured on loops of 3 to 120 ops: the linear relaxation costs more than it saves once a schedule is known;
-        # with all of it, and presolve, what is refuted at all after a while is refuted ten times as soon.
+        # with full relaxation and presolve, hard refutations are ten times as fast.
         has_objective = len(self._proto.objective.vars) > 0
         run = self._run(effort, 2 if hard else 0 if has_objective else 1, by_core=by_core, presolve=hard)
         role = tuple(
@@ -167,7 +169,7 @@ class Model(Program):
     # --- what can be minimised ---
 
     def within(self, reach: Sequence[tuple[int, int]]) -> int:
-        """A variable that no distance between these pairs of ops exceeds; `limit` says how large it may be."""
+        """Add a variable that is no smaller than any distance between these pairs of ops; `limit` bounds it."""
         longest = self._variable(0, self._span)
         for first, last in reach:
             self._linear(((longest, 1), (self.start[first], 1), (self.start[last], -1)), 0, None)
@@ -177,16 +179,16 @@ class Model(Program):
         self._proto.variables[variable].domain[1] = most
 
     def ring_bytes(self, unit: int) -> Sum:
-        """In units of `unit` bytes, a divisor of every ring's."""
+        """Return the memory of all rings, in units of `unit` bytes, a divisor of every ring's size."""
         rings = zip(self.depth, self.problem.rings, strict=True)
         return Sum(tuple((depth, ring.bytes // unit) for depth, ring in rings))
 
     def pressure_in(self) -> Sum:
-        """The most that is held of any pool of values, at the start of some op."""
+        """Return the peak of what values hold of any pool, at the start of some op."""
         return self._worst(self._hold)
 
     def pressure_across(self) -> Sum:
-        """The most that is held of any pool of values across the end of an interval."""
+        """Return the most that values hold of any pool across the end of an interval."""
         return self._worst(self._carry)
 
     def _worst(self, limit: Callable[[int, int, int], None]) -> Sum:
@@ -197,7 +199,7 @@ class Model(Program):
         return Sum(((worst, 1),))
 
     def hand_overs(self) -> Sum:
-        """How many values pass from one role to another."""
+        """Return the number of values that pass from one role to another."""
         terms: list[tuple[int, int]] = []
         for edge in self.problem.edges:
             src, dst = self.problem.ops[edge.src], self.problem.ops[edge.dst]
@@ -210,7 +212,7 @@ class Model(Program):
         return Sum(tuple(terms))
 
     def unevenness(self) -> Sum:
-        """How far the groups of warps are from dividing the interval evenly, all together."""
+        """Return the sum of the distances between the lags and the even division of the interval."""
         terms: list[tuple[int, int]] = []
         for group, lag in enumerate(self.lag, 1):
             even = group * self.ii // (len(self.lag) + 1)
@@ -221,15 +223,15 @@ class Model(Program):
         return Sum(tuple(terms))
 
     def lags(self) -> Sum:
-        """How far the groups of warps are behind the first, all together."""
+        """Return the sum of the lags."""
         return Sum(tuple((lag, 1) for lag in self.lag))
 
     def role_of(self, op: int) -> Sum:
-        """The place of the op's role among its candidates."""
+        """Return the index of the op's role among its candidates."""
         return Sum(tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at))
 
     def inversions(self, pairs: Iterable[tuple[int, int]]) -> Sum:
-        """How many of the pairs (earlier op, later op) issue in the other order within the interval."""
+        """Return the number of pairs (earlier op, later op) that issue in the other order within the interval."""
         terms: list[tuple[int, int]] = []
         for first, second in pairs:
             swapped = self._variable(0, 1)
@@ -244,9 +246,10 @@ class Model(Program):
     # --- constraints ---
 
     def _place(self, from_begin: bool) -> None:
-        """The beginning of the iteration, and starts within reach of the busiest op's or behind the beginning."""
-        busy = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
-        self._busiest = busy.index(max(busy)) if busy else 0
+        """Add the begin of the iteration and a start variable for each op, in reach of the busiest op or of the
+        begin."""
+        busy_cycles = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
+        self._busiest = busy_cycles.index(max(busy_cycles)) if busy_cycles else 0
         # A whole number of intervals, with room for an iteration on both sides.
         self._busiest_at = None if from_begin else self._span + 1
         self.start: list[int] = []
@@ -260,7 +263,7 @@ class Model(Program):
                 self._refuse()
 
     def _reach(self, op: int, other: int) -> tuple[int, int]:
-        """How far after an op another starts, at least and at most."""
+        """Return the least and the largest distance from the start of one op to the start of another."""
         if op == other:
             return 0, 0
         if self._distances is None:
@@ -270,7 +273,7 @@ class Model(Program):
         return least, self._span if behind is None else min(self._span, -behind)
 
     def _since(self, op: int) -> tuple[tuple[int, int], ...]:
-        """When an op issues in its iteration."""
+        """Return the terms of an op's start counted from the begin of its iteration."""
         return ((self.start[op], 1), (self._begin, -1))
 
     def _share_stage(self, group: Sequence[int]) -> None:
@@ -279,19 +282,19 @@ class Model(Program):
             self._linear((*self._since(op), (stage, -self.ii)), 0, self.ii - 1)
 
     def _keep_step(self) -> list[int]:
-        """How far each group of warps is behind the first: a variable each, the first for the second group."""
+        """Add the lag variables, from the second group on, and tie the starts of its ops to the first group's."""
         problem = self.problem
-        count = max((len(of) for of in problem.copies), default=1)
+        count = max((len(copies) for copies in problem.copies), default=1)
         low, high = problem.lags or (0,) * count, problem.lags or (self.ii - 1,) * count
         lag = [self._variable(low[group], high[group]) for group in range(1, count)]
         for first, *others in self.problem.copies:
-            for behind, op in zip(lag, others, strict=True):
-                self._linear(((self.start[op], 1), (self.start[first], -1), (behind, -1)), 0, 0)
+            for lag_of_group, op in zip(lag, others, strict=True):
+                self._linear(((self.start[op], 1), (self.start[first], -1), (lag_of_group, -1)), 0, 0)
         return lag
 
     def _separate(self, without: frozenset[str]) -> frozenset[int]:
-        """Keeps ops apart that share slots of one unit, by turns; the slots for which that is enough: none where the
-        turns are too many."""
+        """Separate ops that share slots of one unit, by whole turns. Return the slots for which that suffices: none if
+        there would be too many turns."""
         problem, ii = self.problem, self.ii
         if self._distances is None or len(problem.ops) > _MOST_OPS_FOR_WRAPS:
             return frozenset()
@@ -304,7 +307,7 @@ class Model(Program):
             return frozenset()
         literals_of: dict[tuple[object, ...], list[int]] = {}
         for u, v, ahead, behind, wraps in choices:
-            # Two ops of one group of warps are as many turns apart as those of any other group.
+            # The same two ops are as many turns apart in every group of warps.
             alike = (*self._alike(u, v), ahead, behind, wraps)
             is_known = alike in literals_of
             if not is_known:
@@ -321,9 +324,10 @@ class Model(Program):
         return slots
 
     def _alike(self, op: int, other: int) -> tuple[int, int]:
-        """The ops of the first group of warps that are as far apart as these, where both are of one group."""
-        (first, group), (second, of) = (self._leader.get(at, (at, 0)) for at in (op, other))
-        return (first, second) if group == of else (op, other)
+        """Return the corresponding ops of the first group of warps if both ops are of one group, else the ops
+        themselves."""
+        (first, group), (second, other_group) = (self._leader.get(at, (at, 0)) for at in (op, other))
+        return (first, second) if group == other_group else (op, other)
 
     def _reserve(self, slot: int) -> None:
         width = self.problem.slots[slot].width
@@ -341,7 +345,7 @@ class Model(Program):
             for use in op.uses:
                 if use.slot != slot or use.cycles == 0:
                     continue
-                # Each full turn of the table holds a unit for good; the rest is an interval.
+                # Each full turn of the table holds a unit all the time; the rest is an interval.
                 wraps, rest = divmod(use.cycles, self.ii)
                 width -= wraps
                 if rest:
@@ -354,7 +358,7 @@ class Model(Program):
             self._cumulative(self._members(intervals), width)
 
     def _members(self, intervals: list[tuple[int, int, int | None]]) -> list[int]:
-        """Each interval twice: as it is, and moved by −II for the part that runs past the end of the table."""
+        """Add each interval twice: as it is, and shifted by −II for the part that runs past the end of the table."""
         return [
             self._interval(phase, size, shift, taken) for phase, size, taken in intervals for shift in (0, -self.ii)
         ]
@@ -384,7 +388,7 @@ class Model(Program):
     # --- values ---
 
     def _versions(self, pool: int) -> tuple[tuple[int, int], ...]:
-        """What rings take of a pool, where their depths are known to the model."""
+        """Return the terms of what rings take of a pool, where the model has their depths."""
         rings = zip(self.depth, self.problem.rings, strict=False)
         return tuple((depth, ring.bytes) for depth, ring in rings if ring.pool == pool and ring.bytes)
 
@@ -395,8 +399,9 @@ class Model(Program):
         worst: int | None = None,
         beside: Iterable[tuple[int, int]] = (),
     ) -> None:
-        """At the start of each op that begins a value, no more is held than `most` and the variable `worst`, with what
-        is held `beside`. Of a value that lives from b to e, ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋ copies are held at t."""
+        """Add that at most `most` plus the variable `worst` is held of a pool at the start of each op that begins a
+        value. `beside` are terms held all the time. A value that lives from b to e has ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋
+        copies at t."""
         values = [(value, *self._life(value)) for value in self.problem.values if value.pool == pool]
         for op in sorted({op for value, _, _ in values for op in value.producers}):
             at = self.start[op]
@@ -409,7 +414,7 @@ class Model(Program):
             self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
 
     def _carry(self, pool: int, most: int, worst: int | None = None) -> None:
-        """Across the end of an interval, no more is held than `most` and the variable `worst`."""
+        """Add that at most `most` plus the variable `worst` is held of a pool across the end of an interval."""
         terms: list[tuple[int, int]] = []
         for value in self.problem.values:
             if value.pool == pool:
@@ -424,11 +429,12 @@ class Model(Program):
         self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
 
     def _most_copies(self) -> int:
-        """Of a value, held at once: it may begin with the first op, and outlive the last by that op's latency."""
+        """Return the most copies of a value that can be live: it may begin with the first op and outlive the last by
+        its latency."""
         return (self._span + max((op.latency for op in self.problem.ops), default=0)) // self.ii + 2
 
     def _life(self, value: Value) -> tuple[int, int]:
-        """Variables no later than the value's beginning and no earlier than its end."""
+        """Return variables that are no later than a value's begin and no earlier than its end."""
         if value not in self._lives:
             top = 2 * self._span + 1 + max(op.latency for op in self.problem.ops)
             only = value.producers[0] if len(value.producers) == 1 else None
@@ -443,7 +449,7 @@ class Model(Program):
         return self._lives[value]
 
     def _intervals(self, terms: Sequence[tuple[int, int]]) -> int:
-        """A variable that can be the sum divided by the II, rounded either way."""
+        """Add a variable with room for the sum of the terms divided by II, rounded either way."""
         variables = self._proto.variables
         low = sum(c * list(variables[v].domain)[0 if c > 0 else -1] for v, c in terms)
         high = sum(c * list(variables[v].domain)[-1 if c > 0 else 0] for v, c in terms)
@@ -452,7 +458,7 @@ class Model(Program):
     # --- roles ---
 
     def _runs(self, op: int, role: int) -> bool | None:
-        """Whether a role runs an op, None where that is to be decided."""
+        """Return whether a role runs an op; None if that is undecided."""
         roles = self.problem.ops[op].roles
         return None if role in roles and len(roles) > 1 else role in roles
 
@@ -470,7 +476,7 @@ class Model(Program):
             self._share_registers(problem.register_file)
 
     def _agree(self, first: int, second: int, role: int) -> None:
-        """The role runs both ops or neither."""
+        """Add that the role runs both ops or neither."""
         terms: list[tuple[int, int]] = []
         separation = 0
         for op, sign in ((first, 1), (second, -1)):
@@ -482,7 +488,8 @@ class Model(Program):
         self._linear(terms, separation, separation)
 
     def _share_registers(self, register_file: int) -> None:
-        """Counts a role's values as if all lived at once: the assembler may do better, never worse."""
+        """Limit the roles' registers, counting a role's values as if all lived at once: the assembler may need fewer,
+        never more."""
         problem = self.problem
         threads: list[tuple[int, int]] = []
         for index, role in enumerate(problem.roles):
@@ -514,12 +521,13 @@ class Model(Program):
                 self._linear(terms, separation, None, when=literals)
 
     def _in_other_roles(self, edge: Edge, role: int) -> tuple[int, ...] | None:
-        """Literals that say: this role runs the edge's first op and another its second. None: it cannot be."""
-        here, there = self._runs(edge.src, role), self._runs(edge.dst, role)
-        if here is False or there is True or not self.problem.ops[edge.dst].roles:
+        """Return literals that hold if this role runs the edge's source and another role its destination; None if
+        impossible."""
+        runs_src, runs_dst = self._runs(edge.src, role), self._runs(edge.dst, role)
+        if runs_src is False or runs_dst is True or not self.problem.ops[edge.dst].roles:
             return None
-        takes = (self._takes[edge.src, role],) if here is None else ()
-        return takes if there is False else (*takes, -self._takes[edge.dst, role] - 1)
+        takes = (self._takes[edge.src, role],) if runs_src is None else ()
+        return takes if runs_dst is False else (*takes, -self._takes[edge.dst, role] - 1)
 
     def _at_least(self, first: int, second: int, separation: int) -> None:
         if first == second:
@@ -527,7 +535,8 @@ class Model(Program):
         self._linear(((self.start[second], 1), (self.start[first], -1)), separation, None)
 
     def _phase(self, op: int, offset: int = 0, since: bool = False) -> int:
-        """The variable (start[op] + offset) mod II, of the start as it is or `since` the beginning of the iteration."""
+        """Return the variable (start[op] + offset) mod II; with `since`, of the start counted from the begin of the
+        iteration."""
         offset, since = offset % self.ii, since and self._busiest_at is not None
         if (op, offset, since) not in self._phases:
             stage = self._variable(0, (2 * self._span + 1 + offset) // self.ii)

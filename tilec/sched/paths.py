@@ -1,7 +1,7 @@
-"""Longest paths: how far apart the dependences keep two ops at a given interval.
+"""Longest paths: the distances that dependences enforce between ops at a given interval.
 
-An arc u → v of latency l and distance d says start[v] − start[u] ≥ l − d · II; what follows from all arcs together is
-the longest path from u to v, positive or not. A cycle of positive length is a contradiction: the interval is too small.
+An arc u → v of latency l and distance d says start[v] − start[u] ≥ l − d · II. All arcs together imply the longest path
+from u to v, which may be negative. A cycle of positive length is a contradiction: the interval is too small.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import NamedTuple
 from tilec.sched.problem import Problem
 
 Distances = tuple[tuple[int | None, ...], ...]
-"""[op][other] is how long after the one the other must issue at least; None where nothing says so."""
+"""[op][other] is the least number of cycles from the start of op to the start of other; None where unconstrained."""
 
 
 class Arc(NamedTuple):
-    """start[dst] + distance·II ≥ start[src] + latency: an edge of the problem, or a ring that must not overrun."""
+    """start[dst] + distance·II ≥ start[src] + latency: an edge of the problem, or a ring that must not be
+    overwritten."""
 
     src: int
     dst: int
@@ -27,7 +28,7 @@ class Arc(NamedTuple):
 
 
 def edge_arcs(problem: Problem) -> tuple[Arc, ...]:
-    """The edges, and that ops of one stage are less than an interval apart."""
+    """Return the edges, and arcs that keep ops of one stage less than an interval apart."""
     return tuple(Arc(e.src, e.dst, e.latency, e.distance, e.why) for e in problem.edges) + tuple(
         Arc(one, other, 1, 1, "same stage")
         for group in problem.same_stage
@@ -38,9 +39,9 @@ def edge_arcs(problem: Problem) -> tuple[Arc, ...]:
 
 
 def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[Arc, ...]:
-    """The edges, for each group of warps its lag behind the first, and for each ring of bounded depth the waits of its
-    producers for a free version: a ring of depth d is the edge consumer → producer of distance d. `depth` replaces each
-    ring's own `max_depth`."""
+    """Return the edges, the lags of groups of warps, and for each ring of bounded depth its producers' waits for a free
+    version: a ring of depth d is the arc consumer → producer of distance d. `depth` overrides each ring's `max_depth`.
+    """
     limits = [ring.max_depth for ring in problem.rings] if depth is None else depth
     return (
         edge_arcs(problem)
@@ -56,13 +57,13 @@ def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[A
 
 
 def leaders(problem: Problem) -> dict[int, tuple[int, int]]:
-    """Of each op that several groups of warps run: the first group's op, and the number of its own group."""
-    return {op: (of[0], group) for of in problem.copies for group, op in enumerate(of)}
+    """Map each op that several groups of warps run to the first group's op and the number of its own group."""
+    return {op: (copies[0], group) for copies in problem.copies for group, op in enumerate(copies)}
 
 
 def lag_arcs(problem: Problem) -> tuple[Arc, ...]:
-    """Every op of a group is as far behind the first group's as the group is; where that is undecided, less than an
-    interval."""
+    """Return arcs that keep each op of a group at the group's lag behind the first; less than an interval if
+    undecided."""
     found = []
     for first, *others in problem.copies:
         for group, op in enumerate(others, 1):
@@ -72,36 +73,37 @@ def lag_arcs(problem: Problem) -> tuple[Arc, ...]:
     return tuple(found)
 
 
-def earliest(problem: Problem, ii: int, within: Sequence[Arc], floor: Sequence[int] = ()) -> list[int]:
-    """The smallest starts, not below `floor` (or 0), that respect `within`. Needs an II without a positive cycle."""
-    starts, cycle = relax(len(problem.ops), within, ii, list(floor) or [0] * len(problem.ops))
+def earliest(problem: Problem, ii: int, constraints: Sequence[Arc], floor: Sequence[int] = ()) -> list[int]:
+    """Return the smallest starts, not below `floor` (or 0), that satisfy the arcs. Needs an II without a positive
+    cycle."""
+    starts, cycle = relax(len(problem.ops), constraints, ii, list(floor) or [0] * len(problem.ops))
     assert not cycle, f"II {ii} is below the recurrence bound"
     return [start for start in starts if start is not None]
 
 
-def has_positive_cycle(problem: Problem, ii: int, within: Sequence[Arc]) -> bool:
-    """Whether `within` contradicts itself at this II."""
-    return bool(relax(len(problem.ops), within, ii, [0] * len(problem.ops))[1])
+def has_positive_cycle(problem: Problem, ii: int, constraints: Sequence[Arc]) -> bool:
+    """Return whether the arcs contradict each other at this II."""
+    return bool(relax(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1])
 
 
-def reach(problem: Problem, ii: int, within: Sequence[Arc], op: int) -> list[int | None]:
-    """How long after `op` each op must issue at least; None where nothing says so. Negative numbers are deadlines."""
+def reach(problem: Problem, ii: int, constraints: Sequence[Arc], op: int) -> list[int | None]:
+    """Return the least distance from the start of `op` to each op; None where unconstrained. Negative ones are
+    deadlines."""
     origin: list[int | None] = [None] * len(problem.ops)
     origin[op] = 0
-    return relax(len(problem.ops), within, ii, origin)[0]
+    return relax(len(problem.ops), constraints, ii, origin)[0]
 
 
-def distances(problem: Problem, ii: int, within: Sequence[Arc]) -> Distances:
-    """`reach` from every op: [op][other] is how long after the one the other must issue at least. Needs an II without a
-    positive cycle."""
+def distances(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Distances:
+    """Return the distances between all ops at this II, which must have no positive cycle."""
     separation: dict[tuple[int, int], int] = {}
-    for arc in within:
+    for arc in constraints:
         least = arc.latency - ii * arc.distance
         separation[arc.src, arc.dst] = max(least, separation.get((arc.src, arc.dst), least))
     return _distances(len(problem.ops), tuple(separation.items()))
 
 
-# Each arm of the heuristic asks at each interval, and so does the model of the solver.
+# Cached: every arm of the heuristics asks at each interval, and so does the solver's model.
 @lru_cache(maxsize=8)
 def _distances(count: int, separation: tuple[tuple[tuple[int, int], int], ...]) -> Distances:
     onward: list[list[tuple[int, int]]] = [[] for _ in range(count)]
@@ -111,7 +113,7 @@ def _distances(count: int, separation: tuple[tuple[tuple[int, int], int], ...]) 
 
 
 def _longest(onward: Sequence[Sequence[tuple[int, int]]], op: int) -> tuple[int | None, ...]:
-    """Longest paths from an op, from those that have become longer onward."""
+    """Return longest paths from an op, propagating only lengths that have grown."""
     length: list[int | None] = [None] * len(onward)
     length[op] = 0
     longer = {op: 0}
@@ -126,15 +128,15 @@ def _longest(onward: Sequence[Sequence[tuple[int, int]]], op: int) -> tuple[int 
 
 
 def relax(
-    count: int, within: Sequence[Arc], ii: int, origin: list[int | None] | list[int]
+    count: int, constraints: Sequence[Arc], ii: int, origin: list[int | None] | list[int]
 ) -> tuple[list[int | None], list[Arc]]:
-    """Longest paths from `origin` by Bellman–Ford: (length to each op, or None where it is not reached; a positive
-    cycle if there is one)."""
+    """Return the longest paths from `origin` by Bellman and Ford (None: not reached), and a positive cycle if there is
+    one."""
     length: list[int | None] = list(origin)
     via: list[Arc | None] = [None] * count
     while True:
         changed = False
-        for arc in within:
+        for arc in constraints:
             at = length[arc.src]
             if at is None:
                 continue
@@ -149,7 +151,7 @@ def relax(
 
 
 def _cycle_of(via: Sequence[Arc | None]) -> list[Arc]:
-    """A cycle among the last arcs that lengthened a path: it is positive, or it would not have lengthened one."""
+    """Return a cycle of the last arcs that lengthened paths; such a cycle is positive."""
     seen = [-1] * len(via)
     for root in range(len(via)):
         op = root
@@ -163,7 +165,7 @@ def _cycle_of(via: Sequence[Arc | None]) -> list[Arc]:
             step = via[cycle[-1].src]
             assert step is not None
             cycle.append(step)
-        # From the smallest op on, so that the text does not depend on where the walk began.
+        # Start with the smallest op, so that messages do not depend on where the walk began.
         cycle.reverse()
         first = min(range(len(cycle)), key=lambda index: cycle[index].src)
         return cycle[first:] + cycle[:first]

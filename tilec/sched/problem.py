@@ -1,6 +1,6 @@
-"""A modulo-scheduling problem as integers: what `solve` is given, and all that it knows.
+"""A modulo-scheduling problem in integers: the solver's only input.
 
-Ids are dense: an op, slot or ring is named by its place in its tuple. All times are cycles.
+Ids are dense: an op, slot or ring is named by its index in its tuple. All times are cycles.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from tilec.support.records import dataclass
 from tilec.support.schema import Range
 
 UNLIMITED = (1 << 31) - 1
-"""The capacity of a pool that has no limit."""
+"""The capacity of an unlimited pool."""
 
 MOST_CYCLES = 1 << 20
-"""Of an op or an edge: a millisecond on a GPU. The verifier looks at each of them."""
+"""Limit for an op or an edge: about a millisecond on a GPU. The verifier looks at each cycle."""
 
-# What the solver can add up in 64 bits, whatever a problem is made of.
+# Limits that keep every sum of the solver within 64 bits.
 Count = Annotated[int, Range(1, UNLIMITED)]
 Amount = Annotated[int, Range(0, UNLIMITED)]
 Cycles = Annotated[int, Range(0, MOST_CYCLES)]
@@ -43,13 +43,14 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One scheduled statement. `issue` cycles its warp is busy; `latency` cycles until its result may be used and its
-    sources overwritten. `role` groups ops that one warp role runs. `line` is its line in the kernel, for messages, or
-    in the `file` that this imports.
+    """One scheduled statement.
 
-    `roles` are the roles of the problem that may run it; where there are any, the solver says which one does, `role` is
-    not looked at, and the role is held for the `issue` cycles and for `wait` cycles before them: a warp that is blocked
-    on what the op waits for runs nothing else.
+    Its warp is busy for `issue` cycles; after `latency` cycles its result may be used and its sources overwritten.
+    `role` groups the ops that one warp role runs. `line` is its line in the kernel, or in the imported `file`, for
+    messages.
+
+    `roles` are the candidate roles; if there are any, the solver chooses one and `role` is ignored. The chosen role is
+    held for the `issue` cycles and the `wait` cycles before them, in which its warp is blocked.
     """
 
     name: str
@@ -64,16 +65,15 @@ class Op:
 
     @property
     def place(self) -> str:
+        """Return the op's source line in words."""
         return f"line {self.line} of {self.file}" if self.file else f"line {self.line}"
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """start[dst] + distance·II ≥ start[src] + latency. `why` says what forces it: "data A_s", "anti C_l" … A distance
-    of −1 says that src comes before what dst does in the iteration before.
-
-    `hand_over` cycles are added where different roles run the two ops: a value in registers goes through shared memory.
-    """
+    """start[dst] + distance·II ≥ start[src] + latency, because of `why`: "data A_s", "anti C_l" … A distance of −1
+    orders src before dst of the previous iteration. `hand_over` cycles are added if different roles run the two ops: a
+    value in registers goes through shared memory."""
 
     src: int
     dst: int
@@ -85,12 +85,10 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A buffer (or several that live together) with one version per iteration in flight.
-
-    The version written by the earliest of `producers` lives until the last of `consumers` is done with it, so its
-    lifetime is max(start[c] + latency[c]) − min(start[p]), and its depth ⌈lifetime / II⌉, at least 1 and at most
-    `max_depth` (None: no limit but the pool's). Depth versions of `bytes` bytes each are taken from `pool`.
-    """
+    """A buffer, or several with one lifetime, with one version per iteration in flight. A version lives from the
+    earliest of `producers` until the last of `consumers` has finished: max(start[c] + latency[c]) − min(start[p])
+    cycles. The depth is ⌈lifetime / II⌉, at least 1 and at most `max_depth` (None: limited by the pool only). Each
+    version takes `bytes` of `pool`."""
 
     name: str
     producers: tuple[int, ...]
@@ -102,9 +100,9 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is held while it lives, without versions that a schedule decides on: registers of a fragment, banks of
-    tensor memory, a named barrier. From the earliest of `producers` until the last of `consumers` is done with it,
-    `amount` of `pool`."""
+    """A resource held over a lifetime, without versions that the schedule decides on: registers of a fragment, banks of
+    tensor memory, a named barrier. It holds `amount` of `pool` from the earliest of `producers` until the last of
+    `consumers` has finished."""
 
     name: str
     producers: tuple[int, ...]
@@ -115,9 +113,9 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A capacity held over lifetimes by the versions of rings and by values; `reserved` is taken by what lives outside
-    the loop. `carried` limits what values hold across the end of an interval (None: no limit but the capacity).
-    `spare`: less of it is better, so that it counts as pressure; of other pools enough is enough."""
+    """A capacity that versions of rings and values share; `reserved` is taken by what lives outside the loop. `carried`
+    limits what values hold across the end of an interval (None: no limit but the capacity). `spare`: use of the pool
+    counts as pressure; of other pools only the limit matters."""
 
     name: str
     capacity: Amount
@@ -128,8 +126,8 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Warps that run their ops one after the other, `warps` of them. An op holds `slot` while it issues. `registers`
-    are what a thread needs besides the values."""
+    """A warp role: `warps` warps that run their ops one after the other. An op holds `slot` while it issues. A thread
+    needs `registers` besides its values."""
 
     name: str
     slot: int
@@ -139,28 +137,26 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One loop to be scheduled: what its statements use and need of each other, and what there is of everything.
+    """One loop to be scheduled: its statements, their dependences, and the resources of the target.
 
-    Looked for are an interval II and a start of each op such that every edge holds, start[dst] + distance·II ≥
-    start[src] + latency; that in no cycle modulo II a slot is used more often than it is wide; and that no pool holds
-    more than its capacity (Rau, "Iterative Modulo Scheduling", MICRO-27, 1994; pools are this compiler's). Ids are
-    places in `ops`, `slots`, `rings`, `pools`, `values` and `roles`. Times are cycles, `bytes` and `amount` in the unit
-    of their pool.
+    A schedule is an interval II and a start of each op such that every edge holds, no slot is used more often than its
+    width in any cycle modulo II, and no pool exceeds its capacity (Rau, "Iterative Modulo Scheduling", MICRO-27, 1994;
+    pools are this compiler's addition). Times are cycles; `bytes` and `amount` are in the unit of their pool.
 
-    `max_stages` bounds the number of stages of the schedule (None: no bound). `force_serial`: one op after the other,
-    one iteration after the other, whatever could overlap.
+    `max_stages` limits the stages (None: no limit). `force_serial`: one op and one iteration after the other, whatever
+    could overlap.
 
-    With `roles`, the ops that name candidates are to be divided among them. `tied` ops go to one role together, because
-    a value stays in its registers from one iteration to the next. `register_file` is the number of registers that the
-    roles share (None: no limit), of which each takes, per thread, its own and those of all `values` that it writes or
-    reads, in steps of 8 and at most 255 (PTX ISA, setmaxnreg). Only values of pool `registers` count.
+    With `roles`, the ops that name candidates are divided among them. `tied` ops go to one role, because a value stays
+    in its registers from one iteration to the next. The roles share `register_file` registers (None: no limit): per
+    thread each takes its own and those of all `values` that it writes or reads, in steps of 8 and at most 255 (PTX ISA,
+    setmaxnreg). Only values of pool `registers` count.
 
-    The ops of each group of `same_stage` issue in one stage: they share a value that has no versions, a scalar in
-    registers. A stage is one interval: start // II.
+    The ops of each group of `same_stage` issue in one stage, start // II: they share a scalar in registers, which has
+    no versions.
 
-    Each of `copies` is one statement that several groups of warps run, in the same code: its op in the first group, in
-    the second and so on. So each group is behind the first by some cycles, less than II, that are the same for all of
-    its ops; once they are decided they are `lags`, one a group and the first of them 0.
+    Each of `copies` lists the ops of one statement that several groups of warps run in the same code: the first group's
+    op, the second's and so on. Each group is behind the first by a lag of less than II, the same for all its ops. Once
+    decided, the lags are `lags`, one a group, the first of them 0.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Joint warp specialisation: which role runs which op, decided together with the interval.
+"""Joint warp specialisation: chooses the role that runs each op, together with the interval.
 
-Once the roles are chosen nothing about them is special: an op holds its role's slot while it issues, a value that
-passes to another role takes longer, and `resolve` says so in a problem without candidates. Everything but the choice
-itself works on that problem.
+Once roles are chosen, an op holds its role's slot while it issues, and a value that passes to another role takes
+longer: `resolve_roles` writes that into a problem without candidates. Everything but the choice itself works on that
+problem.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Roles = tuple[int | None, ...]
 
 
 def has_roles(problem: Problem) -> bool:
-    """Whether the problem leaves open who runs what."""
+    """Return whether some op names candidate roles."""
     return any(op.roles for op in problem.ops)
 
 
 def by_rule(problem: Problem) -> Roles:
-    """The first candidate of each op: what an author of the problem would take without looking."""
+    """Return the first candidate of each op, which the problem's author prefers."""
     return tuple(op.roles[0] if op.roles else None for op in problem.ops)
 
 
 def resolve(problem: Problem, role: Roles) -> Problem:
-    """The problem with these roles as part of its ops and edges; the problem itself where there are none."""
+    """Return the problem with these roles made part of its ops and edges; the same problem if there are none."""
     if not role:
         return problem
     ops = tuple(
@@ -53,18 +53,18 @@ def resolve(problem: Problem, role: Roles) -> Problem:
 
 
 def weigh(problem: Problem, solver: Callable[[Problem], Solution], only_by_rule: bool = False) -> Solution:
-    """The solution with the roles by rule, unless others allow a smaller interval: then the one with those."""
+    """Return the solution with the roles by rule, or with other roles if these allow a smaller interval."""
     if not has_roles(problem):
         return solver(problem)
     rule = by_rule(problem)
     plain = resolve(problem, rule)
     if only_by_rule or all(len(op.roles) < 2 for op in problem.ops):
         return _with_roles(solver(plain), rule)
-    least = bounds(plain).mii
-    # Whoever must be slower by rule need not be told by how much; whoever cannot be faster otherwise, that neither.
-    joint = solver(problem) if bounds(problem).mii < least else None
-    if joint is not None and joint.schedule.ii < least:
-        return replace(joint, ii_by_rule=least)
+    least_by_rule = bounds(plain).mii
+    # Each problem is solved only if its bound leaves it a chance to win.
+    joint = solver(problem) if bounds(problem).mii < least_by_rule else None
+    if joint is not None and joint.schedule.ii < least_by_rule:
+        return replace(joint, ii_by_rule=least_by_rule)
     kept = solver(plain)
     ii = kept.schedule.ii
     if joint is None and bounds(problem).mii < ii:
@@ -72,7 +72,7 @@ def weigh(problem: Problem, solver: Callable[[Problem], Solution], only_by_rule:
     if joint is not None and joint.schedule.ii < ii:
         return replace(joint, ii_by_rule=ii)
     if joint is not None and joint.schedule.status != "optimal":
-        # With other roles a smaller interval may yet exist.
+        # Other roles may still allow a smaller interval.
         tried = tuple(attempt for attempt in joint.attempts if attempt.ii < ii)
         kept = replace(kept, schedule=replace(kept.schedule, status="feasible"), bounds=joint.bounds, attempts=tried)
         kept = replace(kept, is_cut=kept.is_cut or joint.is_cut)
@@ -88,7 +88,7 @@ def _crosses_roles(role: Roles, src: int, dst: int) -> bool:
 
 
 def spread(problem: Problem) -> Roles:
-    """Some roles, to start from: each op or group of tied ones, largest first, where there is least to do so far."""
+    """Return roles to start from: ops, or groups of tied ops, largest first, each to its least busy candidate."""
     group = list(range(len(problem.ops)))
     for tied in problem.tied:
         for old in sorted({group[op] for op in tied}):
@@ -120,8 +120,8 @@ def fewest_hand_overs(
     effort: float,
     budget: Budget | None = None,
 ) -> tuple[Roles, tuple[int, ...], bool] | None:
-    """Roles that pass as few values on as this interval and number of stages allow, and of those the first candidates
-    in the order of the ops; with starts that go with them, and whether that is proven. None if no roles were found."""
+    """Return roles with the fewest values handed over at this interval and number of stages, preferring first
+    candidates; with starts for them and whether they are proven. None if no roles were found."""
     model = Model(problem, ii, stages, budget=budget)
     objective = model.hand_overs()
     answer = model.minimise(objective, effort, start)
@@ -143,24 +143,23 @@ def fewest_hand_overs(
 
 
 def hand_overs(problem: Problem, role: Roles) -> int:
-    """How many values pass from one role to another."""
     return sum(_crosses_roles(role, edge.src, edge.dst) for edge in problem.edges if edge.hand_over)
 
 
 def fits(problem: Problem, role: Roles) -> bool:
-    """Whether each op has a role, tied ops the same, and the registers are enough."""
+    """Return whether each op has a role and the registers suffice. Tied ops share a role by construction."""
     if any(op.roles and at is None for op, at in zip(problem.ops, role, strict=True)):
         return False
     if problem.register_file is None:
         return True
-    asked = registers(problem, role)
-    total = sum(32 * spec.warps * count for spec, count in zip(problem.roles, asked, strict=True))
-    return total <= problem.register_file and max(asked) <= REGISTER_STEP * MOST_STEPS
+    counts = registers(problem, role)
+    total = sum(32 * spec.warps * count for spec, count in zip(problem.roles, counts, strict=True))
+    return total <= problem.register_file and max(counts) <= REGISTER_STEP * MOST_STEPS
 
 
 def guess(problem: Problem, budget: Budget | None = None) -> Roles:
-    """Roles that can be had at some interval, to start from: the budget pays for it, whatever is left. Raises
-    `Unschedulable` where there are none."""
+    """Return roles that are possible at some interval, to start from. Charged to the budget, even beyond its end. Raise
+    `Unschedulable` if there are none."""
     found = spread(problem)
     if fits(problem, found):
         return found
@@ -170,20 +169,20 @@ def guess(problem: Problem, budget: Budget | None = None) -> Roles:
         budget.spend(separate.spent)
     if answer.outcome != "found":
         reason = "no division of the ops among the roles leaves enough registers, or tied ops have no role in common"
-        raise Unschedulable("role", "registers", reason, tuple(op for op, of in enumerate(problem.ops) if of.roles))
+        raise Unschedulable("role", "registers", reason, tuple(op for op, spec in enumerate(problem.ops) if spec.roles))
     return answer.role
 
 
 def registers(problem: Problem, role: Roles) -> tuple[int, ...]:
-    """What each role asks for per thread, in whole steps of setmaxnreg; 0 for a role that runs nothing. Counts all
-    values of a role as if they lived at once."""
-    asked = []
+    """Return the registers per thread of each role, in whole steps of setmaxnreg; 0 for a role that runs nothing. All
+    values of a role count as if they lived at once."""
+    counts = []
     for index, spec in enumerate(problem.roles):
-        mine = {op for op, at in enumerate(role) if at == index}
+        ops_of_role = {op for op, at in enumerate(role) if at == index}
         held = sum(
             value.amount
             for value in problem.values
-            if value.pool == problem.registers and mine & {*value.producers, *value.consumers}
+            if value.pool == problem.registers and ops_of_role & {*value.producers, *value.consumers}
         )
-        asked.append(-(-(spec.registers + held) // REGISTER_STEP) * REGISTER_STEP if mine else 0)
-    return tuple(asked)
+        counts.append(-(-(spec.registers + held) // REGISTER_STEP) * REGISTER_STEP if ops_of_role else 0)
+    return tuple(counts)

@@ -1,4 +1,4 @@
-"""The number of stages by the roofline: what a person would take without a scheduler, to hold beside the solved one."""
+"""The number of stages by the roofline model, to compare with the solved schedule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Cycles of the heaviest chain of loads and of the busiest unit of the compute, and the stages they ask for."""
+    """Cycles of the longest chain of loads and of the busiest compute slot, and the stages that follow from them."""
 
     memory_cycles: int
     compute_cycles: int
@@ -17,13 +17,13 @@ class Roofline:
 
 
 def stage_count(memory_cycles: int, compute_cycles: int) -> int:
-    """⌈memory_cycles / compute_cycles⌉, at least 1: so many iterations cover the way of the data with compute."""
+    """Return ⌈memory_cycles / compute_cycles⌉, at least 1: the iterations whose compute hides the latency of a load."""
     return max(1, -(-memory_cycles // compute_cycles))
 
 
 def roofline(problem: Problem) -> Roofline | None:
-    """Loads are the ops that fill rings; they follow one another where one fills the ring that the next reads. None for
-    a loop without loads or without anything else."""
+    """Estimate the stages of a loop; None if it has no loads or no compute. Loads are the ops that produce rings. A
+    load that reads the ring of another load follows it."""
     loads = {op for ring in problem.rings for op in ring.producers}
     compute = max(
         sum(use.cycles for at, op in enumerate(problem.ops) if at not in loads for use in op.uses if use.slot == slot)

@@ -1,4 +1,4 @@
-"""A schedule as data. It may come from the solver, a file or a person; only `verify` decides whether it holds."""
+"""A schedule as data. It may come from the solver, a file or a person; only `verify` decides whether it is valid."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Literal
 from tilec.support.records import dataclass
 
 Status = Literal["optimal", "feasible", "serial", "given"]
-"""`optimal`: no smaller II exists. `feasible`: one may. `serial`: one op after the other, as was asked for, so that no
-search was made. `given`: by a person or a file."""
+"""`optimal`: no smaller II exists. `feasible`: one may exist. `serial`: one op after the other, as requested, without a
+search. `given`: from a person or a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When the statements of one iteration issue, and how many versions of its buffers there are. All times are cycles.
+    """The issue times of one iteration's statements, and the number of versions of its buffers. All times are cycles.
 
-    `ii` is the initiation interval, at least 1. `start[i]` is the cycle, from 0 on, at which op i of iteration 0
-    issues; iteration k issues it k·II later. `order` lists all op ids as they issue within one steady-state interval,
-    by start mod II. `depth[r]` is the number of versions of ring r, at least 1. `role[i]` is the role that runs op i,
-    for the ops of a problem that names candidates (None: an op that names none); else empty.
+    `ii` is the initiation interval, at least 1. Op i of iteration k issues in cycle `start[i]` + k·II. `order` lists
+    all op ids as they issue within one steady-state interval, by start mod II. `depth[r]` is the number of versions of
+    ring r, at least 1. `role[i]` is the role that runs op i (None: no candidates); empty if no op names candidates.
 
-    `start` and `order` are as long as the problem's ops, `depth` as its rings. Nothing is checked here: `verify` says
-    what a schedule breaks. The form is that of modulo scheduling (Rau, "Iterative Modulo Scheduling", MICRO-27, 1994).
+    `start` and `order` are as long as the problem's ops, `depth` as its rings. Nothing is checked here: `verify`
+    reports what a schedule breaks. The form is that of modulo scheduling (Rau, "Iterative Modulo Scheduling", MICRO-27,
+    1994).
     """
 
     ii: int
@@ -33,5 +33,5 @@ class Schedule:
 
     @property
     def stage(self) -> tuple[int, ...]:
-        """The interval in which each op issues, relative to its iteration's first: start // II (Rau 1994)."""
+        """Return the interval in which each op issues, counted from the begin of its iteration: start // II."""
         return tuple(s // self.ii for s in self.start)

@@ -1,5 +1,5 @@
-"""Versions beyond those that a schedule needs: latencies are what a load takes as a rule, and one that takes longer
-stops nobody whose next tiles are there already."""
+"""Adds ring versions that the schedule does not need: latencies are typical times, and spare versions hide a load that
+takes longer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tilec.sched.schedule import Schedule
 
 
 def deepened(problem: Problem, schedule: Schedule, rings: tuple[int, ...]) -> Schedule:
-    """The schedule with these rings as deep as their limits and the pools allow, one version of each in turn."""
+    """Return the schedule with these rings deepened in turn, one version at a time, as far as their limits and pools
+    allow."""
     depth = list(schedule.depth)
     room = [pool.capacity - pool.reserved for pool in problem.pools]
     for ring, versions in zip(problem.rings, depth, strict=True):

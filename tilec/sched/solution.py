@@ -1,6 +1,6 @@
-"""What solving a problem yields: the schedule, and the record of why there is no better one.
+"""The result of solving a problem: the schedule, and the record of why no better one exists.
 
-Nothing in here depends on the machine's speed or load: the same problem gives the same bytes.
+Nothing here depends on the machine's speed or load: the same problem gives the same bytes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ LEVELS = (
     "inversions",
     "start times",
 )
-"""What is minimised once the II is fixed, in this order. `objective` says what each one means."""
+"""The levels minimised once the II is fixed, in this order. `objective` defines them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of an initiation interval. `how` is "bound" (no solver was needed; in the first attempt, every
-    smaller II falls to the same argument), "solver", "heuristic" or "serial"; `why` names what refused it, in words.
-    `effort` is the solver's deterministic time in millionths of its unit, 0 where it was not asked. `families` are the
-    constraints that together leave a refuted II no room, where they were told apart."""
+    """The outcome of one initiation interval. `how` is "bound" (no solver was needed; in the first attempt, every
+    smaller II falls to the same argument), "solver", "heuristic" or "serial". `why` is the reason in words. `effort` is
+    the solver's deterministic time in millionths of its unit, 0 without the solver. `families` are the constraints that
+    together refute the II, where known."""
 
     ii: int
     outcome: Literal["found", "refuted", "unknown"]
@@ -41,8 +41,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One level of the objective at the schedule's II. `proven`: no schedule that is equal on the levels before does
-    better on this one."""
+    """One level of the objective at the schedule's II. `proven`: no schedule that is equal on the levels before is
+    better."""
 
     name: str
     value: int
@@ -59,12 +59,11 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """`attempts` in the order of rising II; `objectives` in the order in which they were settled. `trials` say what
-    heuristics would have found, to compare; like the families of attempts they are only told to who asks (see
-    `sched.explain`). `ii_by_rule`: where other roles were weighed against those by
-    rule, these allow no smaller interval. `work` is what the search spent of its budget, and `is_cut` says that the
-    budget ended it (see `sched.budget`). Where it is not yet `is_settled`, only the interval and the number of stages
-    have been looked at (`solve.smallest`)."""
+    """A schedule with its bounds and proofs. `attempts` are in the order of rising II; `objectives` in the order in
+    which they were settled. `trials` are what heuristics would have found; like the families of attempts they are only
+    filled in on request (see `sched.explain`). `ii_by_rule` is the smallest interval with roles by rule, where other
+    roles were compared with them. `work` is what the search spent of its budget, and `is_cut` that the budget ended it
+    (see `sched.budget`). Unless `is_settled`, only the interval and the number of stages have been optimised."""
 
     schedule: Schedule
     bounds: Bounds
@@ -78,7 +77,7 @@ class Solution:
 
     @property
     def warning(self) -> str | None:
-        """What a user must be told about this schedule, if anything."""
+        """Return the warning that a user must see about this schedule, if any."""
         unknown = [(first, last) for first, last in self.ranges if last.outcome == "unknown"]
         ii = self.schedule.ii
         if self.schedule.status != "feasible" and not unknown:
@@ -90,17 +89,16 @@ class Solution:
         )
         if not unknown:
             return f"{doubt}; no search was made in between"
-        shown = ", ".join(span(*of) for of in unknown[:3]) + (" …" if len(unknown) > 3 else "")
+        shown = ", ".join(span(*attempt_range) for attempt_range in unknown[:3]) + (" …" if len(unknown) > 3 else "")
         return f"{doubt}; the search ran out of {'its budget' if self.is_cut else 'effort'} at {shown}"
 
     @property
     def ranges(self) -> tuple[tuple[Attempt, Attempt], ...]:
-        """The attempts with neighbours that met the same fate for the same reason put together: (first, last)."""
+        """Return (first, last) of each run of adjacent attempts with the same outcome and reason."""
         return tuple((run[0], run[-1]) for run in _runs(self.attempts))
 
 
 def span(first: Attempt, last: Attempt) -> str:
-    """The intervals of a range in words."""
     return str(first.ii) if first.ii == last.ii else f"{first.ii}…{last.ii}"
 
 

@@ -1,13 +1,13 @@
 """Finds the schedule with the smallest initiation interval, and among those the best one.
 
-The II is swept upward and never bisected, because a schedule may exist at one II and not at the next larger; the first
-II with a schedule is therefore optimal once every smaller one is refuted. Heuristics come first at each II: what they
-find the solver need not look for. With the II fixed, the objectives are settled one after the other, each with the
-earlier optima as constraints. Who only compares intervals asks for the `smallest`, and has it settled if it is taken.
+The II is swept upward and never bisected, because a schedule may exist at one II and not at the next larger. The first
+II with a schedule is optimal if every smaller one is refuted. At each II heuristics come first, so that the solver only
+looks for what they miss. With the II fixed, the objectives are settled one after the other, each with the earlier
+optima as constraints. `find_smallest_interval` stops before that, for callers that only compare intervals.
 
-The search is limited by CP-SAT's deterministic time only, so that a result does not depend on load: each question, and
-by its `Budget` the whole. Who limits its seconds gives that up: they are for problems too large to wait for. Where the
-budget ends, the answer is what heuristics make of the problem, and what is proven so far.
+Searches are limited by CP-SAT's deterministic time, each question and, by its `Budget`, the whole, so that results do
+not depend on load. A limit in seconds gives that up; it is for problems too large to wait for. Where the budget ends,
+the answer is the best heuristic schedule, with what is proven so far.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ Scheduler = Literal["exact", "heuristic"]
 _EFFORT_PER_II = 0.5
 _EFFORT_AT_ONCE = 0.02
 _MOST_OPS_AT_ONCE = 320
-"""Larger models are not answered at once: they take seconds to be read, which the solver does not count as effort."""
+"""Larger models skip the quick first try: they take seconds to read, which the solver does not count as effort."""
 _EFFORT_IN_HURRY = 0.05
 _EFFORT_PER_SWEEP = 4.0
 _EFFORT_PER_LEAP = 0.2
 _EFFORT_FOR_LAST_RESORT = 4.0
 
-# A few intervals by windows, whose words say more, before many are refuted at once.
+# A few intervals are refuted by windows, whose reasons say more, before many are refuted at once.
 _STEPS_BEFORE_LEAP = 8
 
-# Of the budget, how much heuristics may take for the answer where it ends, for all intervals that they are tried at.
+# Work that heuristics may take for the answer of an ended search, over all intervals tried.
 _WORK_FOR_ANSWER = 4_000_000
 _ARMS_AND_STEPS = 100
 
@@ -66,9 +66,8 @@ def solve(
     scheduler: Scheduler = "exact",
     most: int | None = None,
 ) -> Solution:
-    """The best schedule, with its proof. `effort` scales how long to search before a proof is given up; the budget pays
-    for it. Heuristics look no further than at an interval of `most` cycles. Raises `Unschedulable` if no II admits a
-    schedule."""
+    """Return the best schedule, with its proof. Raise `Unschedulable` if no II admits one. `effort` scales how long to
+    search before a proof is given up, charged to the budget. Heuristics try no interval above `most` cycles."""
     budget = budget or Budget()
     before = budget.spent
     if scheduler == "heuristic" or problem.force_serial:
@@ -78,7 +77,7 @@ def solve(
 
 
 def smallest(problem: Problem, effort: float = 1.0, budget: Budget | None = None) -> Solution:
-    """Some schedule with the smallest interval and the fewest stages, and the proof of these. Raises `Unschedulable` if
+    """Return some schedule with the smallest interval and the fewest stages, and their proofs. Raise `Unschedulable` if
     no II admits a schedule."""
     budget = budget or Budget()
     before = budget.spent
@@ -102,7 +101,8 @@ def smallest(problem: Problem, effort: float = 1.0, budget: Budget | None = None
 
 
 def settled(problem: Problem, solution: Solution, effort: float = 1.0, budget: Budget | None = None) -> Solution:
-    """The solution with the best schedule at its interval: every level of the objective after the first is settled."""
+    """Return the solution with the best schedule at its interval: settle every level of the objective after the
+    first."""
     budget = budget or Budget()
     before = budget.spent
     schedule = solution.schedule
@@ -125,8 +125,8 @@ def _by_heuristic(problem: Problem, budget: Budget, most: int | None) -> Solutio
     solution = heuristic(without_implied(plain), budget, most)
     schedule = replace(solution.schedule, role=role)
     if any(violations(problem, schedule)) and (overlaps(problem) or not problem.force_serial):
-        # Serial as a last resort, and not even that holds: values are too many for their pools in the written order, or
-        # an op comes before one of the iteration before.
+        # Even the serial schedule is invalid: values exceed their pools in the written order, or an op precedes one of
+        # the previous iteration.
         ii, start = last_resort(plain, solution.bounds.mii, budget)
         schedule = replace(make(plain, ii, start, "feasible"), role=role)
         attempts = (Attempt(ii, "found", "solver", "the order that holds least"),)
@@ -137,10 +137,10 @@ def _by_heuristic(problem: Problem, budget: Budget, most: int | None) -> Solutio
 
 
 def last_resort(problem: Problem, least: int, budget: Budget | None = None) -> tuple[int, Starts]:
-    """Some schedule that holds: one op after the other as they are written, or, where values are then too many for
-    their pools or iterations have to overlap, in an order that the solver finds. Whatever overlaps can also be run one
-    after the other without holding more, so where there is no such order there is no schedule at all: raises
-    `Unschedulable`. The budget pays for it, whatever is left."""
+    """Return the II and starts of some valid schedule, serial if possible. Raise `Unschedulable` if there is none.
+    Where values exceed their pools in the written order, or iterations must overlap, the solver looks for another
+    order. A schedule with overlap can also be run serially without holding more, so if no order exists, no schedule
+    does. Charged to the budget, even beyond its end."""
     ii, start = serial(problem, least)
     is_sure = not limited(problem) and not overlaps(problem)
     broken = [] if is_sure else list(violations(problem, make(problem, ii, start, "given")))
@@ -164,7 +164,7 @@ def last_resort(problem: Problem, least: int, budget: Budget | None = None) -> t
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Some schedule at the smallest II that could be found."""
+    """A schedule at the smallest II found."""
 
     ii: int
     start: tuple[int, ...]
@@ -173,7 +173,7 @@ class Found:
 
 
 class _Sweep:
-    """Looks for the smallest II that has a schedule, with as few stages as possible."""
+    """Looks for the smallest II that has a schedule, and for the fewest stages at it."""
 
     def __init__(self, problem: Problem, proven: Bounds, effort: float, budget: Budget) -> None:
         self.problem, self.proven, self.effort, self.budget = problem, proven, effort, budget
@@ -182,7 +182,7 @@ class _Sweep:
         self.spent = 0.0
         self.has_leapt = False
         self.known: tuple[int, tuple[int, ...] | None] | None = None
-        # A guess, for heuristics; the solver decides afresh.
+        # Roles for the heuristics; the solver chooses its own.
         self.role = guess(problem, budget) if has_roles(problem) else ()
         self.guess = resolve(problem, self.role)
 
@@ -196,7 +196,7 @@ class _Sweep:
         last = max(ii, serial_ii(self.guess))
         is_hurried = False
         if self.budget.seconds_left() != inf:
-            self.reachable(ii, last)  # while there is time
+            self.reachable(ii, last)  # before time runs out
         first, leap_from = ii, ii + _STEPS_BEFORE_LEAP
         while ii <= last:
             self.budget.tried(ii)
@@ -221,15 +221,15 @@ class _Sweep:
                 return self.choose(ii, answer)
             why = "no schedule exists" if answer.outcome == "refuted" else "neither found nor refuted with this effort"
             self.attempts.append(Attempt(ii, answer.outcome, "solver", why, spent))
-            # Once a proof is lost, so is the reason to look hard at every single II.
+            # Once one proof is missing, the rest no longer need much effort at every II.
             is_hurried |= answer.outcome == "unknown" or self.spent >= _EFFORT_PER_SWEEP * self.effort
             ii = self.skip(ii + max(1, ii // 32)) if is_hurried else ii + 1
         self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
         return Found(*self.serial, self.role, is_serial=True)
 
     def reachable(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
-        """The II of a schedule by heuristic, looked for once, in growing steps, and the schedule; None for the serial
-        one."""
+        """Return the II and starts of a heuristic schedule, looked for once, in growing steps; None for the serial
+        one's starts."""
         step, most = max(1, ii // 128), _WORK_FOR_ANSWER
         while self.known is None and self.budget.seconds_left() > 0 and ii < last and most > 0:
             most -= work_of_placing(self.problem, ii)
@@ -240,7 +240,7 @@ class _Sweep:
         return self.known
 
     def by_heuristic(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
-        """The same from the best of all heuristics, unless time is short."""
+        """Return the II and starts of the best of all heuristics, or of `reachable` if time is short."""
         found, start = self.reachable(ii, last)
         work = _ARMS_AND_STEPS * work_of_placing(self.problem, ii)
         if self.budget.seconds_left() == inf and work <= _WORK_FOR_ANSWER:
@@ -252,12 +252,12 @@ class _Sweep:
         return found, start
 
     def placed(self, ii: int) -> Starts | None:
-        """What heuristics find at this interval."""
+        """Return the starts that the heuristic finds at this interval."""
         self.budget.spend(work_of_placing(self.problem, ii))
         return place(evenly(self.guess, ii), ii)
 
     def leap(self, ii: int, last: int) -> int:
-        """The first II from this one on that is not refuted by one question about all of them."""
+        """Return the first II that one solver run over all intervals does not refute, and record the refuted ones."""
         self.has_leapt = True
         answer = least(
             self.problem, ii, self.reachable(ii, last)[0], _EFFORT_PER_LEAP * self.effort, budget=self.budget.third()
@@ -269,7 +269,7 @@ class _Sweep:
         return answer.ii
 
     def fall_back(self, ii: int, last: int, known: tuple[int, ...] | None) -> Found:
-        """Ends the sweep before this II, as the budget is spent or time is up."""
+        """End the sweep before this II, because the budget is spent or time is up."""
         self.stages_proven = False
         why = "skipped: the search budget is spent" if self.budget.is_spent else "skipped: time is up"
         self.attempts += (Attempt(at, "unknown", "solver", why) for at in range(ii, last))
@@ -280,7 +280,7 @@ class _Sweep:
         return Found(last, begin(self.problem, last, known), self.role)
 
     def skip(self, to: int) -> int:
-        """The next II that a heuristic reaches, at most this one: those in between are only looked at in passing."""
+        """Return the next II that a heuristic reaches, at most `to`; those in between are recorded as skipped."""
         ii = self.attempts[-1].ii + 1
         while ii < to and not self.budget.is_over and self.placed(ii) is None:
             why = "skipped: the effort for proofs is spent, and no heuristic reaches it"
@@ -289,8 +289,8 @@ class _Sweep:
         return ii
 
     def attempt(self, ii: int, effort: float, known: tuple[int, ...] | None) -> Answer:
-        """Few stages first: that model is small, and finds most of what there is. Only the model of all stages refutes
-        the II. Of what is found, the first number of stages that has a schedule is the fewest."""
+        """Look for a schedule at one II, and for the fewest stages at it. A model of few stages comes first: it is
+        small, and finds most schedules. Only the model of all stages refutes the II."""
         low = earliest(self.problem, ii, arcs(self.problem, depth_limits(self.problem, ii)))
         fewest = max(low, default=0) // ii + 1
         if known is not None:
@@ -312,7 +312,7 @@ class _Sweep:
         return answer
 
     def ask(self, ii: int, stages: int | None, effort: float) -> tuple[Answer, bool]:
-        """A schedule of at most so many stages, and whether there are none of more."""
+        """Return a schedule of at most `stages` stages, and whether the model allows all stages that can matter."""
         model = Model(self.problem, ii, stages, budget=self.budget.third())
         answer = Answer("unknown", False, (), 0.0)
         if len(self.problem.ops) <= _MOST_OPS_AT_ONCE:
@@ -324,7 +324,7 @@ class _Sweep:
         return answer, model.is_complete
 
     def choose(self, ii: int, answer: Answer) -> Found:
-        """The roles and the lags, of all that this interval and number of stages allow."""
+        """Choose the best roles and lags that this interval and number of stages allow."""
         start, role = begin(self.problem, ii, answer.start), answer.role
         stages = max(start, default=0) // ii + 1
         effort = EFFORT_PER_LEVEL * self.effort

@@ -1,4 +1,4 @@
-"""How many stages the schedules of a problem need to have, so that a model can leave out all of more."""
+"""An upper bound on the stages that a schedule needs, so that a model can leave out later ones."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from tilec.sched.objective import limited
 from tilec.sched.problem import Problem
 
 _FEW_OPS = 48
-"""Models of no more are soon solved, and which of equal schedules is found depends on how many stages they may have."""
+"""Up to this size models are solved soon, and the stage limit decides which of equal schedules is found."""
 
 
 def enough_stages(
     problem: Problem, ii: int, separation: Sequence[Sequence[int | None]] | None, without: frozenset[str]
 ) -> int:
-    """A number of stages that no schedule needs to exceed.
-
-    With the phases and depths of any schedule kept, the stages only have to satisfy difference constraints, and
-    the least stages that do are longest paths: at most one step per op, each no longer than its longest wait.
-    """
+    """Return a number of stages that some best schedule does not exceed. With phases and depths fixed, stages only have
+    to satisfy difference constraints. The smallest solution is a longest path: at most one step per op, each no longer
+    than the longest wait of that op."""
     waits = [0] * len(problem.ops)
     for edge in problem.edges:
         wait = -(-(edge.latency + edge.hand_over - ii * edge.distance + ii - 1) // ii)
@@ -32,13 +30,13 @@ def enough_stages(
     for first, *others in problem.copies:
         for op in (first, *others):
             waits[op] = max(waits[op], 2)  # a lag is less than II
-    # A value's life is kept, so its producers follow its consumers; by less where they must also come before them.
+    # A value's lifetime is kept too, so its producers follow its consumers: by less where they also come first.
     before = {(edge.src, edge.dst) for edge in problem.edges if edge.distance == 0 and edge.latency >= 0}
     for value in problem.values if limited(problem) else ():
         for consumer in value.consumers:
             latency = problem.ops[consumer].latency
-            lives = latency > 0 and all((producer, consumer) in before for producer in value.producers)
-            wait = -(-(latency - 1 + (0 if lives else ii)) // ii)
+            is_after_producers = latency > 0 and all((producer, consumer) in before for producer in value.producers)
+            wait = -(-(latency - 1 + (0 if is_after_producers else ii)) // ii)
             waits[consumer] = max(waits[consumer], wait)
     stages = sum(waits) + 1
     if separation is not None and not any(least is None for row in separation for least in row):
@@ -52,9 +50,9 @@ def enough_stages(
 
 
 def _by_components(ii: int, separation: Sequence[Sequence[int | None]], waits: Sequence[int]) -> int:
-    """The same where ops that dependences keep together, in both directions, count once: from where the longest path
-    first comes to any of them to where it leaves them for good there are no more steps than between two of them, and
-    then one more, no longer than its wait."""
+    """Return the bound with each strongly connected component of dependences counted once: within a component a path is
+    no longer than the largest distance between two of its ops, and it leaves by one more step, no longer than that op's
+    wait."""
     stages, seen = 1, [False] * len(waits)
     for op, row in enumerate(separation):
         if seen[op]:

@@ -1,7 +1,7 @@
-"""A reservation table that is filled op by op, for schedulers that place one op after the other.
+"""A reservation table for schedulers that place one op after the other.
 
-It keeps intervals and not rows: a product holds the tensor cores for hundreds of cycles. Where an op first fits is
-looked up in a row of bits for each slot, a bit for each cycle in which no unit is free.
+It keeps intervals, not rows: a product holds the tensor cores for hundreds of cycles. The first free cycle is found in
+a bit mask for each slot, with a bit for each cycle in which no unit is free.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import NamedTuple
 from tilec.sched.problem import Problem, Use
 
 _MOST_BITS = 1 << 20
-"""Of a row. Longer intervals are searched op by op."""
+"""Size limit of a bit mask. Longer intervals are searched op by op."""
 
 
 class Held(NamedTuple):
-    """`op` holds a unit from `phase` on for `cycles`, less than an interval."""
+    """A unit held by `op` from `phase` on for `cycles`, less than an interval."""
 
     op: int
     phase: int
@@ -23,20 +23,20 @@ class Held(NamedTuple):
 
 
 class Table:
-    """The table of one interval. Ops are placed at starts; the table knows who is in the way."""
+    """The reservation table of one interval, with the ops placed so far."""
 
     def __init__(self, problem: Problem, ii: int) -> None:
         self.problem, self.ii = problem, ii
         self._held: list[list[Held]] = [[] for _ in problem.slots]
-        # Of each op, and of all ops: how many units it holds the whole interval.
+        # Units held for the whole interval: by each op, and by all.
         self._wraps = [[0] * len(problem.ops) for _ in problem.slots]
         self._full = [0] * len(problem.slots)
-        # Of each slot, the cycles in which every unit is held; None where that is to be looked at again.
+        # For each slot the mask of cycles in which every unit is held; None if it must be recomputed.
         self._taken: list[int | None] = [0] * len(problem.slots)
         self._simple: list[bool | None] = [None] * len(problem.ops)
 
     def is_free(self, op: int, start: int) -> bool:
-        """Whether the op can be placed there beside all others."""
+        """Return whether the op can be placed at `start` beside all others."""
         uses = self.problem.ops[op].uses
         if self._is_simple(op):
             return all(self._is_clear(use, start) for use in uses if use.cycles)
@@ -82,18 +82,17 @@ class Table:
             self._wraps[slot][op] = 0
 
     def first_free(self, op: int, low: int, high: int) -> int | None:
-        """The earliest start in [low, high] where the op fits. Only there, and where some other use ends, can one
-        first fit."""
+        """Return the earliest start in [low, high] where the op fits: `low`, or a cycle in which another use ends."""
         if self._is_simple(op):
             uses = [use for use in self.problem.ops[op].uses if use.cycles]
-            # Mostly it fits at once, and that is seen without a look at the whole row.
+            # Often it fits at once, which needs no mask of the whole row.
             at = low if all(self._is_clear(use, low) for use in uses) else self._first_clear(uses, low)
             return None if at is None or at > high else at
         candidates = sorted({low, *self._ends(op, low)})
         return next((at for at in candidates if at <= high and self.is_free(op, at)), None)
 
     def _is_simple(self, op: int) -> bool:
-        """Whether none of its uses is in another's way, and each is a piece of a row."""
+        """Return whether the op's uses do not overlap each other and the interval fits a bit mask."""
         known = self._simple[op]
         if known is None:
             known = self._simple[op] = self.ii <= _MOST_BITS and self._is_disjoint(self.problem.ops[op].uses)
@@ -113,13 +112,13 @@ class Table:
         return self._free_units(use.slot) > 0 and not self._row(use.slot) & bits
 
     def _first_clear(self, uses: list[Use], low: int) -> int | None:
-        """The same for simple uses, wherever it is."""
+        """Return the earliest start from `low` on where simple uses fit."""
         ii, every = self.ii, (1 << self.ii) - 1
         barred = 0
         for use in uses:
             if self._free_units(use.slot) <= 0:
                 return None
-            # A use meets a cycle if it begins there or up to its length before: the row, spread backwards.
+            # A use covers a cycle if it begins there or less than its length before: spread the mask backwards.
             row = self._row(use.slot)
             reached = 1
             while row and reached < use.cycles:
@@ -132,10 +131,10 @@ class Table:
         return low + behind if behind < ii else None
 
     def _row(self, slot: int) -> int:
-        """A bit for each cycle in which no unit of the slot is free."""
+        """Return the mask of cycles in which no unit of the slot is free."""
         row = self._taken[slot]
         if row is None:
-            # Cycles in which at least so many more units are held.
+            # most[n]: cycles in which more than n units are held.
             most, are_disjoint = [0] * self._free_units(slot), True
             for held in self._held[slot]:
                 bits = self._bits(held)
@@ -143,7 +142,7 @@ class Table:
                     most[at], bits = more | bits, more & bits
                 are_disjoint = are_disjoint and not bits
             row = most[-1]
-            # Of a unit that is held twice it cannot be told what is free once one of the two has gone.
+            # Where a unit is held twice, the mask cannot be updated when one holder leaves.
             self._taken[slot] = row if are_disjoint else None
         return row
 
@@ -152,11 +151,11 @@ class Table:
         return bits & (1 << self.ii) - 1 | bits >> self.ii
 
     def _free_units(self, slot: int) -> int:
-        """Units of a slot that nobody holds the whole interval."""
+        """Return the units of a slot that no op holds for the whole interval."""
         return self.problem.slots[slot].width - self._full[slot]
 
     def next_end(self, op: int, low: int) -> int:
-        """The earliest start from `low` on at which some use ends that the op would have to wait for."""
+        """Return the earliest start from `low` on at which a use ends that conflicts with the op."""
         return min(self._ends(op, low), default=low)
 
     def _ends(self, op: int, low: int) -> list[int]:
@@ -168,7 +167,7 @@ class Table:
         ]
 
     def in_the_way(self, op: int, start: int) -> list[int]:
-        """The ops that would have to leave for this one."""
+        """Return the ops that must leave before this one can be placed at `start`."""
         others: set[int] = set()
         for use in self.problem.ops[op].uses:
             phase = (start + use.offset) % self.ii
@@ -181,8 +180,8 @@ class Table:
         return sorted(others)
 
     def _fits(self, use: Use, start: int) -> bool:
-        """No more units are held than there are, at any cycle of this use, which is already placed: the most are held
-        where it or some other begins."""
+        """Return whether the slot has enough units at any cycle of this use, which is already placed. The most are held
+        where this use or another begins."""
         held = self._held[use.slot]
         width = self.problem.slots[use.slot].width - self._full[use.slot]
         if width < 0:
@@ -192,7 +191,7 @@ class Table:
         ii = self.ii
         phase, cycles = (start + use.offset) % ii, use.cycles % ii
         if width == 1 and cycles:
-            # Of a unit that there is once nobody else may hold any of it: the use itself is the one.
+            # With a single unit only this use may hold it, and it is counted itself.
             found = 0
             for _, begin, length in held:
                 after = (begin - phase) % ii
@@ -201,7 +200,7 @@ class Table:
                     return False
             return True
         others = [((begin - phase) % ii, length) for _, begin, length in held]
-        # Who neither begins during this use nor still goes on when it begins holds nothing beside it.
+        # A use that neither begins during this one nor is still held when it begins does not overlap it.
         others = [(begin, length) for begin, length in others if begin < max(cycles, 1) or begin + length > ii]
         if len(others) <= width:
             return True

@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 TextError = schema.SchemaError
-"""The JSON does not say what it should; the message names the place."""
+"""The JSON does not have the expected form; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class _OfSolution:
 
 
 def to_json(problem: Problem) -> dict[str, Any]:
-    """A problem as JSON, which `from_json` reads back equal."""
+    """Return a problem as JSON, which `problem_from_json` reads back equal."""
     return {"schema": SCHEMA, "problem": encode(problem)}
 
 
 def from_json(json: object) -> Problem:
-    """Reads what `to_json` wrote, or a person; raises `TextError` for anything else."""
+    """Return the problem of a JSON value. Raise `TextError` if it is none or breaks a promise of `sched.check`."""
     problem = schema.record(_OfProblem, schema.versioned(json, SCHEMA), "").problem
     wrong = next(faults(problem), None)
     if wrong is not None:
@@ -45,17 +45,17 @@ def from_json(json: object) -> Problem:
 
 
 def solution_to_json(solution: Solution) -> dict[str, Any]:
-    """A solution as JSON, which `solution_from_json` reads back equal."""
+    """Return a solution as JSON, which `solution_from_json` reads back equal."""
     return {"schema": SCHEMA, "solution": encode(solution)}
 
 
 def solution_from_json(json: object) -> Solution:
-    """Reads what `solution_to_json` wrote; raises `ValueError` for anything else."""
+    """Return the solution of a JSON value that `solution_to_json` made. Raise `ValueError` for anything else."""
     return schema.record(_OfSolution, schema.versioned(json, SCHEMA), "").solution
 
 
 def problems_from_json(json: object) -> list[tuple[Problem, int | None]]:
-    """The problems of a file, in any of the forms that there are, each with the best II that the file knows of."""
+    """Return the problems of a file, in any of its forms, each with the best II that the file records."""
     if isinstance(json, list):
         return [(from_json(member), None) for member in json]
     if isinstance(json, dict) and "problem" in json:
@@ -91,14 +91,15 @@ class _Neutral:
 
 
 def from_neutral(json: object) -> Problem:
-    """A problem in the form in which modulo-scheduling instances are exchanged: ops with one resource and a duration,
-    edges as [src, dst, latency, distance], limits per resource. A resource without a limit of at least 1 has none."""
+    """Return a problem from the exchange form of modulo-scheduling instances: ops with one resource and a duration,
+    edges as [src, dst, latency, distance], limits per resource. A resource without a limit of at least 1 is unlimited.
+    """
     if not isinstance(json, dict) or not all(key in json for key in ("name", "ops", "edges", "limits")):
         raise TextError("expected an object with name, ops, edges and limits")
     given = schema.record(_Neutral, json, "")
     limits = {name: limit for name, limit in given.limits.items() if limit is not None and limit >= 1}
     names = list(limits)
-    # The exchange form knows latencies of edges only; an op's own is the longest of them.
+    # The exchange form has latencies of edges only; an op's latency is the longest of its edges.
     latency = [0] * len(given.ops)
     for index, (src, dst, cycles, _) in enumerate(given.edges):
         if not (0 <= src < len(latency) and 0 <= dst < len(latency)):
@@ -121,7 +122,7 @@ def from_neutral(json: object) -> Problem:
 
 
 def encode(value: object) -> Any:
-    """Dataclasses as objects, tuples as arrays, the rest as it is; without an `Op.file` that says nothing."""
+    """Return dataclasses as objects, tuples as arrays, anything else unchanged; an empty `Op.file` is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         members = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
         return {name: encode(member) for name, member in members if (name, member) != ("file", "")}

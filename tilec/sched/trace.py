@@ -1,8 +1,8 @@
 """The schedule trace: one JSON value for two readers.
 
-`traceEvents` draw overlapped iterations in Perfetto or chrome://tracing, one cycle as one microsecond. The `tilec`
-member says what was decided and why, and `read_schedule` reads it back, edited or not. Everything in it is an integer,
-a string, a truth value or null, so that equal solutions are equal bytes.
+`traceEvents` draw overlapped iterations in Perfetto or chrome://tracing, with one cycle as one microsecond. The `tilec`
+member records what was decided and why; `read_schedules` reads it back, edited or not. It holds only integers, strings,
+booleans and null, so that equal solutions are equal bytes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ SCHEMA = 1
 
 
 _LAST_CYCLE = 1 << 31
-"""Before which everything begins that is scheduled."""
+"""Limit of start times and intervals."""
 
 TraceError = schema.SchemaError
-"""The text is no trace, or says nothing that can be used; the message names the place."""
+"""The text is no trace, or has no usable content; the message names the place."""
 
 
 def trace(
@@ -46,13 +46,13 @@ def trace(
     stores: Sequence[Mapping[str, str | int]] = (),
     also: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The whole trace of a kernel; loops in program order, each explained. `stores` are those that go through shared
-    memory, with what they leave to the rings; `also` are members about what was asked for, and what the kernel itself
-    has decided."""
-    told = [(problem, explained(problem, solution)) for problem, solution in loops]
+    """Return the whole trace of a kernel, its loops in program order and each explained. `stores` are the stores that
+    go through shared memory, with the bytes they leave to the rings. `also` are further members: what the kernel
+    requested and decided itself."""
+    explained_loops = [(problem, explained(problem, solution)) for problem, solution in loops]
     return {
-        # The first key must be this one: viewers look at the beginning of a file to tell its format.
-        "traceEvents": [event for index, loop in enumerate(told) for event in _events(index + 1, *loop)],
+        # Must be the first key: viewers recognise the format by the beginning of the file.
+        "traceEvents": [event for index, loop in enumerate(explained_loops) for event in _events(index + 1, *loop)],
         "displayTimeUnit": "ns",
         "tilec": {
             "schema": SCHEMA,
@@ -60,7 +60,7 @@ def trace(
             "target": target,
             "calibration": calibration,
             "decisions": [text.encode(decision) for decision in decisions],
-            "loops": [loop_record(problem, solution) for problem, solution in told],
+            "loops": [loop_record(problem, solution) for problem, solution in explained_loops],
             "stores": [dict(store) for store in stores],
             **also,
         },
@@ -68,7 +68,7 @@ def trace(
 
 
 def dump(value: dict[str, Any]) -> str:
-    """The text of a trace: events one a line, the `tilec` member indented for people."""
+    """Return the text of a trace: one event a line, the `tilec` member indented for people."""
     events = ",\n".join(json.dumps(event, ensure_ascii=False) for event in value["traceEvents"])
     rest = {name: member for name, member in value.items() if name != "traceEvents"}
     return f'{{"traceEvents": [\n{events}\n],\n{json.dumps(rest, indent=1, ensure_ascii=False)[2:]}\n'
@@ -78,8 +78,8 @@ def dump(value: dict[str, Any]) -> str:
 
 
 def loop_record(problem: Problem, solution: Solution) -> dict[str, Any]:
-    """What a trace says of a loop, with as much of an explanation as the solution has."""
-    # Whatever was to be decided about roles is part of the ops from here on.
+    """Return the record of a loop, with as much explanation as the solution has."""
+    # From here on the chosen roles are part of the ops.
     problem = resolve(problem, solution.schedule.role)
     schedule, ii = solution.schedule, solution.schedule.ii
     return {
@@ -115,17 +115,17 @@ def loop_record(problem: Problem, solution: Solution) -> dict[str, Any]:
 
 
 def _groups(problem: Problem, schedule: Schedule) -> dict[str, Any]:
-    """What several groups of warps run in the same code, and how far each is behind the first."""
+    """Return the copies of statements that groups of warps run, and the lags of the groups."""
     if not problem.copies:
         return {}
     lags = observed(problem, schedule.start).lags
-    return {"copies": [list(of) for of in problem.copies], "lags": list(lags)}
+    return {"copies": [list(copies) for copies in problem.copies], "lags": list(lags)}
 
 
 def _attempts(first: Attempt, last: Attempt, solution: Solution) -> dict[str, Any]:
-    """Intervals that met the same fate for the same reason: from `from` to `ii`."""
-    inside = (attempt.effort for attempt in solution.attempts if first.ii <= attempt.ii <= last.ii)
-    return {"from": first.ii, **text.encode(last), "effort": sum(inside)}
+    """Return the record of a range of attempts with the same outcome and reason: from `from` to `ii`."""
+    efforts = (attempt.effort for attempt in solution.attempts if first.ii <= attempt.ii <= last.ii)
+    return {"from": first.ii, **text.encode(last), "effort": sum(efforts)}
 
 
 def _proof(solution: Solution) -> str:
@@ -142,8 +142,8 @@ def _proof(solution: Solution) -> str:
 
 
 def refutation(solution: Solution) -> dict[str, Any] | None:
-    """What refutes the interval one cycle shorter than the schedule's: the families of constraints that, together,
-    leave it no room. None where it is not refuted, or there is none."""
+    """Return what refutes II − 1: the families of constraints that together leave no room. None if it is not
+    refuted."""
     ii = solution.schedule.ii - 1
     attempt = next((a for a in solution.attempts if a.ii == ii and a.outcome == "refuted"), None)
     if attempt is None:
@@ -152,7 +152,7 @@ def refutation(solution: Solution) -> dict[str, Any] | None:
 
 
 def _place(op: Op) -> dict[str, Any]:
-    """The line; and the file, where that is an imported one."""
+    """Return the line of an op, and the file if it is an imported one."""
     return {"line": op.line} | ({"file": op.file} if op.file else {})
 
 
@@ -178,7 +178,7 @@ def _op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
 
 
 def _rows(start: int, cycles: int, ii: int) -> list[list[int]]:
-    """The rows of the reservation table that a use holds, as half-open ranges; a full turn of the table is one."""
+    """Return the rows of the reservation table that a use holds, as half-open ranges; a full turn is one range."""
     wraps, rest = divmod(cycles, ii)
     first = start % ii
     rows = [[0, ii]] * wraps
@@ -205,7 +205,7 @@ def _ring(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
 
 
 def pool_peaks(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
-    """What is held of a pool at the worst moment, and by what; and across the end of an interval."""
+    """Return the peak use of a pool, by rings and values, and what values hold across the end of an interval."""
     pool = problem.pools[index]
     depths = zip(problem.rings, schedule.depth, strict=True)
     rings = sum(ring.bytes * depth for ring, depth in depths if ring.pool == index)
@@ -232,8 +232,8 @@ def _slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:
 
 
 def _events(process: int, problem: Problem, solution: Solution) -> list[dict[str, Any]]:
-    """One process a loop; tracks for the intervals, then one a slot, then one an op. A track gets a second lane where
-    iterations overlap on it, because slices of one track must nest."""
+    """Return the trace events of a loop, as one process: tracks for the intervals, then for each slot, then for each
+    op. A track gets a second lane where iterations overlap on it, because slices of one track must nest."""
     problem, schedule, ii = resolve(problem, solution.schedule.role), solution.schedule, solution.schedule.ii
     stages = max(schedule.stage, default=0) + 1
     iterations = stages + 2
@@ -266,7 +266,7 @@ def _events(process: int, problem: Problem, solution: Solution) -> list[dict[str
 
 
 class _Tracks:
-    """Puts slices on the first lane of their track that is free."""
+    """Puts slices on the first free lane of their track."""
 
     def __init__(self, process: int) -> None:
         self.process = process
@@ -276,7 +276,7 @@ class _Tracks:
         self._count = 0
 
     def slice(self, track: str, name: str, start: int, cycles: int, about: dict[str, int]) -> int:
-        """Slices of a track arrive by rising start. Returns the lane's thread id."""
+        """Add a slice and return its lane's thread id. Slices of a track must arrive by rising start."""
         lanes = self._lanes.setdefault(track, [])
         for lane, (thread, free_from) in enumerate(lanes):
             if free_from <= start:
@@ -311,7 +311,7 @@ class _File:
 
 
 def parsed(source: str) -> dict[str, Any]:
-    """The `tilec` member of a trace's text, of the version that is written here; what is in it may be anything yet."""
+    """Return the `tilec` member of a trace's text, checked for its version only."""
     try:
         value = readers.json_value(source)
     except ValueError as error:
@@ -320,11 +320,9 @@ def parsed(source: str) -> dict[str, Any]:
 
 
 def read_schedule(source: str) -> list[Schedule]:
-    """The schedules of a trace's text, one a loop, for `verify` to judge.
-
-    Start times, II and depths are taken at their word. The order follows from them, so that a person who edits a start
-    time need not edit the order too; the recorded order only says which of two ops that issue in one cycle is first.
-    """
+    """Return the schedules of a trace's text, one a loop, for `verify` to judge. Start times, II and depths are taken
+    as they are. The order follows from the starts, so that a person who edits a start need not edit the order; the
+    recorded order only breaks ties of ops that issue in one cycle."""
     loops = schema.record(_Loops, parsed(source), "tilec").loops
     return [_schedule(loop, f"tilec.loops[{at}]") for at, loop in enumerate(loops)]
 
@@ -340,7 +338,7 @@ class AskedTile:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a kernel and its options asked for when a trace was written; None where the trace does not say."""
+    """The constants, threads and tiles that a kernel and its options requested; None where the trace does not say."""
 
     OPEN: ClassVar[bool] = True
     constants: Mapping[str, str] = field(default_factory=dict)
@@ -349,7 +347,7 @@ class Asked:
 
 
 def read_asked(source: str) -> Asked:
-    """Return what the kernel of a trace's text asked for."""
+    """Return what the kernel of a trace's text requested."""
     return schema.record(Asked, parsed(source), "tilec")
 
 
@@ -367,7 +365,7 @@ class _Depth:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """What is taken of a loop in a trace; the rest of it is for people."""
+    """The parts of a loop's record that are read back; the rest is for people."""
 
     OPEN: ClassVar[bool] = True
     ii: Annotated[int, schema.Range(1, _LAST_CYCLE)]

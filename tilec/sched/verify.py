@@ -1,17 +1,17 @@
-"""Decides whether a schedule holds. Shares no code with the bounds, the model or the solver.
+"""Decides whether a schedule is valid. Shares no code with the bounds, the model or the solver.
 
 Promises, each checked:
 - the schedule has one start per op, one depth per ring, and non-negative starts
 - every edge: start[dst] + distance·II ≥ start[src] + latency
 - no cycle of the reservation table holds more units of a slot than it has
 - every ring is deep enough for its lifetime, and within its limit
-- every pool holds its rings and what is reserved
+- every pool has room for its rings and what is reserved
 - `order` is a permutation of the ops and agrees with start mod II
 - there are no more stages than allowed, and ops that must share one do
-- every op that names candidate roles has one of them, tied ops the same, and the roles' registers fit in their file
-- a role runs one op at a time, with the waits before it, and what passes between roles takes the time for that
-- the ops of a group of warps are all equally far behind those of the first group, and less than an interval
-- no pool is asked for more by the values that live at once, or across the end of an interval, than it has
+- every op with candidate roles has one of them, tied ops the same, and the roles' registers fit in their file
+- a role runs one op at a time, with the waits before it, and a hand-over between roles takes its time
+- all ops of a group of warps have the same lag behind the first group, less than an interval
+- the values that live at once, or across the end of an interval, fit in their pools
 
 Not checked: that the schedule is a good one.
 """
@@ -25,7 +25,7 @@ from tilec.sched.schedule import Schedule
 
 
 def violations(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Every broken promise in one sentence; none for a schedule that holds."""
+    """Yield a sentence for every broken promise; none for a valid schedule."""
     misfits = list(_shape(problem, schedule))
     if misfits:
         yield from misfits
@@ -74,7 +74,7 @@ def _dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 def _rows(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for index, slot in enumerate(problem.slots):
-        # Holders of each cycle of the table: filled one cycle at a time on purpose, it is hard to get wrong.
+        # The holders of each cycle of the table, filled cycle by cycle on purpose: that is hard to get wrong.
         table: dict[int, list[str]] = {}
         roles = schedule.role or (None,) * len(problem.ops)
         for op, start, role in zip(problem.ops, schedule.start, roles, strict=True):
@@ -112,10 +112,10 @@ def _rings(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 def _pools(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for index, pool in enumerate(problem.pools):
-        inside = [(r, d) for r, d in zip(problem.rings, schedule.depth, strict=True) if r.pool == index]
-        held = pool.reserved + sum(ring.bytes * depth for ring, depth in inside)
+        rings = [(r, d) for r, d in zip(problem.rings, schedule.depth, strict=True) if r.pool == index]
+        held = pool.reserved + sum(ring.bytes * depth for ring, depth in rings)
         if held > pool.capacity:
-            parts = [f"{pool.reserved} reserved", *(f"{d} × {r.bytes} {r.name}" for r, d in inside)]
+            parts = [f"{pool.reserved} reserved", *(f"{d} × {r.bytes} {r.name}" for r, d in rings)]
             yield f"pool {pool.name} holds {held} of {pool.capacity}: {' + '.join(parts)}"
 
 
@@ -178,17 +178,19 @@ def _roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _lags(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    for group in range(1, max((len(of) for of in problem.copies), default=0)):
-        lags = [schedule.start[of[group]] - schedule.start[of[0]] for of in problem.copies]
-        for of, lag in zip(problem.copies, lags, strict=True):
-            said = f"op {problem.ops[of[group]].name} of group {group + 1} issues {lag} cycles after the first group's"
+    for group in range(1, max((len(copies) for copies in problem.copies), default=0)):
+        lags = [schedule.start[copies[group]] - schedule.start[copies[0]] for copies in problem.copies]
+        for copies, lag in zip(problem.copies, lags, strict=True):
+            lag_text = (
+                f"op {problem.ops[copies[group]].name} of group {group + 1} issues {lag} cycles after the first group's"
+            )
             if lag != lags[0]:
                 other = problem.ops[problem.copies[0][group]].name
-                yield f"{said}, op {other} {lags[0]}: they run the same code"
+                yield f"{lag_text}, op {other} {lags[0]}: they run the same code"
             elif not 0 <= lag < schedule.ii:
-                yield f"{said}, II is {schedule.ii}"
+                yield f"{lag_text}, II is {schedule.ii}"
             elif problem.lags and lag != problem.lags[group]:
-                yield f"{said}, not {problem.lags[group]}"
+                yield f"{lag_text}, not {problem.lags[group]}"
 
 
 def _values(problem: Problem, schedule: Schedule) -> Iterator[str]:
@@ -203,7 +205,7 @@ def _values(problem: Problem, schedule: Schedule) -> Iterator[str]:
         for now, _, first in lives:
             held = pool.reserved + versions
             for begin, end, value in lives:
-                # The version of every iteration that has begun by now and has not ended.
+                # The copy of every iteration that has begun by now and has not ended.
                 iterations = range((now - end) // schedule.ii, (now - begin) // schedule.ii + 1)
                 held += value.amount * sum(begin <= now - k * schedule.ii < end for k in iterations)
             if held > pool.capacity:

@@ -1,11 +1,11 @@
-"""Refutes an II without the solver: pairs of uses of one slot that the dependences leave no room for.
+"""Refutes an II without the solver: pairs of uses of one slot for which the dependences leave no room.
 
-Longest paths say how far apart two starts must and may be. Two uses of a slot of one unit are further restricted: their
-distance modulo II lies between the length of the one and II less the length of the other. Where the window holds no
-such distance there is no schedule; where it holds those of one turn only, the window shrinks, and others with it.
+Longest paths give the least and largest distance of two starts. The distance modulo II of two uses of a slot of one
+unit lies between the length of the first and II less the length of the second. If the window contains no such distance,
+there is no schedule. If it contains only distances of one turn, the window shrinks, and others with it.
 
-This is what rings of bounded depth run into: a dozen cycles short of the smallest II, every II fails for the same
-reason, and finding that reason takes the solver a thousand times longer.
+Rings of bounded depth fail in this way: for a dozen cycles below the smallest II, every II is refuted for the same
+reason, which the solver takes a thousand times longer to find.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tilec.sched.bounds import depth_limits
 from tilec.sched.paths import arcs, distances, edge_arcs, has_positive_cycle
 from tilec.sched.problem import Problem
 
-# Windows of more ops than this take longer to keep up to date than the solver needs without them.
+# Beyond this size, updating the windows takes longer than the solver needs without them.
 _MOST_OPS = 48
 _ROUNDS = 4
 
 
 def refutation(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> str | None:
-    """Why there is no schedule at this II, or None if that cannot be told. Needs an II without a positive cycle.
-    `without` leaves families of constraints aside, named as those of the model."""
-    within = edge_arcs(problem) if "rings" in without else arcs(problem, depth_limits(problem, ii, without))
-    if has_positive_cycle(problem, ii, within):
+    """Return why there is no schedule at this II, or None if undecided. Needs an II without a positive cycle of the
+    edges. `without` leaves out families of constraints, named as in the model."""
+    constraints = edge_arcs(problem) if "rings" in without else arcs(problem, depth_limits(problem, ii, without))
+    if has_positive_cycle(problem, ii, constraints):
         return "rings that fit in their pools are too shallow for the dependences between them"
     if len(problem.ops) > _MOST_OPS:
         return None
-    separation = [list(row) for row in distances(problem, ii, within)]
+    separation = [list(row) for row in distances(problem, ii, constraints)]
     pairs = [pair for pair in _pairs(problem) if f"slot {problem.slots[pair[2]].name}" not in without]
     for _ in range(_ROUNDS):
         has_changed = False
@@ -54,8 +54,8 @@ def refutation(problem: Problem, ii: int, without: frozenset[str] = frozenset())
 
 
 def needed(problem: Problem, ii: int, known: tuple[str, ...]) -> tuple[str, ...]:
-    """The families of constraints that, with the dependences, are enough for a refutation, none of which can be left
-    out; those that are `known` from the interval before if they still are."""
+    """Return a minimal set of families that, with the dependences, is sufficient for a refutation; `known`, those of
+    another interval, if they still are."""
     every = _families(problem)
     if known and refutation(problem, ii, every - {*known}) is not None:
         return known
@@ -73,8 +73,8 @@ def _families(problem: Problem) -> frozenset[str]:
 
 
 def held_once(problem: Problem, ii: int, without: frozenset[str]) -> frozenset[int]:
-    """The slots of one unit for which it is enough to keep ops apart from each other: no op holds one of them twice, or
-    for longer than the interval; nor does a role, which may run an op or not."""
+    """Return the slots of one unit for which separating pairs of ops suffices: no op holds the slot twice or longer
+    than the interval, and no role holds it."""
     others = {role.slot for role in problem.roles}
     for op in problem.ops:
         held = [use.slot for use in op.uses]
@@ -87,8 +87,8 @@ def held_once(problem: Problem, ii: int, without: frozenset[str]) -> frozenset[i
 
 
 def separations(problem: Problem, slots: frozenset[int]) -> list[tuple[int, int, int, int]]:
-    """(op, other op, ahead, behind): start[other] − start[op] lies in [turn·II + ahead, (turn + 1)·II − behind] for
-    some whole turn, or they hold one of these slots, of one unit each, at once."""
+    """Return (op, other op, ahead, behind) for pairs that share one of these slots: start[other] − start[op] must lie
+    in [turn·II + ahead, (turn + 1)·II − behind] for some whole turn."""
     least: dict[tuple[int, int, int], tuple[int, int]] = {}
     for u, v, slot, ahead, behind, shift in _pairs(problem):
         if slot in slots:
@@ -98,12 +98,17 @@ def separations(problem: Problem, slots: frozenset[int]) -> list[tuple[int, int,
 
 
 def _pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """(op, other op, slot, cycles the other must stay behind, cycles it must end ahead of the next turn, how far apart
-    they hold it from one cycle on)."""
+    """Yield (op, other op, slot, ahead, behind, shift) for each two uses of a slot of one unit, with `ahead` and
+    `behind` as in `list_separations`. `shift` is the difference of the uses' offsets."""
     for slot, spec in enumerate(problem.slots):
         if spec.width > 1:
             continue
-        users = [(op, use) for op, of in enumerate(problem.ops) for use in of.uses if use.slot == slot and use.cycles]
+        users = [
+            (op, use)
+            for op, spec_of_op in enumerate(problem.ops)
+            for use in spec_of_op.uses
+            if use.slot == slot and use.cycles
+        ]
         for at, (v, later) in enumerate(users):
             for u, use in users[:at]:
                 if u != v:
@@ -112,7 +117,7 @@ def _pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int, int]]:
 
 
 def _tighten(separation: list[list[int | None]], u: int, v: int, least: int) -> bool:
-    """Records start[v] − start[u] ≥ least, and what follows from it. False if that is a contradiction."""
+    """Record start[v] − start[u] ≥ least and what follows from it; return False if that is a contradiction."""
     back = separation[v][u]
     if back is not None and back + least > 0:
         return False

@@ -1,4 +1,4 @@
-"""A profile of a GPU beside what the simulation says, metric by metric."""
+"""Compares a profile measured on a GPU with the simulation, metric by metric."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A metric that both know; `measured` is the mean of the launches that have it."""
+    """A metric that both have; `measured` is the mean over the launches that report it."""
 
     name: str
     unit: str
@@ -21,13 +21,14 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Predicted by measured; None of nothing."""
+        """Return predicted / measured; None if 0 was measured."""
         return self.predicted / self.measured if self.measured else None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`rows` in the order of the predictions; `unmatched` are metrics of the profile that nothing predicts."""
+    """Rows in the order of the predictions; `unmatched` are metrics of the profile that the simulation does not
+    predict."""
 
     launches: int
     rows: tuple[Row, ...]
@@ -35,13 +36,12 @@ class Comparison:
 
 
 def of_kernel(launches: Sequence[Launch], entry: str) -> tuple[Launch, ...]:
-    """Those of the entry; ncu shows a mangled name or its demangled signature."""
+    """Return the launches of the entry, which ncu names mangled or by its demangled signature."""
     exact = tuple(launch for launch in launches if launch.kernel.partition("(")[0] == entry)
     return exact or tuple(launch for launch in launches if entry in launch.kernel)
 
 
 def compare(launches: Sequence[Launch], predicted: Sequence[Counter]) -> Comparison:
-    """The launches of one kernel beside its counters."""
     rows = []
     for counter in predicted:
         measured = [launch.metrics[counter.name] for launch in launches if counter.name in launch.metrics]

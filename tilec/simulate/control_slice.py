@@ -1,8 +1,8 @@
-"""What of a kernel must be computed to know which instructions run, and with which addresses.
+"""Restricts emulation to the steps that decide which instructions run, and with which addresses.
 
-The slice is closed over registers, whatever the order of the steps: what decides a branch, a predicate, an address or
-a barrier is needed, and so is all that writes what is needed. The rest of the steps is passed over, which makes a
-block of a large problem cheap to follow. Where the numbers themselves decide, everything is computed.
+The slice is closed over registers, regardless of the order of steps: branches, predicates, addresses and barriers are
+needed, and so is every step that writes a needed register. All other steps do nothing, which makes a block of a large
+problem cheap to run. Where the numbers themselves decide control, everything is computed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _SYNCHRONISES = ("mbarrier", "cp.async.mbarrier", "clusterlaunchcontrol", "tcgen
                  "barrier.cluster", "setmaxnreg", "st.async", "red.async",
                  "cp.async.bulk.shared", "cp.async.bulk.tensor", "cp.reduce.async.bulk.shared", "griddepcontrol",
                  "tensormap", "fence.proxy.tensormap", "fence.mbarrier_init")  # fmt: skip
-"""How the stems of steps begin that others may wait for, or read control from."""
+"""Prefixes of the stems of steps that other threads may wait for, or read control from."""
 _ORDERED = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
 _RESERVES = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish")
-"""What deals out tensor memory, whose addresses make no difference to time."""
+"""Steps that allocate tensor memory, whose addresses do not affect time."""
 _MATRIX = ("wgmma.mma", "mma", "tcgen05.mma", "tcgen05.ld", "wmma")
 
 
 def skip_numbers(program: Program) -> bool:
-    """Let the steps outside of the slice do nothing. False, and nothing is changed, where the results of matrix
+    """Make the steps outside of the slice do nothing. Return False, with nothing changed, if results of matrix
     instructions decide what runs."""
     steps = program.steps
     kept = _kept(program)
@@ -52,7 +52,6 @@ def _nothing(cta: object, threads: object) -> None:
 
 
 def _kept(program: Program) -> set[int]:
-    """The steps whose results are needed."""
     steps = program.steps
     answers = _loads_of_answers(program)
     kept: set[int] = set()
@@ -68,7 +67,7 @@ def _kept(program: Program) -> set[int]:
         if instruction.guard is not None:
             addressing.append(instruction.guard.reg)
         if not step.stem.startswith("tcgen05"):
-            # Where in tensor memory a product lies makes no difference to its time.
+            # The tensor-memory addresses of a product do not affect its time.
             needed |= _places(program, pc, addressing)
         elif instruction.guard is not None:
             needed |= _places(program, pc, (instruction.guard.reg,))
@@ -88,28 +87,29 @@ def _kept(program: Program) -> set[int]:
 
 
 def _loads_of_answers(program: Program) -> set[int]:
-    """The loads from shared memory that bring what `clusterlaunchcontrol.query_cancel` is asked about, through moves
-    only. Nothing but the request, which is carried out, writes that; so no number has to be known for it."""
+    """Return the loads from shared memory that provide, through moves only, the operands of
+    `clusterlaunchcontrol.query_cancel`. Only the request writes them, and it is carried out, so they need no computed
+    numbers."""
     steps = program.steps
-    asked = {
+    needed = {
         place for step in steps if "query_cancel" in step.instruction.opcode for place in step.registers - step.written
     }
     found: set[int] = set()
-    before = -1
-    while before != len(asked):
-        before = len(asked)
+    previous = -1
+    while previous != len(needed):
+        previous = len(needed)
         for pc, step in enumerate(steps):
-            if asked.isdisjoint(step.written):
+            if needed.isdisjoint(step.written):
                 continue
             if _loads(step, "shared"):
                 found.add(pc)
             elif step.stem == "mov":
-                asked |= step.registers
+                needed |= step.registers
     return found
 
 
 def _places(program: Program, pc: int, operands: Sequence[Operand]) -> set[Place]:
-    """The registers that these operands of a step read."""
+    """Return the registers that these operands of a step read."""
     registers: list[Operand] = []
     for operand in operands:
         match operand:
@@ -133,7 +133,7 @@ def _places(program: Program, pc: int, operands: Sequence[Operand]) -> set[Place
 def _synchronises(step: Step) -> bool:
     words = step.instruction.opcode.split(".")
     if step.stem.startswith("cp.async.bulk.tensor") and step.stem.endswith(".global"):
-        return False  # a store: nobody's control waits for what it writes
+        return False  # a store: no control depends on the memory it writes
     ordered = words[0] in ("ld", "st", "red") and not _ORDERED.isdisjoint(words)
     return ordered or step.stem.startswith(_SYNCHRONISES)
 
@@ -143,7 +143,7 @@ def _loads(step: Step, space: str) -> bool:
 
 
 def _is_in(step: Step, space: str) -> bool:
-    """Whether it may reach this memory: a generic address may reach all."""
+    """Return whether the step may access this state space; a generic address may access any."""
     spaces = {word.partition("::")[0] for word in step.instruction.opcode.split(".")}
     named = spaces & {"shared", "local", "global", "param", "const"}
     return space in named or not named

@@ -1,9 +1,8 @@
-"""The prices of single warp instructions, from the rows of the target file.
+"""The costs of single warp instructions, from the rows of the target file.
 
-The file prices statements of a whole block in whole cycles. One warp instruction is a part of such a statement: where
-a price is proportional to a count, a hundred of them are priced and divided, so that a fraction of a cycle is kept.
-Four warps run side by side, one in each quarter of the multiprocessor; what a row states for 128 lanes is therefore
-what a warp holds its own quarter's pipe for.
+The file prices statements of a whole block in whole cycles. Where a price is proportional to a count, a hundred
+instructions are priced and divided, which keeps fractions of a cycle. Four warps run side by side, one in each quarter
+of the multiprocessor; so a row's cycles for 128 lanes are the cycles that one warp holds its quarter's pipe.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from tilec.target.table import Target, Timing
 
 _MANY = 100
 _LANES = 128
-"""Of the four quarters of a multiprocessor together."""
+"""Lanes of the four quarters of a multiprocessor together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pipe:
-    """What an instruction does to a pipe of its quarter: cycles that it holds it, and until its result is there."""
+    """Cycles that an instruction holds a pipe of its quarter, and cycles until its result is ready."""
 
     name: str
     cycles: float
@@ -30,8 +29,8 @@ class Pipe:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What a transfer does to the ports of the multiprocessor: cycles at each, and those until the data is there: all
-    of them for the first byte (`base`), and in all for one that meets no other (`latency`)."""
+    """The cycles that a transfer takes at each port of the multiprocessor. `base` is the latency of the first byte,
+    `latency` that of the whole transfer if it meets no other."""
 
     ports: tuple[tuple[str, float], ...]
     base: float
@@ -40,8 +39,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product of the tensor cores taken together: cycles that it holds them, those of the shared memory that it
-    reads, until its result is there, and until a warp that has issued it goes on."""
+    """The cycles that a tensor-core product holds the tensor cores and the shared memory it reads (`reading`), the
+    latency of its result, and the cycles until the issuing warp continues."""
 
     cycles: float
     reading: float
@@ -50,7 +49,7 @@ class Product:
 
 
 class Costs:
-    """Of one target."""
+    """The instruction costs of one target."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -67,7 +66,7 @@ class Costs:
         self.try_wait = float(target.price("mbarrier").issue)
 
     def _pipe(self, kind: str, times: int = 1) -> Pipe:
-        """ "elementwise", "integer", "mufu" or "mma.sync": `times` of it in a row."""
+        """Return the cost of `times` instructions in a row: "elementwise", "integer", "mufu" or "mma.sync"."""
         price = self.target.price
         if kind == "mma.sync":
             one, many = price("mma.sync", count=1, warps=1), price("mma.sync", count=_MANY, warps=1)
@@ -80,29 +79,29 @@ class Costs:
             one = price(operation, ops=1, elements=_LANES, threads=_LANES)
             many = price(operation, ops=_MANY, elements=_LANES, threads=_LANES)
         slot, cycles = next((slot, cycles / _MANY) for slot, cycles, _ in many.uses if slot != "issue")
-        # The row counts from the issue; a dependent instruction may issue when the last of the lanes is through.
+        # The row counts from the issue; a dependent instruction may issue once the last lane has passed the pipe.
         after = one.latency - max(cycles for slot, cycles, _ in one.uses if slot != "issue")
         return Pipe(slot, cycles * times, cycles * times - cycles + max(after, cycles))
 
     def _move(self, kind: InstructionKind, size: int) -> Move:
         parameters = {"bytes": size, "threads": 32}
-        known = next(each for each in self.target.kinds if each.name == kind)
-        given = {name: parameters[name] for name in known.parameters}
+        kind_row = next(each for each in self.target.kinds if each.name == kind)
+        given = {name: parameters[name] for name in kind_row.parameters}
         price = self.target.price(kind, **given)
-        nothing = self.target.price(kind, **{**given, "bytes": 0})
+        empty = self.target.price(kind, **{**given, "bytes": 0})
         many = self.target.price(kind, **{**given, "bytes": size * _MANY})
-        # A fraction of a cycle counts where many small transfers follow each other; a least time of one does not scale.
+        # Fractions of a cycle matter where many small transfers follow each other; a minimum time does not scale.
         ports = []
         for (slot, cycles, _), (_, scaled, _) in zip(price.uses, many.uses, strict=True):
             if slot != "issue":
                 exact = scaled / _MANY if scaled / _MANY > cycles - 1 else cycles
                 ports.append((slot, exact / self.target.slot(slot).width))
-        return Move(tuple(ports), float(nothing.latency), float(price.latency))
+        return Move(tuple(ports), float(empty.latency), float(price.latency))
 
     def _wgmma(self, n: int, k_bytes: int, from_registers: bool) -> Product:
         kind: InstructionKind = "wgmma.rs" if from_registers else "wgmma.ss"
-        asked = {"n": n} if from_registers else {"n": n, "k_bytes": k_bytes}
-        one, many = (self.target.price(kind, count=count, **asked) for count in (1, _MANY))
+        parameters = {"n": n} if from_registers else {"n": n, "k_bytes": k_bytes}
+        one, many = (self.target.price(kind, count=count, **parameters) for count in (1, _MANY))
         cycles = _held(many, "tc_and_mma") / _MANY
         issue = (many.issue - one.issue) / (_MANY - 1)
         drain = one.latency - max(cycles for _, cycles, _ in one.uses)

@@ -1,8 +1,7 @@
-"""What a simulation found, under the names of Nsight Compute's metrics.
+"""The results of a simulation, under the names of Nsight Compute's metrics.
 
-A profile of a GPU counts machine instructions, the simulation those of the PTX that issue anything. It knows the
-traffic that addresses ask for, and no cache but what the blocks of a wave load in common. Which counter stands for
-what, and what of it is only nearly the same, is told in docs/nsight.md.
+A GPU profile counts machine instructions; the simulation counts PTX instructions that issue. It models no cache but the
+sharing of loads by the blocks of a wave. docs/nsight.md says which counters correspond, and how closely.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ Unit = Literal["", "ns", "cycle", "inst", "byte", "sector", "request", "%", "war
 Reason = Literal[
     "barrier", "gmma", "long_scoreboard", "math_pipe_throttle", "not_selected", "selected", "short_scoreboard", "wait"
 ]
-"""Why a warp does not issue, as Nsight Compute calls it."""
+"""A reason why a warp does not issue, as Nsight Compute names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A metric: its name, its unit (%: of 100), and what the simulation says."""
+    """A metric's name, unit (%: of 100) and simulated value."""
 
     name: str
     unit: Unit
@@ -34,12 +33,12 @@ class Counter:
 
 
 def counters(found: Simulation) -> tuple[Counter, ...]:
-    """Of the whole grid where the name says so (`.sum`), else of an average multiprocessor."""
-    return tuple(Counter(name, unit, float(of(found))) for name, unit, of in _PLAIN) + tuple(_by_reason(found))
+    """Return all counters: of the whole grid if the name ends in `.sum`, else of an average multiprocessor."""
+    return tuple(Counter(name, unit, float(count(found))) for name, unit, count in _PLAIN) + tuple(_by_reason(found))
 
 
 def names() -> tuple[str, ...]:
-    """All that can be predicted."""
+    """Return the names of all metrics that can be predicted."""
     return (*(name for name, _, _ in _PLAIN), *(form.format(reason) for reason in _REASONS for form, _ in _STALLS))
 
 
@@ -47,12 +46,12 @@ def names() -> tuple[str, ...]:
 
 
 def _blocks(found: Simulation) -> float:
-    """How many blocks like the one that was written down make the grid."""
+    """Return how many blocks like the recorded one are equivalent to the grid."""
     return found.weight * math.prod(found.launch.cluster)
 
 
 def _active_cycles(found: Simulation) -> float:
-    """Of an average multiprocessor: those without a block have none."""
+    """Return the active cycles of an average multiprocessor; one without a block has none."""
     return (found.cycles - found.tail) * found.active / found.costs.sms
 
 
@@ -81,7 +80,7 @@ def _issued_per_cycle(found: Simulation) -> float:
 
 
 def _executed(wanted: Callable[[Instruction], bool]) -> Callable[[Simulation], float]:
-    """Warp instructions; one that takes two of the machine's counts twice."""
+    """Return a counter of executed warp instructions; one that takes two machine instructions counts twice."""
 
     def of(found: Simulation) -> float:
         executed = (
@@ -114,8 +113,7 @@ def _on(pipe: str) -> Callable[[Instruction], bool]:
 
 
 def _moved(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[Instruction, int]]:
-    """Each access of the block that was written down, with the bytes that it moves. Shuffles go by the same port, and
-    access nothing."""
+    """Yield each access of the recorded block with its bytes. Shuffles use the same port but access no memory."""
     accesses = {
         i.pc: i for i in found.instructions if i.move in moves and i.text.startswith(("ld", "st", "atom", "red"))
     }
@@ -146,7 +144,7 @@ def _wavefronts(instruction: Instruction, moved: int) -> float:
 
 
 def _conflicts(instruction: Instruction, moved: int) -> float:
-    """Transactions beyond those that the bytes of a whole warp take."""
+    """Return the transactions beyond those that the bytes of a whole warp need."""
     is_matrix = "matrix" in instruction.text
     least = matrices(instruction.text) if is_matrix else max(1, access_bytes(instruction.text) * 32 // LINE)
     return max(0.0, moved / LINE - least)
@@ -207,9 +205,9 @@ _OF_PRODUCT: dict[Deed, Reason] = {"wgmma": "gmma", "wgmma.wait": "barrier"}
 
 
 def reason_of(cause: Cause, instruction: Instruction) -> Reason:
-    """What Nsight Compute calls it when a warp waits so at this instruction."""
+    """Return Nsight Compute's name for a stall of this cause at this instruction."""
     if cause == "tensor cores":
-        # Until a product may begin; until it has ended; and of mma.sync, until its pipe is free.
+        # A warp waits for a wgmma to begin, for one to end, or for the pipe of an mma.sync.
         return _OF_PRODUCT.get(instruction.deed, "math_pipe_throttle")
     if cause.startswith(("barrier", "cluster barrier")):
         return "barrier"
@@ -220,16 +218,16 @@ def _by_reason(found: Simulation) -> Iterator[Counter]:
     lost: dict[Reason, float] = dict.fromkeys(_REASONS, 0.0)
     for (_, pc, cause), cycles in found.first.stalls.items():
         lost[reason_of(cause, found.instructions[pc])] += cycles
-    issued, lived = sum(found.first.issued.values()), sum(found.first.lifetime.values())
+    issued, lifetime = sum(found.first.issued.values()), sum(found.first.lifetime.values())
     lost["selected"] = issued
     for reason, cycles in lost.items():
         for form, unit in _STALLS:
-            value = 100 * cycles / max(lived, 1e-9) if unit == "%" else cycles / max(issued, 1e-9)
+            value = 100 * cycles / max(lifetime, 1e-9) if unit == "%" else cycles / max(issued, 1e-9)
             yield Counter(form.format(reason), unit, value)
 
 
 def amount(value: float) -> str:
-    """A figure with three digits that count, and whole ones whole."""
+    """Format a number with three significant digits; whole numbers without decimals."""
     if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -1,14 +1,14 @@
-"""Replays the warps of blocks on multiprocessors, in cycles: who issues when, what it holds, what it waits for.
+"""Replays the warps of blocks on multiprocessors, in cycles: issue, held units, waits.
 
-Events are warps that are ready to issue, and arrivals at barriers, in the order of their times; the oldest warp first
-where several are ready. A warp issues in order, an instruction at a time, when
+Events are warps ready to issue and arrivals at barriers, in the order of their times; of several ready warps the oldest
+comes first. A warp issues one instruction at a time, in order, when
 
-* the registers that it reads and writes are there (scoreboard),
-* the scheduler of its quarter is free (one instruction a cycle), and the pipe that it needs,
-* and what it waits for has happened: an mbarrier's phase, a named barrier, a group of copies or products.
+* the registers that it reads and writes are ready (scoreboard),
+* its quarter's scheduler (one instruction a cycle) and the pipe it needs are free,
+* and the event it waits for has occurred: an mbarrier's phase, a named barrier, a group of copies or products.
 
-Transfers queue at the ports of the multiprocessor in the order of issue, and at its share of L2 and DRAM. Data is there
-after the latency of a transfer that meets no other, or when the last port has let it through, whichever is later.
+Transfers queue at the ports of the multiprocessor in the order of issue, and at its share of L2 and DRAM. Data arrives
+after the latency of an undisturbed transfer or when the last port has passed it, whichever is later.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _GLOBAL_STORES = ("st.global", "tma.store")
 
 
 class _Steady(Exception):
-    """What was to be seen has been."""
+    """Ends a replay that has seen enough passes of a loop."""
 
 
 class Engine:
-    """Runs clusters of blocks. `queue` are those that start as residents end; every one is a list of its blocks."""
+    """Replays clusters of blocks. A cluster is a list of its blocks; queued clusters start as resident ones end."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Engine:
         self._sms: list[Sm] = []
         self._alive: dict[int, Warp] = {}
         self._queue: list[list[Block]] = []
-        self._until: tuple[int, int, int] | None = None
+        self._stop_after: tuple[int, int, int] | None = None
         self._deeds: dict[str, Callable[[Warp, Instruction, Any, float], float | None]] = {
             "load": self._load, "store": self._store, "copy": self._copy, "copy.commit": self._copy_commit,
             "copy.wait": self._copy_wait, "copy.arrive": self._copy_arrive, "bulk.load": self._bulk_load,
@@ -88,9 +88,9 @@ class Engine:
     def run(
         self, clusters: Sequence[Sequence[Block]], resident: int, until: tuple[int, int, int] | None = None
     ) -> Result:
-        """The clusters one after the other, `resident` of them at a time, on as many multiprocessors as a cluster has
-        blocks; `until` a warp of the first block has come by a branch back so many times."""
-        self._until = until
+        """Replay the clusters, `resident` of them at a time, on as many multiprocessors as a cluster has blocks.
+        `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many times."""
+        self._stop_after = until
         self._sms = [Sm() for _ in clusters[0]]
         self._queue = [list(cluster) for cluster in clusters]
         for _ in range(min(resident, len(self._queue))):
@@ -138,7 +138,7 @@ class Engine:
     # -- issuing -------------------------------------------------------------------------------------------------------
 
     def _step(self, warp: Warp, time: float) -> None:
-        """Issue this warp's instructions from `time` on, for as long as no other warp or arrival comes first."""
+        """Issue this warp's instructions from `time` on, as long as no other warp or arrival comes first."""
         trace, instructions, heap = warp.trace, self.instructions, self._heap
         sm, quarter = warp.home.sm, warp.quarter
         result = self.result
@@ -168,7 +168,7 @@ class Engine:
             if pc in self.loops and warp.home.cluster.number == 0 and warp.home.rank == 0:
                 marks = result.marks.setdefault((warp.number, pc), [])
                 marks.append(time)
-                if self._until == (warp.number, pc, len(marks)):
+                if self._stop_after == (warp.number, pc, len(marks)):
                     raise _Steady
             if detail != OFF:
                 if pipe is not None:
@@ -180,7 +180,7 @@ class Engine:
                 elif instruction.deed != "plain":
                     resumed = self._deeds[instruction.deed](warp, instruction, detail, time)
                     if resumed is None:
-                        return  # parked: an arrival lets it go on
+                        return  # parked until an arrival resumes it
                     if resumed > warp.want:
                         self._lose(warp, pc, _WAITS[instruction.deed], resumed - warp.want)
                         if self.draws:
@@ -196,7 +196,7 @@ class Engine:
         self._end(warp)
 
     def _ready(self, warp: Warp) -> float:
-        """When the registers of the next instruction are there."""
+        """Return when the registers of the next instruction are ready."""
         instruction = self.instructions[warp.trace[warp.at][0]]
         registers = warp.registers
         time = warp.want
@@ -211,7 +211,7 @@ class Engine:
         return time
 
     def _go_on(self, warp: Warp, time: float) -> None:
-        """A parked warp's instruction is done."""
+        """Complete a parked warp's instruction and queue the warp again."""
         warp.want = max(warp.want, time)
         warp.at += 1
         if warp.at >= len(warp.trace):
@@ -227,7 +227,7 @@ class Engine:
         home.alive -= 1
         if home.alive:
             for number, barrier in home.barriers.items():
-                # Threads that are gone are not awaited at a barrier of all.
+                # A barrier of all threads does not wait for exited ones.
                 if barrier.is_of_all and barrier.arrived and barrier.arrived == home.alive:
                     self._release(barrier, number, warp.want)
             return
@@ -244,7 +244,7 @@ class Engine:
         lifetime[warp.number] = lifetime.get(warp.number, 0.0) + until - warp.home.start
 
     def _call(self, time: float, act: Callable[[float], None]) -> None:
-        # Arrivals come before instructions of the same cycle, in the order in which they were made.
+        # Arrivals precede instructions of the same cycle, in their order of creation.
         heappush(self._heap, (time, -(1 << 60) + next(self._calls), act))
 
     # -- accounts ------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class Engine:
     # -- transfers -----------------------------------------------------------------------------------------------------
 
     def _transfer(self, warp: Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
-        """When the last port has let it through, and when the data is there."""
+        """Return when the last port has passed the transfer, and when the data has arrived."""
         kind = instruction.move
         assert kind is not None
         move: Move = self.costs.move(kind, size)
@@ -287,8 +287,8 @@ class Engine:
         if kind in _GLOBAL_LOADS or kind in _GLOBAL_STORES:
             shares = self.shares
             through = max(through, self._take(sm, "l2", time, size / shares.l2))
-            part = shares.missing if kind in _GLOBAL_LOADS else shares.written
-            through = max(through, self._take(sm, "dram", time, size * part / shares.dram))
+            fraction = shares.missing if kind in _GLOBAL_LOADS else shares.written
+            through = max(through, self._take(sm, "dram", time, size * fraction / shares.dram))
         if self.draws and kind in ("tma.load", "tma.store"):
             self._draw(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
         return through, max(time + move.latency, through + move.base)
@@ -300,18 +300,18 @@ class Engine:
         return start + cycles
 
     def _load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        _, there = self._transfer(warp, instruction, detail, time)
-        self._set(warp, instruction.writes, there, _MEMORIES.get(instruction.move or "", "memory"))
+        _, arrival = self._transfer(warp, instruction, detail, time)
+        self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         if instruction.move == "tcgen05.ld":
-            warp.moved = max(warp.moved, there)
+            warp.moved = max(warp.moved, arrival)
         return warp.want
 
     def _store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        through, there = self._transfer(warp, instruction, detail, time)
+        through, arrival = self._transfer(warp, instruction, detail, time)
         if instruction.move == "tcgen05.st":
-            warp.moved = max(warp.moved, there)
+            warp.moved = max(warp.moved, arrival)
         warp.home.last = max(warp.home.last, through)
-        self._set(warp, instruction.writes, there, _MEMORIES.get(instruction.move or "", "memory"))
+        self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         return warp.want
 
     def _copy(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -333,19 +333,19 @@ class Engine:
             barrier = self._mbarrier(warp, rank, address)
             if not instruction.flag:
                 barrier.pending += lanes
-            there = max(time + self.costs.mbarrier, warp.copies)
-            self._call(there, partial(self._arrived, barrier, lanes, instruction))
+            arrival = max(time + self.costs.mbarrier, warp.copies)
+            self._call(arrival, partial(self._arrived, barrier, lanes, instruction))
         return warp.want
 
     def _bulk_load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         for size, places in detail:
-            _, there = self._transfer(warp, instruction, size, time)
+            _, arrival = self._transfer(warp, instruction, size, time)
             for rank, holder, address in places:
                 if rank != warp.home.rank:
-                    # Another block's copy of a multicast comes through its own ports.
-                    there = max(there, self._receive(warp, rank, instruction, size, time))
+                    # Another block receives its copy of a multicast through its own ports.
+                    arrival = max(arrival, self._receive(warp, rank, instruction, size, time))
                 barrier = self._mbarrier(warp, holder, address)
-                self._call(there, partial(self._completed, barrier, size, instruction))
+                self._call(arrival, partial(self._completed, barrier, size, instruction))
         return warp.want
 
     def _receive(self, warp: Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
@@ -358,8 +358,8 @@ class Engine:
     def _bulk_store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         read, written = warp.bulk
         for size, _ in detail:
-            through, there = self._transfer(warp, instruction, size, time)
-            read, written = max(read, through), max(written, there)
+            through, arrival = self._transfer(warp, instruction, size, time)
+            read, written = max(read, through), max(written, arrival)
         warp.bulk = read, written
         warp.home.last = max(warp.home.last, written)
         return warp.want
@@ -375,7 +375,7 @@ class Engine:
     # -- products ------------------------------------------------------------------------------------------------------
 
     def _wgmma(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """The four warps of a warpgroup begin a product together."""
+        """Start a product once all four warps of the warpgroup have issued it."""
         home = warp.home
         group = home.warpgroups.setdefault(warp.number // _WARPGROUP, Gathering())
         group.waiting.append((warp, time))
@@ -384,7 +384,7 @@ class Engine:
         cost = self.costs.wgmma(instruction.number, 32, instruction.flag)
         sm = home.sm
         start = max(time, sm.ports.get("tensor", 0.0))
-        # What warps read meanwhile comes between what products read: products give way, of which some are still to run.
+        # Shared-memory reads of warps during a product delay it: its own reads give way to them.
         through = start + max(cost.cycles, cost.reading + sm.read_under_products)
         sm.read_under_products = 0.0
         sm.held[_SHARED_READS] = sm.held.get(_SHARED_READS, 0.0) + cost.reading
@@ -427,13 +427,13 @@ class Engine:
         return warp.want
 
     def _product_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        there = max(time + self.costs.mbarrier, warp.home.products)
+        arrival = max(time + self.costs.mbarrier, warp.home.products)
         for rank, address, _, mask in detail:
             is_multicast = "multicast" in instruction.text
             ranks = [r for r in range(len(warp.home.cluster.blocks)) if mask >> r & 1] if is_multicast else [rank]
             for each in ranks:
                 barrier = self._mbarrier(warp, each, address)
-                self._call(there, partial(self._arrived, barrier, 1, instruction))
+                self._call(arrival, partial(self._arrived, barrier, 1, instruction))
         return warp.want
 
     def _tensor_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -451,7 +451,7 @@ class Engine:
         return warp.want
 
     def _arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        there = time + self.costs.mbarrier
+        arrival = time + self.costs.mbarrier
         for rank, address, lanes, total in detail:
             barrier = self._mbarrier(warp, rank, address)
             if instruction.flag:
@@ -459,8 +459,8 @@ class Engine:
             arrivals = lanes if instruction.flag or not total else total
             if "arrive_drop" in instruction.text:
                 barrier.expected -= arrivals
-            self._call(there, partial(self._arrived, barrier, arrivals, instruction))
-        self._set(warp, instruction.writes, there, "mbarrier")
+            self._call(arrival, partial(self._arrived, barrier, arrivals, instruction))
+        self._set(warp, instruction.writes, arrival, "mbarrier")
         return warp.want
 
     def _expect(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -470,14 +470,14 @@ class Engine:
             self._flip_if_due(barrier, time)
         return warp.want
 
-    def _arrived(self, barrier: Mbarrier, arrivals: int, by: Instruction, time: float) -> None:
+    def _arrived(self, barrier: Mbarrier, arrivals: int, instruction: Instruction, time: float) -> None:
         barrier.pending -= arrivals
-        barrier.by = f"mbarrier: {_ARRIVALS.get(by.deed, 'arrival')} of {by.place}"
+        barrier.by = f"mbarrier: {_ARRIVALS.get(instruction.deed, 'arrival')} of {instruction.place}"
         self._flip_if_due(barrier, time)
 
-    def _completed(self, barrier: Mbarrier, size: int, by: Instruction, time: float) -> None:
+    def _completed(self, barrier: Mbarrier, size: int, instruction: Instruction, time: float) -> None:
         barrier.tx -= size
-        barrier.by = f"mbarrier: copy of {by.place}"
+        barrier.by = f"mbarrier: copy of {instruction.place}"
         self._flip_if_due(barrier, time)
 
     def _flip_if_due(self, barrier: Mbarrier, time: float) -> None:

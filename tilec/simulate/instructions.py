@@ -1,4 +1,5 @@
-"""What a replay needs to know of each instruction of a kernel, whoever runs it: its registers, its pipe, its deed."""
+"""The properties of each instruction that a replay needs, whichever warp runs it: registers, pipe, transfer, kind of
+action."""
 
 from __future__ import annotations
 
@@ -24,21 +25,21 @@ Deed = Literal[
 
 _MUFU = ("ex2", "lg2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh")
 _FREE = ("mov", "ld.param", "cvta", "prefetch", "pragma", "griddepcontrol", "tensormap", "nop")
-"""What the assembler makes disappear: copies of registers, and parameters, which instructions read as operands."""
+"""Opcodes that the assembler removes: register copies, and parameters, which instructions read as operands."""
 _FLOATS = ("f32", "f16", "f16x2", "bf16", "bf16x2", "f64", "f32x2")
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction. `reads` and `writes` are numbers of registers; `pipe` is what it holds in its quarter of the
-    multiprocessor, `move` the row that prices what it transfers; `number` is what the deed needs to know: of a wait how
-    many groups may be in flight, of a product its n."""
+    """One instruction as a replay sees it. `reads` and `writes` are register numbers; `pipe` is the cost on a pipe of
+    its quarter, `move` the row that prices its transfer. `number` is the parameter of its deed: for a wait the groups
+    that may stay in flight, for a product its n."""
 
     pc: int
     text: str
     file: str
     line: int
-    """Of the source, 0 where there is none."""
+    """Source line, 0 if there is none."""
     ptx_line: int
     deed: Deed
     reads: tuple[int, ...]
@@ -48,10 +49,9 @@ class Instruction:
     move: InstructionKind | None = None
     number: int = 0
     flops: int = 0
-    """Of a product, by the warp's part in it; of tcgen05, for each m and n of the product."""
+    """Operations of a product, of this warp's share; for tcgen05, for each (m, n) element."""
     flag: bool = False
-    """Of a wait for bulk stores: for their reads only. Of a product: an operand comes from registers. Of a barrier:
-    the warp waits."""
+    """A wait for bulk stores: waits for their reads only. A product: A is in registers. A barrier: the warp waits."""
 
     @property
     def place(self) -> str:
@@ -59,7 +59,7 @@ class Instruction:
 
 
 def instructions_of(program: Program, costs: Costs) -> tuple[Instruction, ...]:
-    """Of a kernel, by step."""
+    """Return the instructions of a kernel, one for each step."""
     numbers: dict[Place, int] = {}
     invariant = _invariant(program.steps)
     made = []
@@ -78,7 +78,7 @@ def _instruction(
     if is_hoisted and deed == "plain":
         deed, issue, pipe = "free", 0.0, None
     if deed == "wgmma" or deed == "wgmma.wait":
-        reads, writes = (), ()  # the accumulators are the tensor cores' until they are waited for
+        reads, writes = (), ()  # the tensor cores own the accumulators until the wait
     return Instruction(
         pc=pc,
         text=step.instruction.opcode,
@@ -116,7 +116,7 @@ def _deed(step: Step, costs: Costs) -> _Known:
         return "free", 0.0, None, None, 0, False
     if stem.startswith("wgmma.mma_async"):
         match = re.search(r"m64n(\d+)k", opcode)
-        # D, A, B, …: a vector of registers where A is not a descriptor.
+        # Operands are D, A, B, …; A is a vector if it comes from registers instead of a descriptor.
         return named("wgmma", int(match[1]) if match else 0, isinstance(operands[1], Vector))
     if stem == "wgmma.commit_group":
         return named("wgmma.commit")
@@ -178,7 +178,7 @@ def _deed(step: Step, costs: Costs) -> _Known:
     if words[0] in ("add", "sub", "mul", "fma", "mad", "neg", "abs") and is_float:
         return "plain", 1.0, costs.pipe("elementwise", 2 if "f64" in words else 1), None, 0, False
     if words[0] == "div":
-        # A reciprocal and the corrections of its result.
+        # A reciprocal and corrections of its result.
         return "plain", 1.0, costs.pipe("mufu", 1), None, 0, False
     is_wide = any(word in ("s64", "u64", "b64") for word in words[1:]) or "wide" in words
     return "plain", 2.0 if is_wide else 1.0, costs.pipe("integer", 2) if is_wide else integer, None, 0, False
@@ -191,7 +191,7 @@ def _memory(words: Sequence[str], stem: str) -> _Known:
         return "load", 1.0, None, "ldmatrix", 0, False
     if "shared" in spaces or stem == "stmatrix.sync":
         return ("store" if is_store else "load"), 1.0, None, ("st.shared" if is_store else "ld.shared"), 0, False
-    # Memory of its own (`local`) lies in global memory, and so do generic addresses, as far as anyone can tell.
+    # Local memory lies in global memory; generic addresses are assumed to.
     return ("store" if is_store else "load"), 1.0, None, ("st.global" if is_store else "ld.global"), 0, False
 
 
@@ -208,7 +208,7 @@ def _flops(step: Step) -> int:
 
 
 def _mma_steps(opcode: str) -> int:
-    """How many products of 16 x 8 with 32 bytes of k it is: what the row prices."""
+    """Return the number of products of 16 × 8 with 32 bytes of k, the unit that the row prices."""
     shape = re.search(r"\.m(\d+)n(\d+)k(\d+)", opcode)
     kinds = opcode.split(".")
     bits = next((_BITS[kind] for kind in reversed(kinds[:-1]) if kind in _BITS), 16)
@@ -223,13 +223,12 @@ _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "s4": 4
 
 
 def loops_of(program: Program) -> frozenset[int]:
-    """The branches back."""
     return frozenset(end for start, end in _loops(program.steps) if end - start > 2)
 
 
 def _invariant(steps: Sequence[Step]) -> set[int]:
-    """The arithmetic that an optimising assembler takes out of loops: in the body of a loop, with no predicate, the
-    only writer there of what it writes, and of nothing that the loop changes."""
+    """Return the arithmetic that an optimising assembler hoists out of loops: unpredicated steps that are the only
+    writers of their registers in the loop and read nothing that the loop changes."""
     found: set[int] = set()
     for start, end in _loops(steps):
         body = range(start, end + 1)
@@ -237,27 +236,27 @@ def _invariant(steps: Sequence[Step]) -> set[int]:
         for pc in body:
             for place in steps[pc].written:
                 writers.setdefault(place, []).append(pc)
-        here: set[int] = set()
+        invariant: set[int] = set()
         is_growing = True
         while is_growing:
             is_growing = False
             for pc in body:
                 step = steps[pc]
-                if pc in here or step.guard >= 0 or not step.written or not _is_arithmetic(step):
+                if pc in invariant or step.guard >= 0 or not step.written or not _is_arithmetic(step):
                     continue
                 if any(writers[place] != [pc] for place in step.written):
                     continue
-                if all(set(writers.get(place, ())) <= here for place in step.registers - step.written):
-                    here.add(pc)
+                if all(set(writers.get(place, ())) <= invariant for place in step.registers - step.written):
+                    invariant.add(pc)
                     is_growing = True
-        found |= here
+        found |= invariant
     return found
 
 
 def _is_arithmetic(step: Step) -> bool:
     operands = step.instruction.operands
     if step.control is not None or step.gather or step.is_matrix or operands[0] in operands[1:]:
-        return False  # one that reads what it writes counts
+        return False  # an accumulating step is not invariant
     return step.instruction.opcode.split(".")[0] in (
         "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "bfe", "bfi", "cvt", "setp", "selp", "min",
         "max", "shf", "lop3", "prmt", "mov", "neg", "abs", "rem", "div",
@@ -265,12 +264,12 @@ def _is_arithmetic(step: Step) -> bool:
 
 
 def _loops(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """First and last step of each loop: a branch back, and where it leads."""
+    """Return the first and last step of each loop: the target of a back branch, and the branch."""
     return [(step.target, pc) for pc, step in enumerate(steps) if step.target is not None and step.target <= pc]
 
 
 def access_bytes(text: str) -> int:
-    """Of one lane of a load or a store, as its opcode says."""
+    """Return the bytes that one lane loads or stores, by the opcode."""
     if "matrix" in text:
         return 16
     words = text.split(".")
@@ -282,5 +281,5 @@ def access_bytes(text: str) -> int:
 
 
 def matrices(text: str) -> int:
-    """How many matrices of 8 × 8 an ldmatrix or stmatrix moves."""
+    """Return the number of 8 × 8 matrices that an ldmatrix or stmatrix moves."""
     return next((int(word[1:]) for word in text.split(".") if word in ("x1", "x2", "x4")), 1)

@@ -1,4 +1,4 @@
-"""The replay as a picture: an SVG with a row for each unit that is held and for one warp of each warpgroup."""
+"""Draws the replay as an SVG, with a row for each unit that is held and for one warp of each warpgroup."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LEFT = 150
 _ROW = 18
 _TOP = 46
 _MOST_PASSES = 24
-"""Of a loop, up to which all of a replay is drawn; of a longer one, a few passes."""
+"""Passes of a loop up to which the whole replay is drawn; of a longer loop, only a few passes."""
 _SHOWN_PASSES = 4
 _WARPS_PER_GROUP = 4
 _SHORT = 0.05
-"""Of the longest life of a warp: those that end sooner have no row."""
+"""Fraction of the longest life of a warp; warps with shorter lives have no row."""
 _TICKS = 6
 
 _KINDS = {
@@ -29,7 +29,7 @@ _KINDS = {
     "memory": ("memory", "for memory"),
     "other": ("other", "for a result, its pipe or its scheduler"),
 }
-"""What a warp waits for, by the beginning of its cause: the class of its colour, and the words of the legend."""
+"""The CSS class and the legend text of a wait, by the beginning of its cause."""
 
 _STYLE = """
 svg { font: 11px system-ui, sans-serif; }
@@ -45,7 +45,7 @@ text { fill: #e4e8ed; } .dim { fill: #a0a9b3; } .mark { stroke: #343a42; }
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the picture: its `title`, what is under all of it, and the pieces (start, end, class of the colour)."""
+    """A line of the picture: its title, the class of its background, and pieces (start, end, CSS class)."""
 
     title: str
     background: str
@@ -66,7 +66,7 @@ class Window:
 
 
 def window(found: Simulation) -> Window:
-    """All of the first block of a short replay, or a few passes in the middle of the loop that is passed most often."""
+    """Return the whole first block of a short replay, else a few passes in the middle of the most frequent loop."""
     marks = max(found.first.marks.values(), key=len, default=[])
     if len(marks) <= _MOST_PASSES:
         return Window(0.0, found.first.ends[0], tuple(marks))
@@ -76,7 +76,7 @@ def window(found: Simulation) -> Window:
 
 
 def rows(found: Simulation, shown: Window) -> list[Row]:
-    """Units first, then warps, of the first multiprocessor."""
+    """Return the rows of the first multiprocessor: units first, then warps."""
     by_track: dict[str, list[Slice]] = {}
     for each in found.first.slices:
         if each.sm == 0 and each.end > shown.start and each.start < shown.end:
@@ -107,7 +107,7 @@ def _kind(cause: str) -> str:
 def _merged(
     pieces: Iterable[tuple[float, float, str]], shown: Window, narrowest: float
 ) -> tuple[tuple[float, float, str], ...]:
-    """In order, inside the window; those of a colour that nothing visible lies between are one."""
+    """Return the pieces inside the window, in order, merging those of one class with no visible gap between them."""
     made: list[tuple[float, float, str]] = []
     for start, end, kind in sorted(pieces):
         start, end = max(start, shown.start), min(end, shown.end)
@@ -119,7 +119,7 @@ def _merged(
 
 
 def picture(found: Simulation, name: str) -> str:
-    """The SVG, which needs nothing else. Cycles run from left to right; a thin line is a pass of the innermost loop."""
+    """Return a self-contained SVG. Cycles run from left to right; thin lines mark passes of the innermost loop."""
     shown = window(found)
     lines = rows(found, shown)
     height = _TOP + len(lines) * _ROW + 56

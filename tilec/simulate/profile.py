@@ -1,8 +1,8 @@
-"""Reads what `ncu --csv` writes of kernels that ran on a GPU.
+"""Reads profiles that `ncu --csv` writes.
 
 Two forms: one row for each metric (the default, and `--page details`), and one for each launch with a column for each
-metric and their units in the row below the names (`--page raw`). Lines before the table that begin with == are the
-tool's messages. Numbers are written as the locale of the machine has them.
+metric and units in the row below the names (`--page raw`). Lines before the table that begin with == are messages of
+the tool. Numbers are in the locale of the machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilec.support.records import dataclass
 _SCALES = {
     "nsecond": 1.0, "ns": 1.0, "usecond": 1e3, "us": 1e3, "msecond": 1e6, "ms": 1e6, "second": 1e9, "s": 1e9,
 }  # fmt: skip
-"""Of time, in nanoseconds."""
+"""Time units in nanoseconds."""
 _PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _COUNTED = ("byte", "inst", "sector", "request", "cycle", "warp", "block", "thread")
 
@@ -27,14 +27,14 @@ class ProfileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of a kernel: its metrics by their names, time in nanoseconds and amounts without a prefix."""
+    """One launch of a kernel: its metrics by name, times in nanoseconds, amounts without a prefix."""
 
     kernel: str
     metrics: Mapping[str, float]
 
 
 def read(text: str) -> tuple[Launch, ...]:
-    """The launches of a profile, in its order. Raises `ProfileError`."""
+    """Return the launches of a profile, in order. Raise `ProfileError`."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     begin = next((at for at, line in enumerate(lines) if "Kernel Name" in line), None)
     if begin is None:
@@ -80,7 +80,7 @@ def _add(metrics: dict[str, float], name: str, value: str, unit: str) -> None:
 
 
 def _number(text: str) -> float | None:
-    """1234.5, 1,234.5 and 1234,5 are the same."""
+    """Return the number of a text in any locale: 1234.5, 1,234.5 and 1234,5 are equal. None if it is no number."""
     text = text.strip().replace("\u202f", "").replace("\xa0", "").replace(" ", "")
     if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", text):
         text = text.replace(",", "")

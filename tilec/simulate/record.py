@@ -1,7 +1,7 @@
-"""Runs blocks in the emulator and writes down what each warp does, with what decides how long it takes.
+"""Runs blocks in the emulator and records each warp's instructions, with the data that decide their time.
 
-An entry of a warp's trace is the step and what is known of it only now: transactions of shared memory (bank conflicts
-as the addresses have them), bytes of the sectors of global memory, the barrier and its phase, who arrives how often.
+An entry of a warp's trace is the step and its run-time detail: shared-memory transactions (with the bank conflicts of
+the addresses), bytes of global-memory sectors, the barrier and its phase, the number of arrivals.
 """
 
 from __future__ import annotations
@@ -30,51 +30,51 @@ if TYPE_CHECKING:
 
 SECTOR = 32
 LINE = 128
-"""Bytes that shared memory gives in one transaction."""
+"""Bytes of one shared-memory transaction."""
 MOST_ENTRIES = 240_000
-"""Of a block, that are written down. What a longer one does from there on is only counted."""
+"""Entries recorded of a block; further instructions are only counted."""
 OFF = -1
-"""What an entry's detail is where no lane's predicate is true."""
+"""The detail of an entry with no active lane."""
 
 Detail = Any
 Entry = tuple[int, Detail]
 Look = Callable[["Cta", "Group", "Threads"], list[Detail]]
-"""Of a step and the threads that run it: the detail for each warp of the group."""
+"""Reads, for a step and its threads, the detail of each warp of the group."""
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """What one block did."""
+    """The trace of one block."""
 
     position: tuple[int, int, int]
     warps: list[list[Entry]]
     loaded: int = 0
-    """Bytes of global memory that it asks L2 for."""
+    """Bytes of global memory that it requests from L2."""
     stored: int = 0
     pieces: dict[tuple[int, ...], int] = field(default_factory=dict)
-    """Which pieces of global memory it loads, and their bytes."""
+    """The pieces of global memory that it loads, and their bytes."""
     watched: int = 0
-    """Bytes that `pieces` were asked for in."""
+    """Bytes of the loads that `pieces` covers."""
     length: int = 0
-    """Warp instructions; more than the warps' entries where only the beginning is written down."""
+    """Warp instructions; more than the entries if only the beginning is recorded."""
     counts: dict[int, int] = field(default_factory=dict)
-    """How many warps run each step."""
+    """Executions of each step, by warps."""
     seen: dict[int, int] = field(default_factory=dict)
-    """The same, of what is written down."""
+    """Recorded executions of each step."""
     details: dict[int, Detail] = field(default_factory=dict)
-    """The last one of each step."""
+    """The last detail of each step."""
     passes: dict[tuple[int, int], int] = field(default_factory=dict)
-    """How often each warp comes by each branch back."""
+    """Passes of each warp (first) by each back branch (second)."""
 
     @property
     def part(self) -> float:
-        """Of the bytes that it loads and stores, what is written down, counted by its warp instructions."""
+        """Return the fraction of the warp instructions that is recorded, and so of the bytes loaded and stored."""
         return sum(self.seen.values()) / max(1, sum(self.counts.values()))
 
 
 class Recorder:
-    """Makes the traces of the clusters with the numbers in `whole`; any other one is followed until a block of it has
-    loaded `most_bytes`. `numbers` are all that run, in their order."""
+    """Records the clusters numbered in `whole`; any other cluster is followed until a block has loaded `most_bytes`.
+    `numbers` are all clusters that run, in order."""
 
     def __init__(
         self, program: Program, costs: Costs, whole: Collection[int], numbers: Sequence[int] = (0,), most_bytes: int = 0
@@ -107,7 +107,7 @@ class Recorder:
         warps = self._warps_of(group)
         last = self._last[cta.rank]
         if self._controls[pc] and all(last[warp] == pc for warp in warps):
-            return  # it has waited, and goes on
+            return  # the same instruction, resumed after a wait
         if self._is_free[pc]:
             return
         for warp in warps:
@@ -121,7 +121,7 @@ class Recorder:
         if block.length > MOST_ENTRIES:
             look = self.looks[pc]
             if self._is_store[pc] and threads is not None and look is not None:
-                look(cta, group, threads)  # results may be written at the very end
+                look(cta, group, threads)  # counts the bytes of stores, which often come at the very end
             return
         self._write(cta, group, pc, threads, block, warps)
         if block.loaded >= self.most_bytes and not self._is_whole:
@@ -160,16 +160,16 @@ class Recorder:
             known = self._warps[Same(group.indices)] = np.unique(group.indices >> 5).tolist()
         return known
 
-    def _by_warp(self, cta: Cta, group: Group, threads: Threads, of: Callable[[Array], Detail]) -> list[Detail]:
-        """`of` the places, among the active threads, of each warp's."""
+    def _by_warp(self, cta: Cta, group: Group, threads: Threads, read_warp: Callable[[Array], Detail]) -> list[Detail]:
+        """Return a detail for each warp of the group, read from the positions of its lanes among the active threads."""
         members = cta.thread_ids[threads] >> 5
         warps = self._warps_of(group)
         if len(warps) == 1:
-            return [of(np.arange(len(members)))]
+            return [read_warp(np.arange(len(members)))]
         found = []
         for warp in warps:
             places = np.flatnonzero(members == warp)
-            found.append(of(places) if len(places) else OFF)
+            found.append(read_warp(places) if len(places) else OFF)
         return found
 
     # -- what to look at -----------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Recorder:
         return None
 
     def _shared(self, pointer: Callable[[Cta, Threads], Any], width: int, rows: int) -> Look:
-        """Bytes of whole transactions of 128: as many as the fullest bank asks for."""
+        """Return a reader of the bytes of whole 128-byte transactions: as many as the fullest bank needs."""
 
         def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             addresses = pointer(cta, threads)
@@ -250,9 +250,9 @@ class Recorder:
             block = self._blocks[cta.rank]
 
             def of(places: Array) -> Detail:
-                mine = addresses[places]
-                first = mine // SECTOR
-                sectors = np.unique(np.concatenate((first, (mine + width - 1) // SECTOR)))
+                warp_addresses = addresses[places]
+                first = warp_addresses // SECTOR
+                sectors = np.unique(np.concatenate((first, (warp_addresses + width - 1) // SECTOR)))
                 size = len(sectors) * SECTOR
                 if is_load:
                     block.loaded += size
@@ -313,7 +313,7 @@ class Recorder:
         return look
 
     def _range(self, form: Any, operands: Sequence[Operand]) -> Look:
-        """A bulk copy of a range, or an answer about a cluster to be cancelled: 16 bytes."""
+        """Return a reader for a bulk copy of a range, or for the 16-byte answer of a cluster cancellation."""
         is_copy = len(operands) >= 4
         barrier = form.address(operands[3 if is_copy else 1])
         size_slot = form.read(operands[2], "u32") if is_copy else -1
@@ -357,8 +357,8 @@ class Recorder:
         return look
 
     def _arrival(self, pointer: Callable[[Cta, Threads], Any], slot: int, form: Any, *, is_wait: bool = False) -> Look:
-        """For each mbarrier that lanes name: its block, its address, how many lanes, and the sum of the numbers they
-        give (of a wait: the number)."""
+        """Return a reader of, for each mbarrier that lanes name: (rank, address, lanes, sum of the lanes' operands).
+        For a wait the last is the operand itself."""
 
         def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             addresses = pointer(cta, threads)
@@ -404,8 +404,8 @@ class Recorder:
 
 
 def transactions(addresses: Array, width: int) -> int:
-    """How often the 32 banks of four bytes must be read or written for the lanes of a warp, in turns of 128 bytes:
-    lanes that ask for one word share it."""
+    """Return how many times the 32 four-byte banks are accessed for the lanes of a warp, in turns of 128 bytes. Lanes
+    that access the same word share it."""
     lanes = max(1, LINE // max(width, 4)) if width > 4 else 32
     total = 0
     for start in range(0, len(addresses), lanes):
@@ -416,7 +416,7 @@ def transactions(addresses: Array, width: int) -> int:
 
 
 def _home(cta: Cta, address: int) -> tuple[int, int]:
-    """The rank of the block and its own address that an address of shared memory means."""
+    """Return the rank of the block and the local address that a shared-memory address denotes."""
     address = shared_address(address)
     rank = address >> SHARED_RANK_SHIFT
     return (rank - 1 if rank else cta.rank), address & ((1 << SHARED_RANK_SHIFT) - 1)

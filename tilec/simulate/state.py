@@ -1,4 +1,4 @@
-"""What a replay keeps of multiprocessors, blocks, barriers and warps, and what it finds."""
+"""The state of a replay (multiprocessors, blocks, barriers, warps) and its result."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tilec.simulate.record import Block, Entry
 from tilec.support.records import dataclass
 
 SCHEDULERS = 4
-"""Of a multiprocessor, each with a quarter of its pipes."""
+"""Schedulers of a multiprocessor, each with a quarter of its pipes."""
 Cause = str
-"""What a warp waits for, in words."""
+"""The reason for a warp's wait, in words."""
 
 
 @dataclass(slots=True)
 class Shares:
-    """What one multiprocessor gets of what all share: bytes a cycle of L2 and of DRAM, and which part of the bytes that
-    it loads and stores DRAM moves."""
+    """One multiprocessor's share of common resources: bytes per cycle of L2 and DRAM, and the fractions of loaded
+    (`missing`) and stored (`written`) bytes that DRAM moves."""
 
     l2: float
     dram: float
@@ -26,8 +26,8 @@ class Shares:
 
 @dataclass(slots=True, eq=False)
 class Sm:
-    """One multiprocessor: when each scheduler, pipe and port is free again, and for how long they were held; cycles for
-    which warps have read shared memory under products, which the next product takes longer."""
+    """One multiprocessor: when each scheduler, pipe and port is free again, and how long they were held.
+    `read_under_products` are cycles of shared-memory reads during products, which delay the next product."""
 
     issue: list[float] = field(default_factory=lambda: [0.0] * SCHEDULERS)
     pipes: dict[str, list[float]] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Sm:
 
 @dataclass(slots=True, eq=False)
 class Mbarrier:
-    """An mbarrier as the replay sees it."""
+    """The state of an mbarrier."""
 
     expected: int
     pending: int
@@ -47,12 +47,12 @@ class Mbarrier:
     phase: int = 0
     waiters: list[tuple[Warp, int, bool, float]] = field(default_factory=list)
     by: Cause = "mbarrier"
-    """What completed its phase, in words."""
+    """The last arrival or copy, in words: the one that completes a phase."""
 
 
 @dataclass(slots=True, eq=False)
 class Gathering:
-    """Warps that come together: at a named barrier, or those of a warpgroup for a product."""
+    """Warps that wait for each other: at a named barrier, or those of a warpgroup before a product."""
 
     arrived: int = 0
     waiting: list[tuple[Warp, float]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Gathering:
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A block on its multiprocessor."""
+    """A resident block and its multiprocessor."""
 
     sm: Sm
     block: Block
@@ -70,17 +70,17 @@ class Running:
     alive: int
     start: float
     last: float = 0.0
-    """When the last of its transfers ends."""
+    """When its last transfer ends."""
     mbarriers: dict[int, Mbarrier] = field(default_factory=dict)
     barriers: dict[int, Gathering] = field(default_factory=dict)
     warpgroups: dict[int, Gathering] = field(default_factory=dict)
     products: float = 0.0
-    """When the last product of tcgen05 is done."""
+    """When its last tcgen05 product ends."""
 
 
 @dataclass(slots=True, eq=False)
 class ClusterRun:
-    """The blocks of a cluster."""
+    """The resident blocks of one cluster, and their common barrier."""
 
     blocks: list[Running] = field(default_factory=list)
     barrier: Gathering = field(default_factory=Gathering)
@@ -92,7 +92,7 @@ class ClusterRun:
 
 @dataclass(slots=True, eq=False)
 class Warp:
-    """One warp, where it stands in its trace, and what it has in flight."""
+    """One warp: its position in its trace, and what it has in flight."""
 
     home: Running
     number: int
@@ -103,7 +103,7 @@ class Warp:
     causes: list[Cause]
     at: int = 0
     want: float = 0.0
-    """When it could issue if nothing but its own order held it."""
+    """When it could issue if it only had to keep its own order."""
     held_by: Cause = ""
     copies: float = 0.0
     copy_groups: list[float] = field(default_factory=list)
@@ -112,13 +112,13 @@ class Warp:
     products: float = 0.0
     product_groups: list[float] = field(default_factory=list)
     moved: float = 0.0
-    """When its last access to tensor memory is done."""
+    """When its last access to tensor memory ends."""
     arrived_at: int = -1
 
 
 @dataclass(slots=True, eq=False)
 class Slice:
-    """What a warp or a unit did from one cycle to another: a line of the timeline."""
+    """An activity of a warp or a unit between two cycles, for the timeline."""
 
     sm: int
     track: str
@@ -130,10 +130,10 @@ class Slice:
 
 @dataclass(slots=True, eq=False)
 class Result:
-    """What a replay found, in cycles. `stalls` are those that each warp (by its number in the block) lost at each step
-    to each cause, `issued` those in which it issued, `lifetime` all that it had, each over all blocks; `held` those of
-    each unit of a multiprocessor; `ends` when each cluster ended; `marks` when a warp of the first block came by each
-    branch back."""
+    """The result of a replay, in cycles. `stalls` are the cycles lost by (warp number in its block, step, cause),
+    `issued` the cycles each warp issued, `lifetime` its whole life; all summed over the blocks. `held` is the busy time
+    of each unit of a multiprocessor, `ends` the end of each cluster, `marks` the times at which a warp of the first
+    block passed each back branch."""
 
     cycles: float = 0.0
     stalls: dict[tuple[int, int, Cause], float] = field(default_factory=dict)
@@ -146,10 +146,10 @@ class Result:
     instructions: int = 0
 
     def stretch(self, cycles: float) -> None:
-        """What was seen went on in the same way until then."""
-        by = cycles / self.cycles
-        self.stalls = {key: lost * by for key, lost in self.stalls.items()}
-        self.issued = {warp: issued * by for warp, issued in self.issued.items()}
-        self.lifetime = {warp: lived * by for warp, lived in self.lifetime.items()}
-        self.held = {unit: held * by for unit, held in self.held.items()}
+        """Extend the replay to `cycles`, as if it went on in the same way."""
+        factor = cycles / self.cycles
+        self.stalls = {key: lost * factor for key, lost in self.stalls.items()}
+        self.issued = {warp: issued * factor for warp, issued in self.issued.items()}
+        self.lifetime = {warp: lived * factor for warp, lived in self.lifetime.items()}
+        self.held = {unit: held * factor for unit, held in self.held.items()}
         self.cycles = cycles

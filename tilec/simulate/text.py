@@ -1,4 +1,4 @@
-"""What a simulation found, in plain lines: how long, what is busy, where each role's time goes, and the intervals."""
+"""Formats a simulation as text: total time, busy units, stalls of each role, and loop intervals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BUSY = {
 }
 _MOST_CAUSES = 6
 _FEW = 4
-"""Passes of a loop below which it has no steady state."""
+"""Passes up to which a loop has no steady state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Interval:
 
 
 def busy(found: Simulation) -> list[tuple[str, float]]:
-    """Which part of the time each unit of a multiprocessor is held, the busiest first."""
+    """Return the fraction of the time that each unit of a multiprocessor is held, the busiest first."""
     issued = sum(found.first.issued.values()) / 4
     held = {**found.first.held, "issue": issued}
     shown = [(BUSY.get(name, name), cycles / found.first.cycles) for name, cycles in held.items()]
@@ -51,24 +51,24 @@ def busy(found: Simulation) -> list[tuple[str, float]]:
 
 
 def roles(found: Simulation) -> list[tuple[str, list[int]]]:
-    """Warps that run the same instructions, by the numbers of the first and the last."""
+    """Group the warps that run the same instructions; each group is named by its first and last warp numbers."""
     by_work: dict[frozenset[int], list[int]] = {}
     for number, warp in enumerate(found.block.warps):
         by_work.setdefault(frozenset(pc for pc, _ in warp), []).append(number)
     merged: list[list[int]] = []
     for steps, warps in by_work.items():
-        home = next(
+        similar = next(
             (each for each in merged if _alike(steps, frozenset(pc for pc, _ in found.block.warps[each[0]]))), None
         )
-        if home is None:
+        if similar is None:
             merged.append(list(warps))
         else:
-            home.extend(warps)
+            similar.extend(warps)
     return [(_named(sorted(warps)), sorted(warps)) for warps in sorted(merged, key=min)]
 
 
 def _alike(one: frozenset[int], other: frozenset[int]) -> bool:
-    """But for what a single elected warp does besides."""
+    """Return whether two warps run the same steps, but for those of a single elected warp."""
     return len(one & other) >= 0.8 * max(len(one), len(other))
 
 
@@ -85,7 +85,7 @@ def _named(warps: Sequence[int]) -> str:
 
 
 def causes(found: Simulation, warps: Sequence[int]) -> list[tuple[str, str, float]]:
-    """What these warps wait for and where, with the part of their time, the longest first."""
+    """Return (cause, place, fraction of the time) of these warps' waits, the longest first."""
     total = sum(found.first.lifetime.get(warp, 0.0) for warp in warps)
     total = total or found.first.cycles * len(warps)
     lost: dict[tuple[str, str], float] = {}
@@ -98,7 +98,7 @@ def causes(found: Simulation, warps: Sequence[int]) -> list[tuple[str, str, floa
 
 
 def intervals(found: Simulation) -> list[Interval]:
-    """Of the innermost loop of each role, by its first warp that runs one."""
+    """Return the interval of the innermost loop of each role, measured on its first warp that has one."""
     shown = []
     for name, warps in roles(found):
         loops = {key: times for key, times in found.first.marks.items() if key[0] in warps and len(times) > _FEW}
@@ -114,7 +114,6 @@ def intervals(found: Simulation) -> list[Interval]:
 
 
 def issuing(found: Simulation, warps: Sequence[int]) -> float:
-    """The part of these warps' time in which they issue."""
     lifetime = sum(found.first.lifetime.get(warp, 0.0) for warp in warps) or found.first.cycles * len(warps)
     return sum(found.first.issued.get(warp, 0.0) for warp in warps) / lifetime
 
@@ -122,8 +121,8 @@ def issuing(found: Simulation, warps: Sequence[int]) -> float:
 def lines(
     found: Simulation, name: str, target: str, scheduled: Sequence[int] = (), predicted: float | None = None
 ) -> Iterator[str]:
-    """All that is told of a simulation; `scheduled` are the initiation intervals that the solver found, loop after
-    loop, and `predicted` the microseconds that the model says."""
+    """Yield the whole report. `scheduled` are the solved initiation intervals of the loops, `predicted` the
+    microseconds that the cost model predicts."""
     yield from summary(found, name, target, predicted)
     yield "busy, of the time of one multiprocessor:"
     for unit, part in busy(found):
@@ -138,23 +137,23 @@ def lines(
 
 
 def summary(found: Simulation, name: str, target: str, predicted: float | None = None) -> Iterator[str]:
-    """How long the whole grid takes, and the rates of products and transfers."""
+    """Yield the time of the whole grid, and the rates of products and transfers."""
     clock = found.costs.clock_mhz
     micro = found.seconds * 1e6
-    said = f"{micro:,.1f} µs simulated, {found.cycles:,.0f} cycles at {clock} MHz"
+    simulated = f"{micro:,.1f} µs simulated, {found.cycles:,.0f} cycles at {clock} MHz"
     if predicted is None:
-        yield f"{name} on {target}: {said}"
+        yield f"{name} on {target}: {simulated}"
     else:
-        yield f"{name} on {target}: {predicted:,.1f} µs predicted; {said}"
+        yield f"{name} on {target}: {predicted:,.1f} µs predicted; {simulated}"
         yield from _explain_gap(found, micro, predicted)
-    what = f"{found.blocks} blocks on {found.active} of {found.costs.sms} multiprocessors"
+    block_count = f"{found.blocks} blocks on {found.active} of {found.costs.sms} multiprocessors"
     resident = f", {found.launch.resident} resident on each" if found.launch.resident > 1 else ""
     tail = (
         f"; {show_share(found.tail / found.cycles)} of the time they idle in the tail"
         if found.tail > 0.005 * found.cycles
         else ""
     )
-    yield f"  {what}{resident}, {found.waves:.2f} waves{tail}"
+    yield f"  {block_count}{resident}, {found.waves:.2f} waves{tail}"
     if found.flops:
         rate = found.flops / found.seconds / 1e12
         peak = _peak(found)
@@ -171,7 +170,7 @@ def summary(found: Simulation, name: str, target: str, predicted: float | None =
 
 
 def reached(found: Simulation, scheduled: Sequence[int]) -> Iterator[str]:
-    """The interval of each role's innermost loop, and beside it the solved one."""
+    """Yield the interval of each role's innermost loop, and the comparison with the solved one."""
     found_intervals = intervals(found)
     for interval in found_intervals:
         shared = f", for each of {found.together} resident blocks" if found.together > 1 else ""
@@ -181,7 +180,7 @@ def reached(found: Simulation, scheduled: Sequence[int]) -> Iterator[str]:
 
 
 def _explain_gap(found: Simulation, micro: float, predicted: float) -> Iterator[str]:
-    """Say why the simulation takes another time than the model of `tilec report` predicts, where the two differ."""
+    """Yield the reason why simulation and the cost model of `tilec report` differ, if they do."""
     ratio = micro / max(predicted, 1e-9)
     if ratio > 1.05:
         yield f"  {show_share(ratio - 1)} more than predicted: the replay runs every instruction, and {_pace(found)}"
@@ -193,18 +192,18 @@ def _explain_gap(found: Simulation, micro: float, predicted: float) -> Iterator[
 
 
 def _compared(found: Simulation, seen: Sequence[Interval], scheduled: Sequence[int]) -> str:
-    """The solved interval, the one that was reached, and what makes the difference. A schedule knows nothing of
-    other blocks: where several are resident, an iteration takes its part of their common interval."""
+    """Return the solved interval, the reached one, and the cause of the difference. A schedule ignores other blocks: if
+    several are resident, an iteration gets its share of their common interval."""
     reached = max(seen, key=lambda each: each.passes).cycles / found.together
     solved = min(scheduled, key=lambda ii: abs(ii - reached))
-    said = f"an iteration: {solved:,} cycles solved, {reached:,.0f} reached"
+    both_intervals = f"an iteration: {solved:,} cycles solved, {reached:,.0f} reached"
     if reached <= 1.05 * solved:
-        return f"{said}, as solved"
-    return f"{said}: {show_share(reached / solved - 1)} longer, because {_pace(found)}"
+        return f"{both_intervals}, as solved"
+    return f"{both_intervals}: {show_share(reached / solved - 1)} longer, because {_pace(found)}"
 
 
 def _pace(found: Simulation) -> str:
-    """Say which unit sets the pace, or else what the warps that issue most wait for."""
+    """Return the unit that sets the pace, or else the longest wait of the warps that issue most."""
     unit, part = busy(found)[0]
     if part >= 0.85:
         return f"the {unit} set{'' if unit.endswith('s') else 's'} the pace (busy {show_share(part)} of the time)"
@@ -215,7 +214,7 @@ def _pace(found: Simulation) -> str:
 
 
 def _peak(found: Simulation) -> float:
-    """TFLOP/s if the tensor cores did nothing else, by the best of the kernel's products."""
+    """Return the TFLOP/s if the tensor cores ran the kernel's best product without pause."""
     best = 0.0
     for instruction in found.instructions:
         if not instruction.flops:

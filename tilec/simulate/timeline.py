@@ -1,4 +1,4 @@
-"""The replay of the first blocks as a trace that Perfetto and chrome://tracing draw: a cycle is a microsecond there."""
+"""Writes the replay of the first blocks as a trace for Perfetto and chrome://tracing: one cycle is one microsecond."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from tilec.simulate.grid import Simulation
 
 _MOST = 60_000
-"""Slices that are drawn, from the beginning on."""
+"""Slices that are drawn, the earliest ones."""
 
 
 def chrome_trace(found: Simulation, scheduled: Sequence[Mapping[str, Any]] = ()) -> str:
-    """A process for each multiprocessor of the first cluster, a track for each warp (what it waits for) and each unit
-    (what it does). The events of a schedule's own trace come beside them, as processes of their own."""
+    """Return a trace with a process for each multiprocessor of the first cluster, and a track for each warp (its waits)
+    and unit (its activity). The events of a schedule's own trace are added as further processes."""
     slices = sorted(found.first.slices, key=lambda each: (each.start, each.track))[:_MOST]
     tracks = {track: number for number, track in enumerate(sorted({each.track for each in slices}, key=_order))}
     drawn: list[dict[str, Any]] = []
@@ -25,7 +25,7 @@ def chrome_trace(found: Simulation, scheduled: Sequence[Mapping[str, Any]] = ())
             drawn.append({"ph": "M", "name": "thread_name", "pid": sm, "tid": number, "args": {"name": track}})
     ends: dict[tuple[int, str], float] = {}
     for each in slices:
-        # Slices of one track must not overlap: of what is issued side by side, the rest is drawn.
+        # Slices of one track must not overlap: the overlapping part of a later slice is cut off.
         start = max(each.start, ends.get((each.sm, each.track), 0.0))
         if each.end <= start:
             continue
@@ -40,6 +40,6 @@ def chrome_trace(found: Simulation, scheduled: Sequence[Mapping[str, Any]] = ())
 
 
 def _order(track: str) -> tuple[bool, int, str]:
-    """Units first, then warps by number."""
+    """Return a sort key: units first, then warps by number."""
     is_warp = track.startswith("warp ")
     return is_warp, int(track[5:]) if is_warp else 0, track

@@ -1,1 +1,1 @@
-"""Machine tables: reads and validates a target file, and prices instruction kinds by it. No kernel is known here."""
+"""Machine tables: reads and validates target files, and prices instruction kinds. Knows nothing of kernels."""

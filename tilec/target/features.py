@@ -1,4 +1,4 @@
-"""What machines can do, by the names that target files list under `features`."""
+"""The features of machines, by the names that target files list under `features`."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ Feature = Literal[
 ]
 
 EVERYWHERE: tuple[Feature, ...] = ("bf16", "ldmatrix", "mbarrier", "mma.sync")
-"""Code of every machine has these: compute capability 8.0 and above (PTX ISA, the notes on each instruction)."""
+"""Features of every supported machine: compute capability 8.0 and above (PTX ISA, the notes on each instruction)."""

@@ -1,4 +1,4 @@
-"""The instruction kinds that the compiler asks a machine for: what target files price."""
+"""The instruction kinds that target files price."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ InstructionKind = Literal[
     "wgmma.rs",
     "wgmma.ss",
 ]
-"""A closed set: what asks for a price names one of these, and every target that has a kind's feature prices it."""
+"""A closed set: every target that has a kind's feature prices the kind."""

@@ -1,7 +1,7 @@
 """Turns a target file (TOML: machine numbers with their sources) into a `Target`, which prices instruction kinds.
 
-Every number of a price may be a closed form over the parameters of its kind, written as a string:
-"count * max(n / 2, 13)". targets/README.md explains the columns.
+Every number of a price may be a closed form over the parameters of its kind, written as a string: "count * max(n / 2,
+13)". targets/README.md explains the columns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SourceKind = Literal["vendor", "measured", "derived", "guess"]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a number comes from, so that a reader knows how far to trust it."""
+    """The origin of a number, so that a reader knows how far to trust it."""
 
     kind: SourceKind
     where: str
@@ -37,8 +37,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A named whole number with its source: a hard limit of the machine (bytes, registers, threads …), or cycles that a
-    calibration shares between its instruction kinds."""
+    """A named whole number with its source: a hard limit of the machine (bytes, registers, threads …), or cycles that
+    several instruction kinds of a calibration share."""
 
     name: str
     value: int
@@ -47,7 +47,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What one statement costs, in cycles. `uses` are (slot, cycles, offset from the start)."""
+    """The cost of one statement, in cycles. `uses` are (slot, cycles, offset from the start)."""
 
     uses: tuple[tuple[str, int, int], ...]
     issue: int
@@ -56,7 +56,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What one unit of each cost of a layout counts in its score."""
+    """Weights of the costs of a layout in its score, for one unit of each."""
 
     smem_transactions: float
     tmem_cycles: float
@@ -65,8 +65,8 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A priced instruction kind. The numbers are closed forms over `parameters` and the families of the calibration;
-    `issue` and `latency` may also say `occupancy`, the cycle in which the last of the uses ends."""
+    """A priced instruction kind. Numbers are closed forms over `parameters` and the families of the calibration;
+    `issue` and `latency` may also use `occupancy`, the cycle in which the last of the uses ends."""
 
     name: str
     parameters: tuple[str, ...]
@@ -79,8 +79,8 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A product that runs the code of a target, with the limits and families in which it differs from what the file
-    says."""
+    """A product that runs the code of a target, with the limits and families in which it differs from the target
+    file."""
 
     name: str
     what: str
@@ -89,7 +89,7 @@ class Gpu:
 
 
 def _with(numbers: tuple[Limit, ...], differing: tuple[Limit, ...]) -> tuple[Limit, ...]:
-    """The numbers of a file, those of a product in their place."""
+    """Return the numbers of the file, replaced by those of the product where it differs."""
     by_name = {number.name: number for number in differing}
     return tuple(by_name.get(number.name, number) for number in numbers)
 
@@ -97,9 +97,8 @@ def _with(numbers: tuple[Limit, ...], differing: tuple[Limit, ...]) -> tuple[Lim
 @dataclass(frozen=True, slots=True)
 class Target:
     """One machine under one calibration. Ask for features, limits and prices; never compare names or architecture
-    numbers. `families` are cycles that many kinds share, by name; `ceilings` are the most cycles that a chain of
-    dependences may take, by name. `gpus` are the products that run its code, `gpu` is the one that the limits are of
-    ("": as the file says)."""
+    numbers. `families` are cycles that many kinds share, `ceilings` the most cycles of a chain of dependences. `gpus`
+    are the products that run its code; `gpu` is the product whose limits it has ("": those of the file)."""
 
     name: str
     ptx_target: str
@@ -118,7 +117,7 @@ class Target:
 
     @property
     def ptx_release(self) -> tuple[int, int]:
-        """The version of PTX as numbers that compare."""
+        """Return the PTX version as comparable numbers."""
         major, _, minor = self.ptx_version.partition(".")
         return int(major), int(minor)
 
@@ -126,11 +125,10 @@ class Target:
         return feature in self.features
 
     def without(self, feature: Feature) -> Target:
-        """The same machine, of which the feature is not used."""
         return replace(self, features=tuple(f for f in self.features if f != feature))
 
     def of(self, gpu: Gpu) -> Target:
-        """The same machine with the limits and the cycles of this product."""
+        """Return the machine with the limits and cycles of this product."""
         limits, families = _with(self.limits, gpu.limits), _with(self.families, gpu.families)
         kinds = tuple(replace(kind, families=families) for kind in self.kinds)
         return replace(self, limits=limits, families=families, kinds=kinds, gpu=gpu.name)
@@ -157,7 +155,7 @@ class Target:
         return any(known.name == kind for known in self.kinds)
 
     def price(self, kind: InstructionKind, **parameters: int) -> Timing:
-        """The cycles of one statement of this kind, issued by a whole CTA. Fractions of a cycle are rounded up."""
+        """Return the cycles of one statement of this kind, issued by a whole CTA, rounded up to whole cycles."""
         found = next((known for known in self.kinds if known.name == kind), None)
         if found is None:
             raise InternalError(f"target {self.name} does not price '{kind}'")
@@ -183,7 +181,7 @@ def _price(kind: Kind, arguments: tuple[int, ...]) -> Timing:
 
 
 class FormulaError(ValueError):
-    """A string that is no closed form, or names something it must not."""
+    """A string that is no closed form, or that uses an unknown name."""
 
 
 _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -204,7 +202,7 @@ def _parse(formula: str) -> ast.expr:
 
 
 def evaluate(formula: str, values: Mapping[str, float]) -> float:
-    """The value of a closed form: numbers, names, + - * / ( ), max, min, ceil. Nothing else is evaluated, so that a
+    """Evaluate a closed form of numbers, names, + - * / ( ), max, min and ceil. Nothing else is allowed, so that a
     target file stays data."""
     return _evaluate(_parse(formula), values)
 
@@ -223,13 +221,13 @@ def _evaluate(node: ast.expr, values: Mapping[str, float]) -> float:
             return -_evaluate(operand, values)
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS and arguments:
             numbers = [_evaluate(argument, values) for argument in arguments]
-            # max and min of a single number would look for a sequence.
+            # max and min of a single argument would expect a sequence.
             return numbers[0] if len(numbers) == 1 and name != "ceil" else _FUNCTIONS[name](*numbers)
     raise FormulaError(f"'{ast.unparse(node)}' is not allowed in a formula")
 
 
 def whole_cycles(value: float) -> int:
-    # The last bits of a product of decimals must not cost a cycle: 0.1 * 30 is 3.0000000000000004.
+    # Rounding errors of decimals must not cost a cycle: 0.1 * 30 is 3.0000000000000004.
     return math.ceil(value - 1e-9)
 
 
@@ -259,7 +257,8 @@ class _Weight:
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """`families` are of the silicon calibration: the book has the same cycles for all."""
+    """A GPU in a target file. `families` belong to the silicon calibration: the book has the same cycles for all
+    GPUs."""
 
     what: str
     limits: Mapping[str, _Limit] = field(default_factory=dict)
@@ -292,7 +291,7 @@ class _Calibration:
 
 @dataclass(frozen=True, slots=True)
 class _Calibrations:
-    """A field for each of `CALIBRATIONS`."""
+    """The calibrations of a target file, a field for each of `CALIBRATIONS`."""
 
     silicon: _Calibration
     book: _Calibration
@@ -314,7 +313,7 @@ class _Use:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What an instruction kind costs under one calibration."""
+    """The cost of an instruction kind under one calibration."""
 
     uses: tuple[_Use, ...]
     issue: _Formula
@@ -324,7 +323,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
-    """Of an instruction kind: a row for each of `CALIBRATIONS`."""
+    """The price of an instruction kind, a row for each of `CALIBRATIONS`."""
 
     parameters: tuple[str, ...]
     silicon: _Row
@@ -350,7 +349,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Names that a target file must have, and of the kinds their parameters."""
+    """Names that a target file must define, and the parameters of each kind."""
 
     limits: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
@@ -371,9 +370,10 @@ _ASKED: Mapping[Feature | Literal[""], _Asked] = {
          "smem_reserved_bytes_per_cta", "sms", "tensor_clock_mhz", "threads_per_cta", "threads_per_sm"),
         ("mbarriers", "named_barriers", "named_barriers_carried", "registers", "registers_per_thread", "smem"),
         {
-            "cp.async": _MOVED, "ld.global": _MOVED, "st.global": _MOVED, "ld.shared": _MOVED, "st.shared": _MOVED,
-            "elementwise": _COMPUTED, "integer": _COMPUTED, "ldmatrix": _BYTES, "mma.sync": ("count", "warps"),
-            "mufu": ("elements",), "reduce": ("elements", "threads"), "barrier": (), "mbarrier": (),
+            "cp.async": _MOVED, "ld.global": _MOVED, "st.global": _MOVED, "ld.shared": _MOVED,
+            "st.shared": _MOVED, "elementwise": _COMPUTED, "integer": _COMPUTED, "ldmatrix": _BYTES,
+            "mma.sync": ("count", "warps"), "mufu": ("elements",), "reduce": ("elements", "threads"),
+            "barrier": (), "mbarrier": (),
         },
     ),
     "cluster": _Asked(("sms_in_large_clusters",)),
@@ -388,26 +388,26 @@ _ASKED: Mapping[Feature | Literal[""], _Asked] = {
         },
     ),
 }  # fmt: skip
-"""By the feature of the machines that it is asked of; "" is every machine."""
+"""Required names by the feature that requires them; "" is every machine."""
 
 
 def _absent(target: Target) -> Iterator[str]:
     for feature in EVERYWHERE:
         if not target.has(feature):
             yield f"features: '{feature}' is missing, which every machine that tilec makes code for has"
-    for which, asked in _ASKED.items():
-        if which and not target.has(which):
+    for feature_name, required in _ASKED.items():
+        if feature_name and not target.has(feature_name):
             continue
-        why = f", which machines with {which} have" if which else ""
+        why = f", which machines with {feature_name} have" if feature_name else ""
         kinds = {kind.name: kind for kind in target.kinds}
-        there: tuple[tuple[str, Collection[str], Collection[str]], ...] = (
-            ("limits", asked.limits, [limit.name for limit in target.limits]),
-            ("pools", asked.pools, [pool.name for pool in target.pools]),
-            ("timing", asked.kinds, kinds),
+        tables: tuple[tuple[str, Collection[str], Collection[str]], ...] = (
+            ("limits", required.limits, [limit.name for limit in target.limits]),
+            ("pools", required.pools, [pool.name for pool in target.pools]),
+            ("timing", required.kinds, kinds),
         )
-        for table, names, has in there:
-            yield from (f"{table}: '{name}' is missing{why}" for name in names if name not in has)
-        for name, wanted in asked.kinds.items():
+        for table, names, present in tables:
+            yield from (f"{table}: '{name}' is missing{why}" for name in names if name not in present)
+        for name, wanted in required.kinds.items():
             if name in kinds and set(kinds[name].parameters) != set(wanted):
                 yield f"timing.{name}.parameters: expected {list(wanted)}, found {list(kinds[name].parameters)}"
 
@@ -417,8 +417,8 @@ def _absent(target: Target) -> Iterator[str]:
 
 @cache
 def load(name: str, calibration: str = CALIBRATIONS[0], gpu: str | None = None) -> Target:
-    """The target of this name, or of a person's file, with the cycles of a calibration and the limits of one of its
-    GPUs (None: as the file says), or a `CompileError` that suggests the nearest one."""
+    """Return the target of this name, or of a user's file, for a calibration and the limits of a GPU (None: those of
+    the file). Raise `CompileError` with the nearest name if there is none."""
     if gpu is not None:
         target = load(name, calibration)
         found = next((one for one in target.gpus if one.name == gpu), None)
@@ -434,7 +434,7 @@ def load(name: str, calibration: str = CALIBRATIONS[0], gpu: str | None = None) 
 
 
 def _complete(target: Target, path: str) -> Target:
-    """The same, once it is sure that nothing will be missed of it later."""
+    """Return the target if it has all names that the compiler needs; raise `CompileError` otherwise."""
     for absent in _absent(target):
         fail("bad-target-file", f"{path}: {absent}")
     return target
@@ -453,7 +453,7 @@ orin: sm_87
 a30: sm_80
 a6000: sm_86
 """
-"""What people call machines that no target file lists by this name, and the targets; the first is the one most mean."""
+"""Common names of machines that no target file lists, with their targets; the first target is the most common."""
 
 _BY_GENERATION = {
     name: targets.split()
@@ -463,7 +463,7 @@ _BY_GENERATION = {
 
 
 def refuse_target(name: str) -> NoReturn:
-    """Say that there is no such target, and which one the name stands for: a GPU's, a generation's or a number's."""
+    """Report an unknown target, and suggest the target of the GPU, generation or number that was named."""
     known = resources.target_names()
     help_text = _target_with_gpu(name) or _target_of_generation(name) or _target_of_number(name, known)
     if help_text is None and (near := nearest(name, known)):
@@ -472,7 +472,7 @@ def refuse_target(name: str) -> NoReturn:
 
 
 def _refuse_gpu(target: Target, gpu: str) -> NoReturn:
-    """Say that the target has no such GPU, and which ones of it, or of another target, the name stands for."""
+    """Report a GPU that the target does not have, and suggest one of this or another target."""
     known = [one.name for one in target.gpus]
     same = [name for name in known if _is_called(name, gpu)]
     near = nearest(gpu, known)
@@ -482,7 +482,7 @@ def _refuse_gpu(target: Target, gpu: str) -> NoReturn:
     elif (other := _target_with_gpu(gpu)) is not None:
         help_text = other
     else:
-        # Another number is another product: an H200 is no slip of the hand for an H100.
+        # Another number is another product: H200 is not a misspelt H100.
         is_slip = near is not None and _digits(near) == _digits(gpu)
         help_text = f"did you mean '{near}'?" if is_slip else None
     note = f"known GPUs: {', '.join(known)}"
@@ -490,7 +490,7 @@ def _refuse_gpu(target: Target, gpu: str) -> NoReturn:
 
 
 def _target_with_gpu(name: str) -> str | None:
-    """Say which target has the GPUs of this name, and what they are called there."""
+    """Return a hint with the target that has GPUs of this name, and their full names; None if there is none."""
     for target in resources.target_names():
         same = [gpu.name for gpu in load(target).gpus if _is_called(gpu.name, name)]
         if same:
@@ -499,14 +499,14 @@ def _target_with_gpu(name: str) -> str | None:
 
 
 def _is_called(gpu: str, name: str) -> bool:
-    """Whether people say `name` for this GPU: its first words and whole numbers, as "h100" and "4090"."""
+    """Return whether `name` abbreviates the GPU: its first words and whole numbers, as "h100" and "4090"."""
     whole, short = _words(gpu), _words(name)
     starts = (whole, whole[1:]) if whole[0] == "rtx" else (whole,)
     return _digits(name) != "" and any(start[: len(short)] == short for start in starts)
 
 
 def _words(name: str) -> list[str]:
-    """Return the words and the numbers of a name, in lower case."""
+    """Return the words and numbers of a name, in lower case."""
     return re.findall(r"[a-z]+|\d+", name.lower())
 
 
@@ -515,7 +515,8 @@ def _digits(name: str) -> str:
 
 
 def _target_of_generation(name: str) -> str | None:
-    """Say which target makes code for a generation of GPUs, or for a product that no target file lists."""
+    """Return a hint with the target of a generation of GPUs, or of a product that no target file lists; None if
+    unknown."""
     targets = _BY_GENERATION.get("".join(_words(name)))
     if targets is None:
         return None
@@ -524,26 +525,26 @@ def _target_of_generation(name: str) -> str | None:
 
 
 def _target_of_number(name: str, known: Collection[str]) -> str | None:
-    """Of a GPU by its number: the target whose cubins it runs, those of an older one of its generation, or of itself
-    where a target has what only one number has (`sm_90a`). Older generations and newer ones run none."""
+    """Return a hint with the target whose cubins run on the GPU of this compute capability; None if `name` is no
+    number. Cubins run on later GPUs of their generation; those of targets with `a` run only on their own (`sm_90a`)."""
     found = re.fullmatch(r"(?:(?:sm|compute)_?)?(\d{1,2})\.?(\d)[af]?", name.lower())
     if found is None:
         return None
     generation, number = int(found[1]), int(found[2])
     for target in sorted(known, reverse=True):
-        its = re.fullmatch(r"sm_(\d+)(\d)(a?)", target)
-        if its is None or int(its[1]) != generation:
+        target_number = re.fullmatch(r"sm_(\d+)(\d)(a?)", target)
+        if target_number is None or int(target_number[1]) != generation:
             continue
-        if int(its[2]) == number:
+        if int(target_number[2]) == number:
             return f"write {target}"
-        if int(its[2]) < number and not its[3]:
+        if int(target_number[2]) < number and not target_number[3]:
             return f"write {target}, whose cubins run on sm_{generation}{number} too"
     return f"no target makes code that runs on sm_{generation}{number}"
 
 
 def parse(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
-    """Reads the text of a target file; `file` names it in messages. A fault in it, in whichever calibration, is a
-    `CompileError`, because a target file is written by people."""
+    """Parse the text of a target file; `file` names it in messages. Raise `CompileError` for any fault, in every
+    calibration, because people write target files."""
     try:
         table = readers.toml_table(text)
     except ValueError as error:
@@ -581,7 +582,7 @@ def _named(numbers: Mapping[str, _Limit] | Mapping[str, _Cycles]) -> tuple[Limit
 
 
 def _gpu(name: str, gpu: _Gpu, given: _File, calibration: str) -> Gpu:
-    # A pool is as large as its limit in the file: what fits a block is the same on every product of an architecture.
+    # A pool is as large as its limit in the file: every product of an architecture has the same room for a block.
     absent = next((limit for limit in gpu.limits if limit not in given.limits), None)
     if absent is not None:
         raise schema.SchemaError(f"gpus.{name}.limits: there is no limit '{absent}'")
@@ -612,7 +613,7 @@ def _kind(
         raise schema.SchemaError(f"{place}.uses: there is no slot '{absent}', expected one of: {', '.join(slots)}")
     uses = tuple((use.slot, use.cycles, use.offset) for use in row.uses)
     kind = Kind(name, timing.parameters, families, uses, row.issue, row.latency, row.source)
-    # One trial price finds every unknown name and every form that is none, long before a kernel needs it.
+    # A trial price finds every unknown name and malformed formula before a kernel needs them.
     try:
         made = _price(kind, (64,) * len(timing.parameters))
     except (FormulaError, ArithmeticError) as error:

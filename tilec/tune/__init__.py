@@ -1,1 +1,2 @@
-"""Choosing among the variants of a kernel without running them: a model of its time, a space of constants, a search."""
+"""Chooses among the variants of a kernel: a space of constants and options, a model of their time, a search with
+trials."""

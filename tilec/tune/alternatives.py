@@ -1,5 +1,6 @@
-"""What the compiler could have decided otherwise about the file as written: each alternative that a choice of the
-pipeline records with the option that asks for it is a variant to try. A new choice is tried by that alone."""
+"""Lists the decisions that the compiler could have made otherwise for the file as written. Each alternative that a
+choice of the pipeline records with the option that requests it is a variant to try; a new choice needs no more than
+that."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def variants(decisions: Iterable[Decision], written: Point, base: CompileOptions) -> tuple[Point, ...]:
-    """The file as `written` with one answer of the compiler changed, in the order of the decisions."""
+    """Return the file as `written` with one decision of the compiler changed, in the order of the decisions."""
     found: dict[tuple[str, type[Value], Value], Point] = {}
     for name, value in _others(decisions):
         if knobs.value_of(name, value) != getattr(base, knobs.KNOBS[name]):
@@ -32,7 +33,7 @@ def _others(decisions: Iterable[Decision]) -> Iterator[tuple[str, Value]]:
 
 
 def _knob(option: str) -> tuple[str, Value]:
-    """The knob and its value, of an option as it stands on the command line."""
+    """Return the knob and its value for an option as written on the command line."""
     switch, _, word = option.partition(" ")
     for field, name in ((field, name) for name, field in knobs.KNOBS.items()):
         if switch == OPTIONS[field].off:

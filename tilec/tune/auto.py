@@ -1,8 +1,8 @@
-"""Finds what can be tuned in the text of a kernel: constants that are whole numbers, by what the kernel does with them.
+"""Finds the tunable constants of a kernel's text: whole numbers, by their use in the kernel.
 
-A constant is a number of stages where it stands in `num_stages=` or as the value of a buffer in `T.annotate_pipeline`,
-threads in `threads=`, the edge of a tile where it alone is an extent of an allocation. What a tensor's shape depends on
-says which problem is solved: that is no choice of the tuner's.
+A constant in `num_stages=`, or as the value of a buffer in `T.annotate_pipeline`, is a number of stages. In `threads=`
+it is a number of threads. A constant that alone is an extent of an allocation is the edge of a tile. Constants that the
+shape of a tensor depends on define the problem and are not tuned.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Role = Literal["tile", "stages", "threads"]
 STAGES = (2, 3, 4, 6)
 THREADS = (128, 256)
 LEAST_EDGE, MOST_EDGE = 16, 256
-"""Of tiles: an instruction of tensor cores has 16 elements along K, and at most 256 along N."""
+"""Edges of tiles: a tensor-core instruction has 16 elements along K, and at most 256 along N."""
 _TENSORS = ("Tensor", "StridedTensor", "Buffer", "empty", "const")
 
 
 def constants(module: ast.Module) -> dict[str, Value | None]:
-    """What `-D` may give a value, in the order of the file: assigned at its top, or a parameter of a function. The
-    value is None where it is none that is written down."""
+    """Return the constants that `-D` can set, in the order of the file: assigned at its top level, or parameters of
+    functions. The value is None if none is written as a literal."""
     found: dict[str, Value | None] = {}
     for statement in module.body:
         match statement:
@@ -39,7 +39,7 @@ def constants(module: ast.Module) -> dict[str, Value | None]:
 
 
 def roles(module: ast.Module) -> dict[str, Role]:
-    """What the whole numbers of the file are for that a tuner may choose, in the order of the file."""
+    """Return the role of each tunable whole number, in the order of the file."""
     used: dict[str, Role] = {}
     for node in ast.walk(module):
         if isinstance(node, ast.Call):
@@ -51,13 +51,13 @@ def roles(module: ast.Module) -> dict[str, Role]:
 
 
 def auto(module: ast.Module) -> Space:
-    """Half and twice every edge of a tile, a few numbers of stages and of threads."""
+    """Return the space of half and twice every tile edge, and a few numbers of stages and threads."""
     written = constants(module)
     return space([(name, _values(role, written[name])) for name, role in roles(module).items()])
 
 
 def literal_stages(module: ast.Module) -> list[tuple[int, int]]:
-    """Return the line and the number of each `num_stages=4` that no constant stands for, which is not searched."""
+    """Return (line, number) of each literal `num_stages=4`, which no constant makes tunable."""
     return [
         (keyword.value.span.line, keyword.value.value)
         for node in ast.walk(module)
@@ -99,7 +99,7 @@ def _roles_in(call: ast.Call) -> Iterator[tuple[str, Role]]:
 
 
 def _of_the_problem(module: ast.Module) -> set[str]:
-    """The names that shapes of tensors depend on."""
+    """Return the names that shapes of tensors depend on."""
     depends: dict[str, set[str]] = {}
     for node in ast.walk(module):
         if isinstance(node, ast.Assign):
@@ -115,12 +115,12 @@ def _of_the_problem(module: ast.Module) -> set[str]:
 
 
 def _shape(node: ast.Call | ast.Subscript) -> set[str]:
-    """The names in the shape of a tensor: `T.Tensor((M, N), dtype)` or `T.Tensor[[M, N], dtype]`."""
+    """Return the names in the shape of a tensor: `T.Tensor((M, N), dtype)` or `T.Tensor[[M, N], dtype]`."""
     callee = node.function if isinstance(node, ast.Call) else node.value
     if _last(callee) not in _TENSORS:
         return set()
-    inside: Sequence[ast.Node] = node.args if isinstance(node, ast.Call) else node.indices
-    return {name for part in inside for name in _names(part)}
+    arguments: Sequence[ast.Node] = node.args if isinstance(node, ast.Call) else node.indices
+    return {name for part in arguments for name in _names(part)}
 
 
 def _names(node: ast.Node) -> set[str]:

@@ -1,7 +1,7 @@
-"""Trials on the workers of a dask scheduler, on this machine or on others (`pip install '.[dask]'`).
+"""Runs trials on the workers of a dask scheduler, on this machine or on others (`pip install '.[dask]'`).
 
-A worker that goes takes no trial with it: the scheduler gives what it was at to another one. A trial that has taken
-several workers with it is lost."""
+If a worker disappears, the scheduler gives its trials to others. A trial that several workers have died on is lost.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilec.support.diagnostics import CompileError, fail
-from tilec.tune.engines import Answer, Asked, Lost, check_version
+from tilec.tune.engines import Lost, Result, Task, check_version
 
 PATIENCE_SECONDS = 10
-"""For a scheduler to answer, and for its first worker."""
+"""Time limit for the scheduler to answer, and for its first worker."""
 
 
 class Dask:
-    """The workers of the scheduler at `address`, as in tcp://host:8786. Fails with `no-scheduler` where it cannot be
-    reached or has no workers, and with `wrong-worker` where one of them has another tilec."""
+    """The workers of the scheduler at `address`, as in tcp://host:8786. Fails with `no-scheduler` if it cannot be
+    reached or has no workers, and with `wrong-worker` if a worker has another version of tilec."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -55,16 +55,16 @@ class Dask:
         threads: dict[str, int] = self._client.nthreads()
         return max(sum(threads.values()), 1)
 
-    def everywhere(self, function: Callable[[], Answer]) -> list[Answer]:
-        """What it gives on each worker."""
-        answers: dict[str, Answer] = self._client.run(function)
+    def everywhere(self, function: Callable[[], Result]) -> list[Result]:
+        """Return the function's result on each worker."""
+        answers: dict[str, Result] = self._client.run(function)
         return [answers[worker] for worker in sorted(answers)]
 
-    def run(self, function: Callable[[Asked], Answer], tasks: Sequence[Asked]) -> Iterator[tuple[int, Answer | Lost]]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 
-        # Not pure: the same task of an earlier search may have been abandoned.
+        # Not pure: an equal task of an earlier search may have been cancelled.
         numbers = {self._client.submit(function, task, pure=False): number for number, task in enumerate(tasks)}
         try:
             for future in as_completed(list(numbers), loop=self._client.loop):
@@ -80,7 +80,7 @@ class Dask:
 
 
 def _version() -> str:
-    """Of the process that it runs in."""
+    """Return the version of tilec in the process that runs this."""
     import tilec
 
     return tilec.__version__

@@ -1,4 +1,4 @@
-"""Where trials run. An engine is given a function and what to call it with, and tells what came of each as it comes."""
+"""Engines that run trials: an engine calls a function on many tasks and yields each result as it arrives."""
 
 from __future__ import annotations
 
@@ -14,69 +14,72 @@ from tilec import __version__
 from tilec.support.diagnostics import fail
 from tilec.support.processes import deaf_processes, end_with_parent
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 class Lost(Exception):
-    """What carried out a task is gone, and the task may be why: it was tried alone."""
+    """The process or worker of a task has died, possibly because of the task: it was retried alone."""
 
 
 class Engine(Protocol):
+    """Runs a function on tasks, several at a time."""
+
     @property
     def processes(self) -> int:
-        """How many tasks it carries out at a time."""
+        """Return how many tasks run at a time."""
 
-    def run(self, function: Callable[[Asked], Answer], tasks: Sequence[Asked]) -> Iterator[tuple[int, Answer | Lost]]:
-        """The number of each task with its answer, in the order in which they come."""
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
+        """Yield (task number, result) in the order of completion."""
 
     def close(self) -> None: ...
 
 
-def check_version(what: str, found: str | None) -> None:
-    """Fails with `wrong-worker` where `what`, as in "node at 10.0.0.2", has another tilec than here (None: none)."""
+def check_version(machine: str, found: str | None) -> None:
+    """Fail with `wrong-worker` if `machine`, such as "node at 10.0.0.2", has another version of tilec (`found`; None:
+    none)."""
     if found == __version__:
         return
-    kind = what.partition(" ")[0]
+    kind = machine.partition(" ")[0]
     fail(
         "wrong-worker",
-        f"the {what} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}",
+        f"the {machine} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}",
         help=f"install the same version on every {kind}",
     )
 
 
 class Local:
-    """Processes of this machine."""
+    """Runs tasks in processes of this machine."""
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
         self._pool = self._made()
 
     def _made(self) -> ProcessPoolExecutor:
-        # Not forked: the process that searches may have threads, which a progress bar has.
+        # Not forked: the searching process may have threads, for example that of a progress bar.
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self.processes, context, _begin, (os.getpid(),))
 
-    def run(self, function: Callable[[Asked], Answer], tasks: Sequence[Asked]) -> Iterator[tuple[int, Answer | Lost]]:
-        """A process that ends takes the pool with it, and all that it was at: each of those is tried once more, alone,
-        so that only the one at fault is lost."""
-        left = dict(enumerate(tasks))
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
+        """Yield the results. A dying process breaks the pool and all running tasks: each is retried alone, so that only
+        the task at fault is lost."""
+        unfinished = dict(enumerate(tasks))
         try:
             with deaf_processes():
-                futures: dict[Future[Answer], int] = {self._pool.submit(function, task): n for n, task in left.items()}
+                futures: dict[Future[Result], int] = {self._pool.submit(function, t): n for n, t in unfinished.items()}
             try:
                 for future in as_completed(futures):
                     yield futures[future], future.result()
-                    del left[futures[future]]
+                    del unfinished[futures[future]]
             except BrokenProcessPool:
                 pass
-            for number, task in left.items():
+            for number, task in unfinished.items():
                 yield number, self._alone(function, task)
         except (GeneratorExit, KeyboardInterrupt):
             self._abandon()
             raise
 
-    def _alone(self, function: Callable[[Asked], Answer], task: Asked) -> Answer | Lost:
+    def _alone(self, function: Callable[[Task], Result], task: Task) -> Result | Lost:
         for _ in range(2):  # the pool may be the one that has just broken
             try:
                 with deaf_processes():
@@ -87,7 +90,7 @@ class Local:
         return Lost("its process ended")
 
     def _abandon(self) -> None:
-        """What is under way is of no interest any more."""
+        """Kill the running tasks, whose results nobody needs, and start a new pool."""
         for process in list((self._pool._processes or {}).values()):
             process.terminate()
         self._pool.shutdown(wait=True, cancel_futures=True)  # its thread may not meet the end of this process
@@ -98,6 +101,7 @@ class Local:
 
 
 def _begin(parent: int) -> None:
-    """Ctrl-C reaches every process of a terminal: the first one ends the others. One that was killed cannot."""
+    """Ignore Ctrl-C, which reaches every process of a terminal: the parent ends its workers. End with a parent that was
+    killed."""
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,7 +1,7 @@
-"""What became of every variant that was tried, in an SQLite file: a search that was interrupted goes on where it was.
+"""Records the outcome of every trial in an SQLite file, so that an interrupted search can continue.
 
-A journal is of one kernel, target and version of tilec. Its trials are numbered in the order in which the search
-proposed them, whoever was done first. Each is written when it is known: nothing that is done is lost.
+A journal belongs to one kernel, target and version of tilec. Trials are numbered in the order in which the search
+proposed them, whatever the order of completion. Each outcome is written as soon as it is known.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ CREATE TABLE IF NOT EXISTS trials (number INTEGER PRIMARY KEY, point TEXT NOT NU
 
 
 class Journal:
-    """`about` is what has to be the same for what it says to hold: a word for each, and its value."""
+    """The journal at a path. `about` has the named properties of the kernel and compiler that must match an existing
+    file."""
 
     def __init__(self, path: str, about: Mapping[str, str]) -> None:
         self.path = path
@@ -36,8 +37,8 @@ class Journal:
         try:
             self._open(about)
         except BaseException:
-            if is_new:  # a half one is of no use to anyone
-                with suppress(AttributeError):  # it could not even be made
+            if is_new:  # remove an incomplete file
+                with suppress(AttributeError):  # no connection was made
                     self.close()
                 with suppress(OSError):
                     Path(path).unlink(missing_ok=True)
@@ -64,7 +65,7 @@ class Journal:
     # ---- predictions -------------------------------------------------------------------------------------------------
 
     def predictions(self) -> dict[Point, int | str]:
-        """Cycles, or why a point cannot be built."""
+        """Return for each point its cycles, or the reason why it cannot be built."""
         with self._readable():
             rows = self._rows("point, found FROM predictions", tuple[str, str])
             return {_point(point): _prediction(found) for point, found in rows}
@@ -77,7 +78,7 @@ class Journal:
     # ---- trials ------------------------------------------------------------------------------------------------------
 
     def propose(self, points: Iterable[Point]) -> None:
-        """Give them numbers, before anything is known of them; those that have one keep it."""
+        """Number these points before their trials; points that have a number keep it."""
         with self._written() as cursor:
             cursor.executemany("INSERT OR IGNORE INTO trials (point) VALUES (?)", [(_key(p),) for p in points])
 
@@ -86,18 +87,18 @@ class Journal:
             cursor.execute("UPDATE trials SET outcome = ? WHERE point = ?", (to_json(outcome), _key(point)))
 
     def outcomes(self) -> dict[Point, Outcome]:
-        """Of the trials that are done, in the order of their numbers."""
+        """Return the outcomes of completed trials, in the order of their numbers."""
         with self._readable():
             rows = self._rows("point, outcome FROM trials WHERE outcome IS NOT NULL ORDER BY number", tuple[str, str])
             return {_point(point): from_json(outcome) for point, outcome in rows}
 
     def proposed(self) -> list[Point]:
-        """Every trial, done or not, in the order of their numbers."""
+        """Return the points of all trials, completed or not, in the order of their numbers."""
         with self._readable():
             return [_point(point) for (point,) in self._rows("point FROM trials ORDER BY number", tuple[str])]
 
     def _rows(self, selected: str, wanted: Any) -> Iterator[Any]:
-        """SQLite holds any type in any column."""
+        """Yield checked rows: SQLite stores any type in any column."""
         for row in self._base.execute(f"SELECT {selected}"):
             yield schema.read(wanted, row, "a row")
 
@@ -119,7 +120,7 @@ class Journal:
     def _readable(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as error:  # not the file's own fault: it is locked, or may not be opened
+        except sqlite3.OperationalError as error:  # the file is locked or cannot be opened, but may be intact
             if exhausted(error):
                 raise
             fail("bad-journal", f"cannot read {self.path}: {str(error).lower()}", help="name another with --journal")
@@ -129,7 +130,7 @@ class Journal:
 
     @contextmanager
     def _written(self) -> Iterator[sqlite3.Cursor]:
-        """A transaction: what is in it is written as a whole, or not at all."""
+        """Run a transaction, committed as a whole or rolled back."""
         try:
             cursor = self._base.cursor()
             try:
@@ -137,7 +138,7 @@ class Journal:
                 yield cursor
                 cursor.execute("COMMIT")
             except BaseException:
-                if self._base.in_transaction:  # Ctrl-C may come before the first of these, or behind the last
+                if self._base.in_transaction:  # Ctrl-C may come before BEGIN or after COMMIT
                     cursor.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
@@ -147,7 +148,7 @@ class Journal:
 
 
 def _key(point: Point) -> str:
-    """The same for the same values, in whatever order a space has its axes."""
+    """Return a text that is the same for the same values, whatever the order of axes."""
     return json.dumps(sorted(point))
 
 

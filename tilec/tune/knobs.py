@@ -1,4 +1,4 @@
-"""What a tuner may turn besides the constants of a kernel: options of the compiler, by their names."""
+"""The compiler options that a tuner may set, by name, besides the constants of a kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilec.support.options import FORMER_NAMES, OPTIONS, CompileOptions
 from tilec.tune.space import Point, Space, Value
 
 DASHES = "--"
-"""What the name of an option begins with in a point; that of a constant does not."""
+"""Prefix of an option's name in a point; names of constants lack it."""
 
 _DEFAULTS = CompileOptions()
 
@@ -26,23 +26,22 @@ KNOBS: dict[str, str] = {
     for field, stated in OPTIONS.items()
     if stated.tuned or not _OF_CHOICES.isdisjoint((stated.switch, stated.off))
 }
-"""The field of `CompileOptions` that each turns: those that choices of the pipeline name, and others that are said to
-be tuned."""
+"""The `CompileOptions` field of each knob: options of the pipeline's choices, and others marked as tuned."""
 
 
 def current(name: str) -> str:
-    """The name now of a knob that may be called as it once was."""
+    """Return the present name of a knob, also for a former name."""
     return OPTIONS[FORMER_NAMES[name]].name if name in FORMER_NAMES else name
 
 
 def value_of(name: str, value: Value) -> Any:
-    """What a knob makes of a value. Raises `ValueError` or `CompileError` where it cannot take it."""
+    """Convert a value for a knob's field. Raise `ValueError` or `CompileError` if the knob does not accept it."""
     field = KNOBS[name]
     return option_fields.value_of(OPTIONS[field], getattr(_DEFAULTS, field), value)
 
 
 def check(name: str, values: Iterable[Value], path: str) -> None:
-    """Refuse an option that is none, or a value that it cannot take."""
+    """Refuse an unknown option, or a value that it does not accept."""
     if name not in KNOBS:
         near = get_close_matches(name, KNOBS, n=1)
         fail(
@@ -60,24 +59,26 @@ def check(name: str, values: Iterable[Value], path: str) -> None:
 
 
 def as_written(space: Space, written: Mapping[str, Value | None], base: CompileOptions) -> Point:
-    """The point of a space that is the file as it is written, where constants have the values `written` and options
-    those of `base`; the empty point, which changes nothing, where the space has no such point."""
+    """Return the point of a space that equals the file as written, with constants `written` and options of `base`; the
+    empty point, which changes nothing, if the space has no such point."""
     found: list[tuple[str, Value]] = []
     given = {**written, **dict(base.defines)}
     for axis in space.axes:
         option = axis.name.removeprefix(DASHES)
         if option == axis.name:
-            same = [v for v in axis.values if (type(v), v) == (type(given.get(axis.name)), given.get(axis.name))]
+            equal_values = [
+                v for v in axis.values if (type(v), v) == (type(given.get(axis.name)), given.get(axis.name))
+            ]
         else:
-            same = [v for v in axis.values if value_of(option, v) == getattr(base, KNOBS[option])]
-        if not same:
+            equal_values = [v for v in axis.values if value_of(option, v) == getattr(base, KNOBS[option])]
+        if not equal_values:
             return ()
-        found.append((axis.name, same[0]))
+        found.append((axis.name, equal_values[0]))
     return tuple(found)
 
 
 def applied(point: Point, base: CompileOptions) -> CompileOptions:
-    """The options that a variant is compiled with."""
+    """Return the options to compile a variant with."""
     constants = tuple((name, value) for name, value in point if not name.startswith(DASHES))
     chosen = {name.removeprefix(DASHES): value for name, value in point if name.startswith(DASHES)}
     fields: dict[str, Any] = {KNOBS[name]: value_of(name, value) for name, value in chosen.items()}

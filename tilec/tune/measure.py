@@ -1,8 +1,8 @@
 """Times a cubin on the GPU of this machine, in a process of its own: a kernel that breaks its context costs no other
-trial anything. One process measures at a time, whoever else on this machine tunes.
+trial. Only one process of the machine measures at a time, whoever tunes.
 
-As a program it takes the path of a cubin and prints milliseconds and the GPU's name as JSON: the median of REPEATS
-launches, timed with events, on operands that take turns so that none is in the L2 cache.
+As a program it reads a cubin from standard input and prints milliseconds and the GPU's name as JSON: the median of
+REPEATS launches, timed with events, on operands that alternate so that none is in the L2 cache.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ PATIENCE_SECONDS = 120
 
 
 def measured(cubin: bytes) -> tuple[float, str]:
-    """Milliseconds, and on which GPU. Raises `RuntimeError` with what the process said where it does not run."""
+    """Return the milliseconds and the name of the GPU. Raise `RuntimeError` with the process's message if it fails."""
     command = [sys.executable, "-m", "tilec.tune.measure"]
     with one_at_a_time(Path(tempfile.gettempdir()) / "tilec-measures.lock"):
         try:
-            # Through a pipe: whatever ends this process leaves no file.
+            # Through a pipe, so that no file is left however this process ends.
             child = subprocess.run(command, input=cubin, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"it took more than {PATIENCE_SECONDS} s") from None
@@ -47,7 +47,8 @@ def measured(cubin: bytes) -> tuple[float, str]:
 
 @contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """Hold a lock that all users of this machine share. Its file is never written, and a link there is not followed."""
+    """Hold a lock that all users of this machine share. Its file is never written, and symbolic links are not
+    followed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -60,7 +61,7 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 
 
 def gpu_for(target: Target) -> str:
-    """The name of the GPU of this machine, if it runs code for the target; else nothing."""
+    """Return the name of this machine's GPU if it runs code for the target, else ""."""
     from tilec.calibrate.measure import runs_code
     from tilec.host import runtime
 
@@ -84,11 +85,11 @@ def main(cubin: bytes) -> None:
 
 
 def _launches(kernel: Any) -> list[Any]:
-    """The same launch on as many sets of tensors as the L2 cache cannot hold."""
+    """Return equal launches on enough sets of tensors to exceed the L2 cache."""
     from tilec.host.runtime import on_gpu
     from tilec.support.sizes import shape_of
 
-    sizes = kernel.manifest.sizes({}, {})  # which fails where one is known at launch only
+    sizes = kernel.manifest.sizes({}, {})  # fails if a size is known only at launch
     scalars = {scalar.name: 1 for scalar in kernel.manifest.scalars} | sizes
     contents = {t.name: _contents(t.dtype, shape_of(t.shape, sizes)) for t in kernel.manifest.tensors}
     total = sum(data.nbytes for data in contents.values())
@@ -98,7 +99,7 @@ def _launches(kernel: Any) -> list[Any]:
 
 
 def _contents(dtype: str, shape: tuple[int, ...]) -> Any:
-    """Random floats, because zeros cost no power; zeros of all else, because they are in range as indices."""
+    """Return random floats, because zeros cost less power; zeros for other types, because they are valid indices."""
     import numpy as np
 
     from tilec.ir.types import BY_NAME

@@ -1,4 +1,4 @@
-"""What is known of a variant once it has been compiled, and perhaps measured."""
+"""The outcome of a trial: what is known of a variant after compiling, and perhaps measuring it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`refusal` says why a variant cannot be built; of such a one nothing else is known. Else the cycles that the model
-    predicts of the kernel as it was built, by the levels of its loops and by their schedules; the solved intervals;
-    registers of a thread and bytes that it spills. `milliseconds` is the median of the launches on `gpu`, where it was
-    measured."""
+    """`refusal` is the reason why a variant cannot be built; then nothing else is set. Otherwise: the cycles predicted
+    for the built kernel, by the levels of its loops and by their schedules; the solved intervals; registers and spilled
+    bytes per thread. `milliseconds` is the median of the launches on `gpu`, if measured."""
 
     refusal: str = ""
     by_levels: int = 0
@@ -26,24 +25,24 @@ class Outcome:
 
     @property
     def cycles(self) -> int:
-        """The larger of both predictions: what the levels of memory allow, and what the schedules do."""
+        """Return the larger prediction: by the levels of memory or by the schedules."""
         return max(self.by_levels, self.by_schedule)
 
     def cost(self, gpu: str) -> float | None:
-        """The smaller the better: milliseconds on that GPU, or else (no `gpu`) cycles. None if it cannot be built."""
+        """Return the milliseconds on that GPU, or the cycles if `gpu` is ""; None if the variant cannot be built."""
         if self.refusal:
             return None
         return self.milliseconds if gpu else float(self.cycles)
 
     def rank(self, gpu: str) -> tuple[bool, float]:
-        """The order of variants that can be built. What spilled registers cost is in no model: without a measurement,
-        variants that spill come behind those that do not."""
+        """Return a sort key for variants that can be built. Without a measurement, variants that spill come last,
+        because no model has the cost of spilling."""
         cost = self.cost(gpu)
         assert cost is not None, "only what can be built has a rank"
         return not gpu and self.spilled_bytes > 0, cost
 
     def holds(self, gpu: str) -> bool:
-        """Whether this is all that there is to know on that GPU."""
+        """Return whether the outcome is complete for that GPU."""
         return bool(self.refusal) or not gpu or (self.gpu == gpu and self.milliseconds is not None)
 
 
@@ -52,5 +51,5 @@ def to_json(outcome: Outcome) -> str:
 
 
 def from_json(text: str) -> Outcome:
-    """Raises `ValueError` where the text is of another form."""
+    """Return the outcome of a JSON text. Raise `ValueError` for another form."""
     return schema.record(Outcome, readers.json_value(text), "outcome")

@@ -1,4 +1,4 @@
-"""Ranks the variants of a kernel by what a model predicts for them."""
+"""Ranks the variants of a kernel by their predicted cycles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilec.tune.space import Point
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A variant and its predicted cycles. `again`: one before it is as fast, and differs in stages only."""
+    """A variant and its predicted cycles. `again`: an earlier candidate is as fast and differs only in stages."""
 
     point: Point
     cycles: int
@@ -20,7 +20,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A variant that cannot be built, and why."""
+    """A variant that cannot be built, and the reason."""
 
     point: Point
     reason: str
@@ -28,15 +28,15 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The best candidates first, and those that were refused, in the order of the space."""
+    """The candidates, best first, and the rejected variants in the order of the space."""
 
     best: tuple[Candidate, ...]
     rejected: tuple[Rejection, ...]
 
 
 def rank(predictions: Iterable[tuple[Point, int | str]], stages: Collection[str] = ()) -> Ranking:
-    """From the cycles of each point, or why it cannot be built. Equally fast candidates stay in their order. Of those
-    that differ in the knobs `stages` only, the first stands for the others."""
+    """Rank points by their cycles; a text is the reason why a point cannot be built. Ties keep their order. Of
+    candidates that differ only in the knobs `stages`, all but the first are marked `again`."""
     candidates: list[Candidate] = []
     rejected: list[Rejection] = []
     for point, found in predictions:

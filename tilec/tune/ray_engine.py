@@ -1,7 +1,7 @@
-"""Trials on the nodes of a Ray cluster, on this machine or on others (`pip install '.[ray]'`).
+"""Runs trials on the nodes of a Ray cluster, on this machine or on others (`pip install '.[ray]'`).
 
-A node that goes takes no trial with it: Ray gives what it was at to another one. A trial whose worker has ended each
-time it was tried is lost."""
+If a node disappears, Ray gives its trials to others. A trial whose worker has died in every try is lost.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilec.support.diagnostics import CompileError, fail
-from tilec.tune.engines import Answer, Asked, Lost, check_version
+from tilec.tune.engines import Lost, Result, Task, check_version
 
 PATIENCE_SECONDS = 10
-"""For the head node to answer."""
+"""Time limit for the head node to answer."""
 
 TRIES = 4
-"""Of one trial, each on a worker that ends."""
+"""Tries of one trial, if its workers die."""
 
 
 class Ray:
-    """The nodes of the cluster whose head is at `address`, as in host:6379; `auto` is the one of this machine. Fails
-    with `no-scheduler` where it cannot be reached or has no processors, and with `wrong-worker` where a node has
-    another tilec, or another Ray or Python than here."""
+    """The nodes of the cluster whose head is at `address`, as in host:6379; `auto` is this machine's cluster. Fails
+    with `no-scheduler` if it cannot be reached or has no processors, and with `wrong-worker` if a node has another
+    version of tilec, Ray or Python."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -42,18 +42,18 @@ class Ray:
         if not self._nodes:
             self.close()
             fail("no-scheduler", f"no node of {address} has processors", help=f"ray start --address={address}")
-        # Where Ray has no GPU to give to a trial, it hides those that there are.
+        # Ray hides the GPUs from a trial that does not request one.
         self._gpus = int(all(node["Resources"].get("GPU", 0) >= 1 for node in self._nodes))
         self._check_nodes()
 
     @property
     def _nodes(self) -> list[dict[str, Any]]:
-        """Those that trials run on, in the order of their addresses."""
+        """Return the nodes that run trials, sorted by address."""
         found = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         return sorted(found, key=lambda node: (node["NodeManagerAddress"], node["NodeManagerPort"]))
 
     def _check_nodes(self) -> None:
-        def version() -> str | None:  # nothing of tilec's own, which a node may lack
+        def version() -> str | None:  # must not refer to tilec, which a node may lack
             try:
                 import tilec
             except ImportError:
@@ -72,29 +72,29 @@ class Ray:
         resources: dict[str, float] = self._ray.cluster_resources()
         return max(int(resources.get("GPU" if self._gpus else "CPU", 1)), 1)
 
-    def _remote(self, function: Callable[..., Answer], **options: Any) -> Any:
-        """The function as a task for one processor, and one GPU where every node has some."""
+    def _remote(self, function: Callable[..., Result], **options: Any) -> Any:
+        """Return the function as a task for one processor, and one GPU if every node has some."""
 
-        def task(*arguments: Any) -> Answer:
+        def task(*arguments: Any) -> Result:
             return function(*arguments)
 
         return self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=TRIES - 1, **options)(task)
 
-    def everywhere(self, function: Callable[[], Answer]) -> list[Answer]:
-        """What it gives on each node."""
+    def everywhere(self, function: Callable[[], Result]) -> list[Result]:
+        """Return the function's result on each node."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in self._nodes]
-        answers: list[Answer] = self._ray.get(
+        answers: list[Result] = self._ray.get(
             [self._remote(function, scheduling_strategy=place).remote() for place in places]
         )
         return answers
 
-    def run(self, function: Callable[[Asked], Answer], tasks: Sequence[Asked]) -> Iterator[tuple[int, Answer | Lost]]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
         from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
         task = self._remote(function)
-        numbers = {task.remote(asked): number for number, asked in enumerate(tasks)}
+        numbers = {task.remote(argument): number for number, argument in enumerate(tasks)}
         try:
             while numbers:
                 (done,), _ = self._ray.wait(list(numbers), num_returns=1)
@@ -112,7 +112,7 @@ class Ray:
 
 
 def _reach(address: str) -> None:
-    """Ray itself would try for a minute."""
+    """Fail if nothing answers at the address; Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
     if address == "auto":
         return

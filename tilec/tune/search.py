@@ -1,10 +1,10 @@
-"""The search for the best variant of a kernel: the file as written is tried first, then, of all points ranked by the
-analytical model, batches of the most promising ones, until as many as are asked for have been tried.
+"""Searches for the best variant of a kernel: first the file as written, then batches of the most promising points of
+the ranking by the analytical model, until the requested number of trials.
 
-The same space and the same outcomes propose the same trials in the same order, however many run at a time: a batch is
-complete before the next is chosen. What the journal knows is not tried again, so that an interrupted search, started
-again, proposes what it proposed before and goes on from there. A trial that took its process with it is not written
-there: another machine, or fewer trials at a time, may carry it out.
+The same space and the same outcomes give the same trials in the same order, however many run at a time: a batch is
+complete before the next is chosen. The journal's outcomes are not tried again, so an interrupted search proposes the
+same trials when restarted and continues from there. A trial whose process died is not recorded: another machine, or
+fewer trials at a time, may succeed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tilec.tune.rank import Candidate, Ranking, rank
 from tilec.tune.space import Point, Space
 
 BATCH = 8
-"""Trials that are proposed together."""
+"""Trials proposed together."""
 _PREDICTED_TOGETHER = 64
-"""Points whose predictions are written at once."""
+"""Points whose predictions are written together."""
 
 Propose = Callable[[Sequence[Candidate], Mapping[Point, float]], Sequence[Point]]
-"""From the candidates that are left, best first by the model, and the costs that are known: the same, reordered."""
+"""Reorders the remaining candidates, given best first by the model, with the costs known so far."""
 
 
 class Watcher(Protocol):
-    """Who shows how far the search is."""
+    """Shows the progress of a search."""
 
     def predicting(self, done: int, total: int) -> None: ...
 
@@ -40,9 +40,9 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is asked of an engine for a point: `predict` gives cycles or says why not, `carry_out` the outcome. Both are
-    called in other processes, with what `task` makes of a point. `gpu` is where trials are measured, if they are;
-    `lost` is said of those whose process ended."""
+    """The functions that an engine runs for a point. `predict` returns cycles or the reason why not, `carry_out` the
+    outcome. Both run in other processes, on the task that `task` makes of a point. `gpu` is where trials are measured,
+    if at all; `lost` is appended to the message of a lost trial."""
 
     predict: Callable[[Any], int | str]
     carry_out: Callable[[Any], Outcome]
@@ -56,24 +56,24 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The ranking by the model alone, and the trials in the order in which they were proposed: first the `baseline`."""
+    """The ranking by the model alone, and the trials in the order proposed, the `baseline` first."""
 
     ranking: Ranking
     trials: tuple[tuple[Point, Outcome], ...]
     baseline: Point = ()
 
     def built(self, gpu: str) -> list[tuple[Point, Outcome]]:
-        """Those that could be built, the best first; equally good ones in the order in which they were proposed."""
+        """Return the trials that could be built, best first; ties in the order proposed."""
         return sorted((t for t in self.trials if not t[1].refusal), key=lambda trial: trial[1].rank(gpu))
 
 
 def by_model(_: Ranking) -> Propose:
-    """As the analytical model ranks them."""
+    """Propose candidates in the order of the analytical model."""
     return lambda candidates, known: [candidate.point for candidate in candidates]
 
 
 def by_surrogate(ranking: Ranking) -> Propose:
-    """As the analytical model ranks them, corrected by the trials before. Needs scikit-learn."""
+    """Propose candidates by the analytical model, corrected by earlier trials. Needs scikit-learn."""
     from tilec.tune.surrogate import Surrogate
 
     return Surrogate(ranking.best).propose
@@ -90,35 +90,35 @@ def search(
     stages: Collection[str] = (),
     baseline: Point = (),
 ) -> Found:
-    """Tries at most so many points, the `baseline` first: a point of the space, or the one that changes nothing of the
-    file. Of those that differ in the knobs `stages` only, and are alike by the model, one is tried before the others,
-    which come behind all points."""
+    """Try at most `trials` points, the `baseline` first: a point of the space, or the empty point, which changes
+    nothing. Of points that differ only in the knobs `stages` and are equal by the model, one is tried and the others
+    come after all other points."""
     baseline = tuple(sorted(baseline))
     tried = dict(_tried([baseline], 0, trials, work, engine, journal, watcher))
     ranking = _ranked(space, work, engine, journal, watcher, stages)
     propose, ranked = proposer(ranking), {candidate.point for candidate in ranking.best}
-    left = [candidate for candidate in ranking.best if candidate.point not in tried]
-    total = min(trials, len(left) + 1)
+    remaining = [candidate for candidate in ranking.best if candidate.point not in tried]
+    total = min(trials, len(remaining) + 1)
     while len(tried) < total:
         costs = {point: outcome.cost(work.gpu) for point, outcome in tried.items() if point in ranked}
         known = {point: cost for point, cost in costs.items() if cost is not None}
-        batch = next_batch(left, known, propose)[: total - len(tried)]
+        batch = next_batch(remaining, known, propose)[: total - len(tried)]
         for point, outcome in _tried(batch, len(tried), total, work, engine, journal, watcher):
             tried[point] = outcome
-        left = [candidate for candidate in left if candidate.point not in tried]
+        remaining = [candidate for candidate in remaining if candidate.point not in tried]
     return Found(ranking, tuple(tried.items()), baseline)
 
 
-def next_batch(left: Sequence[Candidate], known: Mapping[Point, float], propose: Propose) -> Sequence[Point]:
-    """What to try next of the candidates that are left, best first by the model."""
-    different = [candidate for candidate in left if not candidate.again]
-    return propose(different or left, known)[:BATCH]
+def next_batch(remaining: Sequence[Candidate], known: Mapping[Point, float], propose: Propose) -> Sequence[Point]:
+    """Return the points to try next, of the remaining candidates, given best first by the model."""
+    different = [candidate for candidate in remaining if not candidate.again]
+    return propose(different or remaining, known)[:BATCH]
 
 
 def _ranked(
     space: Space, work: Work, engine: Engine, journal: Journal, watcher: Watcher, stages: Collection[str]
 ) -> Ranking:
-    """All points of the space, the best first."""
+    """Rank all points of the space; predictions that the journal lacks are computed and recorded."""
     points = [tuple(sorted(point)) for point in space.points()]
     known = journal.predictions()
     new = [point for point in points if point not in known]
@@ -146,7 +146,7 @@ def _tried(
     journal: Journal,
     watcher: Watcher,
 ) -> list[tuple[Point, Outcome]]:
-    """The outcomes of a batch, in its order; those that the journal does not know are written there as they come."""
+    """Return the outcomes of a batch, in its order; those that the journal lacks are recorded as they arrive."""
     journal.propose(batch)
     known = {point: one for point, one in journal.outcomes().items() if point in batch and one.holds(work.gpu)}
     for done, (point, outcome) in enumerate(known.items(), before + 1):

@@ -1,5 +1,5 @@
-"""The variants of a kernel: values for its compile-time constants, as `-D` takes them, and for options of the compiler,
-whose names begin with dashes."""
+"""The variants of a kernel: values for its compile-time constants, as `-D` takes them, and for compiler options, whose
+names begin with dashes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from math import prod
 from tilec.support.records import dataclass
 
 Value = int | float | bool | str
-"""What `-D` takes."""
+"""A value that `-D` accepts."""
 Point = tuple[tuple[str, Value], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One constant or option and the values to try, in the order they were given."""
+    """One constant or option and the values to try, in the given order."""
 
     name: str
     values: tuple[Value, ...]
@@ -24,7 +24,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Every combination of the axes' values, and `others` besides."""
+    """All combinations of the axes' values, and the points `others`."""
 
     axes: tuple[Axis, ...]
     others: tuple[Point, ...] = ()
@@ -35,11 +35,11 @@ class Space:
 
     @property
     def _has_combinations(self) -> bool:
-        """Without axes there is the file as it is written, unless others are asked for: a search begins with it."""
+        """Return whether the axes give points: without axes one point, the file as written, unless there are others."""
         return bool(self.axes) or not self.others
 
     def points(self) -> Iterator[Point]:
-        """In the order of the axes, the last one fastest; then the others."""
+        """Yield the points in the order of the axes, the last axis fastest; then the others."""
         names = [axis.name for axis in self.axes]
         for values in product(*(axis.values for axis in self.axes)) if self._has_combinations else ():
             yield tuple(zip(names, values, strict=True))
@@ -47,27 +47,27 @@ class Space:
 
 
 MOST_POINTS = 100_000
-"""Of a space that is searched: each is given a prediction, which takes milliseconds."""
+"""Largest space that is searched: predicting a point takes milliseconds."""
 
 
 class SpaceError(ValueError):
-    """An axis that says nothing, or the same twice."""
+    """An axis without values, or given twice."""
 
 
 def space(axes: Sequence[tuple[str, Sequence[Value]]]) -> Space:
-    """A space from names and lists of values; values given twice count once."""
+    """Build a space from names and lists of values; equal values count once."""
     made: list[Axis] = []
     for name, values in axes:
         if any(axis.name == name for axis in made):
             raise SpaceError(f"'{name}' is given twice")
         if not values:
             raise SpaceError(f"'{name}' has no values to try")
-        # By type too: 1 and True are equal to Python, and two variants to a kernel.
+        # By type too: 1 and True are equal in Python but different variants of a kernel.
         different = {(type(value), value): value for value in values}
         made.append(Axis(name, tuple(different.values())))
     return Space(tuple(made))
 
 
 def show(point: Point) -> str:
-    """As on the command line of people: `block_M=128 --cluster=2x1`."""
+    """Format a point for people: `block_M=128 --cluster=2x1`."""
     return " ".join(f"{name}={value}" for name, value in point)

@@ -1,4 +1,4 @@
-"""Reads a space from TOML: lists of values, of constants in [constants] and of compile options in [options]."""
+"""Reads a space from TOML: lists of values, for constants in [constants] and for compile options in [options]."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _File:
 
 
 def read(text: str, path: str, constants: Collection[str], warn: Warn = unheard) -> Space:
-    """The space of a file, for a kernel with these constants. `warn` hears of options by names that they once had."""
+    """Return the space of a file, for a kernel with these constants. `warn` receives deprecated option names."""
     try:
         given = schema.record(_File, readers.toml_table(text), "")
     except schema.SchemaError as error:

@@ -1,7 +1,8 @@
-"""Proposes what to try next from what was tried: gradient boosting on how far the analytical model was off.
+"""Proposes the next trials by gradient boosting on the errors of the analytical model.
 
-It begins as the analytical model: what it learns is a factor on that model's cycles (the logarithm of cost over cycles)
-as a function of the knobs. Needs scikit-learn (`pip install '.[tune]'`)."""
+It predicts a factor on the model's cycles (the logarithm of cost over cycles) from the knobs; without data it equals
+the model. Needs scikit-learn (`pip install '.[tune]'`).
+"""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from tilec.tune.rank import Candidate
 from tilec.tune.space import Point, Value
 
 LEAST = 6
-"""With fewer costs known, the model alone proposes."""
+"""Known costs below which the model alone proposes."""
 UNTOUCHED = -1.0
-"""The feature of an option that a point leaves as it is."""
+"""The feature of an option that a point does not set."""
 TREES, DEPTH, RATE = 60, 3, 0.1
 
 
@@ -25,7 +26,7 @@ def is_installed() -> bool:
 
 
 class Surrogate:
-    """Of one search: what it is given to order are candidates of one ranking."""
+    """The surrogate model of one search, for the candidates of one ranking."""
 
     def __init__(self, ranking: Sequence[Candidate]) -> None:
         self.cycles = {candidate.point: max(candidate.cycles, 1) for candidate in ranking}
@@ -33,9 +34,9 @@ class Surrogate:
         self.codes = {word: float(code) for code, word in enumerate(sorted(words))}
         self.names = sorted({name for point in self.cycles for name, _ in point})
 
-    def propose(self, left: Sequence[Candidate], known: Mapping[Point, float]) -> list[Point]:
-        """The candidates that are left, the most promising first; equally promising ones as the model has them."""
-        points = [candidate.point for candidate in left]
+    def propose(self, remaining: Sequence[Candidate], known: Mapping[Point, float]) -> list[Point]:
+        """Return the remaining candidates, the most promising first; ties in the order of the model."""
+        points = [candidate.point for candidate in remaining]
         if len(known) < LEAST or not points:
             return points
         from sklearn.ensemble import GradientBoostingRegressor
@@ -50,7 +51,7 @@ class Surrogate:
         return [point for _, _, point in sorted(zip(costs, range(len(points)), points, strict=True))]
 
     def features(self, point: Point) -> list[float]:
-        """Numbers by their logarithm, words by their place among the words, and what the model says."""
+        """Return the features of a point: numbers by their logarithm, words by their index, and the model's cycles."""
         given = dict(point)
         return [*(self._feature(name, given.get(name)) for name in self.names), math.log(self.cycles[point])]
 

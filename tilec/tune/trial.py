@@ -1,4 +1,4 @@
-"""A trial of the tuner's: one variant of a kernel predicted, or compiled and perhaps measured. Trials run in processes
+"""A trial of the tuner: one variant of a kernel is predicted, or compiled and perhaps measured. Trials run in processes
 of their own, here or on other machines."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tilec.tune.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A kernel file and what to compile it with; whether it is to be measured on the GPU of where it is tried; after
-    how many seconds its process is to end (None: when it is done)."""
+    """A kernel file and the options to compile it with. `is_measured`: time it on the GPU of the machine that tries it.
+    `seconds`: end the process after so long (None: no limit)."""
 
     path: str
     text: str
@@ -29,12 +29,12 @@ class Variant:
     seconds: float | None = None
 
     def source(self) -> SourceFile:
-        """A source of its own, which learns what is imported."""
+        """Return a new source, because compiling records its imports."""
         return SourceFile(self.path, self.text)
 
 
 def predicted(variant: Variant) -> int | str:
-    """Cycles by the analytical model, before anything is solved; or the mistake that the compiler finds in it."""
+    """Return the cycles by the analytical model, before anything is solved, or the compiler's first error."""
     from tilec.passes.cost.estimate import estimate
 
     try:
@@ -47,7 +47,7 @@ def predicted(variant: Variant) -> int | str:
 
 
 def carried_out(variant: Variant) -> Outcome:
-    """What is known of the variant once it has been compiled."""
+    """Return the outcome of compiling, and perhaps measuring, the variant."""
     try:
         with _limited(variant.seconds):
             return _compiled(variant)
@@ -57,8 +57,8 @@ def carried_out(variant: Variant) -> Outcome:
 
 @contextmanager
 def _limited(seconds: float | None) -> Iterator[None]:
-    """Ends the process where this takes longer: nothing less ends what hangs outside of Python. The engine sees that it
-    has lost the trial."""
+    """End the process if the block takes longer; only that ends code that hangs outside of Python. The engine then
+    reports the trial as lost."""
     if seconds is None:
         yield
         return
@@ -95,7 +95,6 @@ def _compiled(variant: Variant) -> Outcome:
 
 
 def said(error: CompileError) -> str:
-    """The first mistake, in one line."""
     first = error.diagnostics[0]
-    where = "" if first.primary is None else f"{first.primary.span.place}: "
-    return f"{where}{first.title} [{first.code}]"
+    place = "" if first.primary is None else f"{first.primary.span.place}: "
+    return f"{place}{first.title} [{first.code}]"

@@ -1,6 +1,7 @@
-"""The file that a search ends with: the best variant's constants and options, and the schedule of its loops (JSON).
+"""The result file of a search: the best variant's constants and options, and the schedule of its loops (JSON).
 
-It holds for one kernel text and one target. `tilec --tuned FILE` compiles with it."""
+It holds for one kernel text and one target. `tilec --tuned FILE` compiles with it.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from tilec.tune.space import Point, Value
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """`kernel` is the digest of the text that was tuned (`SourceFile.digest`), `said` what was found of the variant,
-    for a reader; `schedule` is a trace."""
+    """The content of a tuned file. `kernel` is the digest of the tuned text (`SourceFile.digest`), `said` a summary of
+    the variant for readers, `schedule` a trace."""
 
     kernel: str
     target: str
@@ -62,8 +63,8 @@ def read(text: str, path: str) -> Tuned:
 
 
 def applied(tuned: Tuned, base: CompileOptions, path: str) -> CompileOptions:
-    """What to compile with: `-D` of the command line counts before the file's constants, the file's options before
-    those of the command line."""
+    """Return the options to compile with: `-D` of the command line overrides the file's constants, the file's options
+    override those of the command line."""
     from dataclasses import replace
 
     if base.target != tuned.target:
