@@ -153,7 +153,7 @@ def _filled(run: Run) -> Array:
 
 
 def _row(box: int, window: int) -> str:
-    """The first row of box %r4 of this block, in %r5: blocks take turns, around in the window."""
+    """Return the first row of box %r4 of this block, in %r5: blocks take turns, around in the window."""
     return f"""    mad.lo.u32 %r5, %r4, %r7, %block;
     mul.lo.u32 %r5, %r5, {box};
     and.b32 %r5, %r5, {window - 1};

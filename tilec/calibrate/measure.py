@@ -78,7 +78,7 @@ def to_json(measurement: Measurement) -> str:
 
 
 def from_json(text: str, path: str) -> Measurement:
-    """The measurement that `to_json` wrote into the file at `path`, or `bad-measurements`."""
+    """Return the measurement that `to_json` wrote into the file at `path`, or `bad-measurements`."""
     try:
         read = schema.record(Measurement, schema.versioned(readers.json_value(text), SCHEMA), "")
     except ValueError as error:
@@ -152,7 +152,8 @@ def _environment() -> dict[str, str]:
 
 
 def runs_code(capability: tuple[int, int], target: Target) -> bool:
-    """Whether a GPU of that compute capability does: code for sm_90a runs on 9.0 only, code for sm_80 on every 8.x."""
+    """Return whether a GPU of that compute capability does: code for sm_90a runs on 9.0 only, code for sm_80 on every
+    8.x."""
     digits = target.ptx_target.removeprefix("sm_").rstrip("af")
     wanted = int(digits[:-1]), int(digits[-1])
     if target.ptx_target[-1] == "a":
@@ -161,7 +162,7 @@ def runs_code(capability: tuple[int, int], target: Target) -> bool:
 
 
 def gpu_for(target: Target) -> Gpu:
-    """The GPU of this machine, if there is one that runs the target's code; else `no-gpu` or `wrong-gpu`."""
+    """Return the GPU of this machine, if there is one that runs the target's code; else `no-gpu` or `wrong-gpu`."""
     if not runtime.has_gpu():
         fail(
             "no-gpu",
@@ -232,7 +233,7 @@ def _readings(probe: Probe, kernel: Kernel, trip_count: int, sms: int) -> list[i
 
 
 def wrong_words(probe: Probe, run: Run, result: Array) -> str:
-    """What is wrong with the words that the threads left; nothing if they are right."""
+    """Return what is wrong with the words that the threads left; nothing if they are right."""
     wanted = probe.expected(run)
     found: Array = result.view(wanted.dtype)
     close: Any = found == wanted

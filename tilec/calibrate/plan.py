@@ -101,7 +101,7 @@ class Figures:
         return f"an iteration took {took:.4g} cycles, and its products take {products:.4g}"
 
     def far(self, name: str) -> float:
-        """A time to memory, in cycles of the file's clock."""
+        """Return a time to memory, in cycles of the file's clock."""
         return self[name] * self.mhz / self.sm_mhz
 
     def bytes_per_cycle(self, moved: int, name: str) -> float:
@@ -288,7 +288,7 @@ def _issue(figures: Figures) -> str:
 
 
 def _drain(figures: Figures, form: str) -> str:
-    """What passes from the end of the last product until its sums may be read."""
+    """Return what passes from the end of the last product until its sums may be read."""
     each, alone = figures[f"wgmma.{form} bf16 n128"], figures[f"wgmma.{form} alone n128"]
     figures.check("latency", f"wgmma.{form} alone n128", alone, occupancy=each)
     return f"occupancy + {_number(alone - each)}"

@@ -85,7 +85,7 @@ class Probe:
 
 
 def manifest(probe: Probe, target: str) -> Manifest:
-    """How the probe is launched. `blocks` and `rows` are given at launch."""
+    """Return how the probe is launched. `blocks` and `rows` are given at launch."""
     memory: Shape = ("rows", ROW_BYTES // 2)
     tensors = [
         TensorInfo("times", "int64", ("blocks", len(probe.readings)), "out"),
@@ -113,9 +113,9 @@ def manifest(probe: Probe, target: str) -> Manifest:
 
 
 def ptx(probe: Probe, target: str, version: str) -> str:
-    """The module: one entry, and the manifest that the cubin is to carry. The body finds the thread in %thread, its
-    warp and lane in %warp and %lane, the block in %block, shared memory at %smem, the iterations in %left, and leaves
-    its readings in %t0 … and the thread's word in %word."""
+    """Return the module: one entry, and the manifest that the cubin is to carry. The body finds the thread in %thread,
+    its warp and lane in %warp and %lane, the block in %block, shared memory at %smem, the iterations in %left, and
+    leaves its readings in %t0 … and the thread's word in %word."""
     params = [".param .u64 times", ".param .u64 result", ".param .u32 trips"]
     params += [".param .u64 memory", ".param .u32 rows"] if probe.rows else []
     params += [".param .align 64 .b8 map[128]"] if probe.box else []
@@ -173,7 +173,7 @@ LEAVE:
 
 
 def _bars(probe: Probe) -> int:
-    """Where the mbarriers lie, from the beginning of shared memory."""
+    """Return where the mbarriers lie, from the beginning of shared memory."""
     return -(-probe.smem_bytes // 8) * 8
 
 
@@ -186,7 +186,7 @@ def _memory(probe: Probe) -> str:
 
 
 def loop(body: str, name: str = "LOOP") -> str:
-    """The body, `trip_count` times; %left counts down to 1."""
+    """Return the body, `trip_count` times; %left counts down to 1."""
     return f"""    ld.param.u32 %left, [trips];
 {name}:
 {body}
@@ -197,7 +197,8 @@ def loop(body: str, name: str = "LOOP") -> str:
 
 
 def timed(inner: str, reading: int = 0, clock: str = "clock64") -> str:
-    """What runs in between, in %t<reading>. A loop stays in between: the clock is read in blocks of their own."""
+    """Return what runs in between, in %t<reading>. A loop stays in between: the clock is read in blocks of their
+    own."""
     return f"""    mov.u64 %begin, %{clock};
 {inner}    mov.u64 %end, %{clock};
     sub.u64 %t{reading}, %end, %begin;
@@ -205,7 +206,7 @@ def timed(inner: str, reading: int = 0, clock: str = "clock64") -> str:
 
 
 def timed_twice(inner: str) -> str:
-    """The same in cycles in %t0 and in nanoseconds in %t1."""
+    """Return the same in cycles in %t0 and in nanoseconds in %t1."""
     return f"""    mov.u64 %t2, %globaltimer;
 {timed(inner)}    mov.u64 %t3, %globaltimer;
     sub.u64 %t1, %t3, %t2;

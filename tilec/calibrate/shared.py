@@ -63,7 +63,7 @@ def _own(step: int) -> Callable[[Run], Array]:
 
 
 def _place(which: str) -> str:
-    """The warp's half of this iteration, and the lane's 16 bytes in its first access."""
+    """Return the warp's half of this iteration, and the lane's 16 bytes in its first access."""
     return f"""    and.b32 %r8, %left, 1;
     mad.lo.u32 %r9, %r8, {ACCESSES * ACCESS_BYTES}, {which};"""
 

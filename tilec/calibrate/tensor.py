@@ -172,7 +172,7 @@ def _chain(operand: Operand, n: int, count: int = IN_FLIGHT, left: int = 1, in_r
 
 
 def _issue(count: int) -> str:
-    """The time that issuing takes, with idle tensor cores at its beginning; the wait for the end is left out."""
+    """Return the time that issuing takes, with idle tensor cores at its beginning; the wait for the end is left out."""
     products = "\n".join(_product(BF16, 128, step % 4, in_registers=False) for step in range(count))
     return loop(f"""    wgmma.fence.sync.aligned;
     mov.u64 %begin, %clock64;
@@ -218,7 +218,7 @@ def _loaded() -> Probe:
 
 
 def _first_products(run: Run) -> Array:
-    """The first sum of each thread: row lane / 4 of the warp's sixteen, column 2 (lane mod 4)."""
+    """Return the first sum of each thread: row lane / 4 of the warp's sixteen, column 2 (lane mod 4)."""
     offset = np.arange(0, A_BYTES + 128 * _WIDE, 4, dtype=np.uint64)
     word = (offset * _FACTOR + _ADDEND) & 0xFFFFFFFF
     word = (((word ^ word >> 9) & _MASK) | _EXPONENT).astype(np.uint32)

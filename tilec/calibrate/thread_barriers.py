@@ -52,7 +52,7 @@ def _arrive(bar: int) -> str:
 
 
 def _alone() -> str:
-    """A thread that meets itself. Phases alternate, and an iteration has an even number of them."""
+    """Return a thread that meets itself. Phases alternate, and an iteration has an even number of them."""
     rounds = "".join(_arrive(0) + wait(0, str(i % 2), f"ROUND{i}") for i in range(ROUNDS))
     return f"""{barriers(1)}    mov.u32 %r0, 0;
     @!%first bra MET;

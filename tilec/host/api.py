@@ -89,8 +89,8 @@ def load(
     *,
     device: Device = "cuda",
 ) -> Kernel:
-    """The kernel in a cubin that tilec made (the name of a file, or its bytes); `entry` says which, where there are
-    several. It launches on a GPU of the cubin's target only, and has neither `ptx` nor `trace`.
+    """Return the kernel in a cubin that tilec made (the name of a file, or its bytes); `entry` says which, where there
+    are several. It launches on a GPU of the cubin's target only, and has neither `ptx` nor `trace`.
 
     With `device="emulator"` it is PTX that tilec made (`--emit ptx`), and calls run on the CPU: the emulator does not
     read machine code.
@@ -166,7 +166,7 @@ def _source(source: str | os.PathLike[str]) -> SourceFile:
 
 
 def _target_here(device: Device) -> str:
-    """What runs on the GPU of this machine, the nearest to it first; without one, the command's default."""
+    """Return what runs on the GPU of this machine, the nearest to it first; without one, the command's default."""
     default = options.CompileOptions().target
     if device == "emulator":
         return default
@@ -180,7 +180,7 @@ def _target_here(device: Device) -> str:
 
 
 def _shown(error: CompileError, source: SourceFile) -> CompileError:
-    """The same mistakes, drawn, and with the path of the kernel file in their places."""
+    """Return the same mistakes, drawn, and with the path of the kernel file in their places."""
     text = "\n".join(_rendered(diagnostic, source) for diagnostic in error.diagnostics)
     located = error.located_in(source.path)
     located.shown = text
@@ -236,13 +236,13 @@ class Kernel:
         return None if self._build is None else self._build.trace
 
     def signature(self) -> str:
-        """How it is called; what is in brackets is known from the arrays' shapes."""
+        """Return how it is called; what is in brackets is known from the arrays' shapes."""
         known = self._known()
         written = (f"[{name}]" if name in known else name for name in self.parameters())
         return f"{self.manifest.entry}({', '.join(written)})"
 
     def _python_signature(self) -> inspect.Signature:
-        """The parameters of a call; what the arrays' shapes tell can be left out."""
+        """Return the parameters of a call; what the arrays' shapes tell can be left out."""
         kind, known = inspect.Parameter, self._known()
         needed = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self.parameters() if name not in known]
         others = dict.fromkeys([*(name for name in self.parameters() if name in known), "stream"])
@@ -251,7 +251,7 @@ class Kernel:
         return inspect.Signature([*needed, *(p for p in optional if p.name not in taken)], return_annotation=None)
 
     def parameters(self) -> tuple[str, ...]:
-        """What the kernel's author declared, in order, and after that the sizes that `T.dynamic` names."""
+        """Return what the kernel's author declared, in order, and after that the sizes that `T.dynamic` names."""
         lent = {tensor.name for tensor in self.manifest.tensors if tensor.role in _SCRATCH}
         own = (
             param.tensor if isinstance(param, PointerParam) else param.name
@@ -299,7 +299,7 @@ class Kernel:
         return dict(zip(positional, args, strict=True)) | dict(named)
 
     def _misfit(self, args: tuple[object, ...], named: Mapping[str, object], order: tuple[str, ...]) -> str:
-        """What Python says of such a call of a function."""
+        """Return what Python says of such a call of a function."""
         for name in named:
             if name not in self.parameters():
                 return f"got an unexpected keyword argument {name!r}"
@@ -312,7 +312,7 @@ class Kernel:
         return f"missing {len(missing)} required argument{'s' * (len(missing) > 1)}: {', '.join(missing)}"
 
     def _known(self) -> set[str]:
-        """The scalars that shapes of tensors are made of."""
+        """Return the scalars that shapes of tensors are made of."""
         return {name for tensor in self.manifest.tensors for size in tensor.shape for name in names(size)}
 
     def _view(self, name: str, value: object, stream: int) -> View:
@@ -376,7 +376,7 @@ class Kernel:
 
 
 def _number(name: str, value: object, manifest: Manifest) -> Number:
-    """A scalar as its parameter takes it."""
+    """Return a scalar as its parameter takes it."""
     (dtype,) = (BY_NAME[scalar.dtype] for scalar in manifest.scalars if scalar.name == name)
     if isinstance(value, np.generic):
         value = value.item()
@@ -395,7 +395,7 @@ def _number(name: str, value: object, manifest: Manifest) -> Number:
 
 
 def _logical(tensor: TensorInfo, one: View) -> tuple[int, ...]:
-    """The shape in elements: those of four bits come two in a byte."""
+    """Return the shape in elements: those of four bits come two in a byte."""
     per_byte = BY_NAME[tensor.dtype].per_byte
     return one.shape if per_byte == 1 or not one.shape else (*one.shape[:-1], one.shape[-1] * per_byte)
 
@@ -418,7 +418,7 @@ def _check(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
 
 
 def _handle(stream: object, values: Any) -> int:
-    """The stream as the driver knows it."""
+    """Return the stream as the driver knows it."""
     if stream is None:
         return _current(values)
     if isinstance(stream, int):
@@ -432,7 +432,7 @@ def _handle(stream: object, values: Any) -> int:
 
 
 def _current(values: Any) -> int:
-    """The current stream of the library that an array comes from; the default stream, if none is known."""
+    """Return the current stream of the library that an array comes from; the default stream, if none is known."""
     for value in values:
         library = type(value).__module__.partition(".")[0]
         if library == "torch" and value.is_cuda:

@@ -39,7 +39,7 @@ class View:
     is_read_only: bool = False
 
     def has_steps(self, steps: tuple[int, ...]) -> bool:
-        """Whether its elements lie so far apart. An axis with one element is never stepped along."""
+        """Return whether its elements lie so far apart. An axis with one element is never stepped along."""
         axes = zip(self.shape, self.strides, steps, strict=True)
         return 0 in self.shape or all(mine == other for extent, mine, other in axes if extent > 1)
 
@@ -56,7 +56,7 @@ class View:
 
 
 def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The steps of a row-major array without gaps, in elements."""
+    """Return the steps of a row-major array without gaps, in elements."""
     steps = [1]
     for extent in reversed(shape[1:]):
         steps.append(steps[-1] * extent)

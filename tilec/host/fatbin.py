@@ -13,8 +13,8 @@ _ELF = 2
 
 
 def fatbin(cubins: Mapping[str, bytes], ptx: Mapping[str, bytes], name: str) -> bytes:
-    """The cubins of each machine (`sm_90a`), and PTX that newer GPUs translate, as `cuModuleLoadData` takes them too.
-    `name` is what tools call each."""
+    """Return the cubins of each machine (`sm_90a`), and PTX that newer GPUs translate, as `cuModuleLoadData` takes them
+    too. `name` is what tools call each."""
     from cuda.bindings import nvfatbin
 
     options = ["-64", "-host=linux"]
@@ -32,12 +32,12 @@ def fatbin(cubins: Mapping[str, bytes], ptx: Mapping[str, bytes], name: str) -> 
 
 
 def is_fatbin(data: bytes) -> bool:
-    """Whether it begins as one."""
+    """Return whether it begins as one."""
     return data[:4] == struct.pack("<I", _MAGIC)
 
 
 def cubins(data: bytes) -> list[bytes]:
-    """The cubins that a fatbin holds as they are, in its order; compressed ones are left out."""
+    """Return the cubins that a fatbin holds as they are, in its order; compressed ones are left out."""
     found: list[bytes] = []
     try:
         _, _, place, size = struct.unpack_from("<IHHQ", data)

@@ -127,9 +127,9 @@ def is_namespace(text: str) -> bool:
 
 
 def header(file: str, variants: Sequence[Variant], style: Style) -> str:
-    """The header of a kernel file (`file` is its name alone): of each kernel `NAME_load`, `NAME_check`, `NAME_launch`
-    and `NAME_unload`. On the GPU of the current context runs the variant that was made for it; on one that is newer
-    than all, PTX that the driver translates, where a variant is portable."""
+    """Return the header of a kernel file (`file` is its name alone): of each kernel `NAME_load`, `NAME_check`,
+    `NAME_launch` and `NAME_unload`. On the GPU of the current context runs the variant that was made for it; on one
+    that is newer than all, PTX that the driver translates, where a variant is portable."""
     stem = _identifier(file.partition(".")[0])
     known = sorted(variants, key=lambda v: preference(v.target), reverse=True)
     shown = "".join(c if c.isprintable() else "_" for c in file)
@@ -160,7 +160,8 @@ def header(file: str, variants: Sequence[Variant], style: Style) -> str:
 
 
 def _namespace(style: Style) -> tuple[str, str]:
-    """What stands before and behind all names of a header. Without a namespace, C and C++ call the same functions."""
+    """Return what stands before and behind all names of a header. Without a namespace, C and C++ call the same
+    functions."""
     if style.namespace:
         before = " ".join(f"namespace {name} {{" for name in style.namespace)
         behind = "}" * len(style.namespace)
@@ -309,8 +310,8 @@ public:
 
 
 def _arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...]) -> dict[str, Argument]:
-    """The parameters of the kernel's author in their order, by name, and behind them the memory that the caller lends:
-    of all targets together."""
+    """Return the parameters of the kernel's author in their order, by name, and behind them the memory that the caller
+    lends: of all targets together."""
     own: dict[str, Argument] = {}
     lent: dict[str, Argument] = {}
     for manifest in manifests:

@@ -61,7 +61,7 @@ class Argument:
 
 
 def check(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
-    """The C function that says what is wrong with the arguments of a call, or NULL."""
+    """Return the C function that says what is wrong with the arguments of a call, or NULL."""
     checks = (*_size_checks(manifest, names), *_tensor_checks(manifest, names), *_grid_checks(manifest, names))
     lines = [*{wrong: (wrong, said) for wrong, said in reversed(checks)}.values()][::-1]  # the first of each condition
     used = _used(list(names.values()), lines)
@@ -70,7 +70,7 @@ def check(function: str, declared: str, manifest: Manifest, names: Mapping[str, 
 
 
 def _used(names: Sequence[str], lines: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """A compiler is told of parameters that are not looked at."""
+    """Return a compiler is told of parameters that are not looked at."""
     looked_at = {word for wrong, _ in lines for word in re.findall(r"\w+", wrong)}
     return (f"    (void){name};" for name in names if name not in looked_at)
 
@@ -95,7 +95,7 @@ def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple
 
 
 def _lowest(size: Size, manifest: Manifest) -> int:
-    """What it cannot be less than, by its type alone: compilers warn of comparisons that say nothing."""
+    """Return what it cannot be less than, by its type alone: compilers warn of comparisons that say nothing."""
     return _range(size, manifest)[0]
 
 
@@ -158,7 +158,7 @@ def _grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple
 
 
 def _passed(manifest: Manifest) -> list[TensorInfo]:
-    """The tensors whose addresses the kernel takes, or maps are made of."""
+    """Return the tensors whose addresses the kernel takes, or maps are made of."""
     return [manifest.tensor(p.tensor) for p in manifest.params if isinstance(p, PointerParam)]
 
 
@@ -167,18 +167,18 @@ def _maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
 
 
 def may_be_empty(manifest: Manifest) -> bool:
-    """Whether a tensor map may have to be of nothing."""
+    """Return whether a tensor map may have to be of nothing."""
     return any(_empty(t, {}) != "0" for t in manifest.tensors if any(_maps(manifest, t)))
 
 
 def _empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
-    """Whether it has no elements."""
+    """Return whether it has no elements."""
     conditions = [f"{_c(size, names)} == 0" for size in tensor.shape if not isinstance(size, int)]
     return "1" if 0 in tensor.shape else " || ".join(conditions) or "0"
 
 
 def _is_not_empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
-    """The first part of a condition that is of interest only then."""
+    """Return the first part of a condition that is of interest only then."""
     empty = _empty(tensor, names)
     return "" if empty == "0" else f"!({empty}) && "
 
@@ -187,7 +187,7 @@ def _is_not_empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
 
 
 def launch(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
-    """The C function that fills in the parameters of a kernel and launches it."""
+    """Return the C function that fills in the parameters of a kernel and launches it."""
     grid = [f"tilec_max({_c(size, names)}, 0)" if not isinstance(size, int) else str(size) for size in manifest.grid]
     maps = [(i, manifest.tensor(p.tensor), p) for i, p in enumerate(manifest.params) if isinstance(p, TensorMapParam)]
     values = []
@@ -230,7 +230,7 @@ def _not_passed(manifest: Manifest, names: Mapping[str, str]) -> list[str]:
 
 
 def _attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
-    """What the launch is besides its extents."""
+    """Yield what the launch is besides its extents."""
     if manifest.cluster != (1, 1, 1):
         dims = [f"value.clusterDim.{a} = {extent}" for a, extent in zip("xyz", manifest.cluster, strict=True)]
         yield "id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", *dims
@@ -250,8 +250,8 @@ def _zeroed(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _encode(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mapping[str, str]) -> Iterator[str]:
-    """The descriptor, by the driver. It wants the fastest dimension first, and no extent of 0: an empty tensor is one
-    row of zeros, which nobody reads or everybody as what lies outside."""
+    """Yield the descriptor, by the driver. It wants the fastest dimension first, and no extent of 0: an empty tensor is
+    one row of zeros, which nobody reads or everybody as what lies outside."""
     rank, size = len(tensor.shape), BY_NAME[tensor.dtype].bytes
     extents = [_c(e, names) for e in reversed(tensor.shape)]
     strides = [f"{size} * {_c(step, names)}" for step in reversed(_steps(tensor)[:-1])]
@@ -301,14 +301,14 @@ def _array(kind: str, values: Sequence[str]) -> str:
 
 
 def scratch_tensors(manifests: Sequence[Manifest]) -> list[str]:
-    """The tensors that callers lend and no author has declared, each once."""
+    """Return the tensors that callers lend and no author has declared, each once."""
     return list(dict.fromkeys(t.name for m in manifests for t in m.tensors if t.role in ("workspace", "zeroed")))
 
 
 def scratch(
     entry: str, name: str, arguments: Mapping[str, Argument], variants: Sequence[tuple[str, Manifest]]
 ) -> Function:
-    """How much memory a kernel wants besides its tensors, by the sizes that it learns at launch."""
+    """Return how much memory a kernel wants besides its tensors, by the sizes that it learns at launch."""
     found = [(i, t) for i, (_, m) in enumerate(variants) for t in m.tensors if t.name == name]
     used = dict.fromkeys(n for _, t in found for size in t.shape for n in sizes.names(size))
     names = {n: arguments[n].name for n in used}
@@ -332,7 +332,7 @@ _OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 
 
 def _c(size: Size, names: Mapping[str, str]) -> str:
-    """A size as an expression of C, in 64 bits."""
+    """Return a size as an expression of C, in 64 bits."""
     if isinstance(size, int):
         return str(size)
     if isinstance(size, str):
@@ -345,7 +345,7 @@ def _c(size: Size, names: Mapping[str, str]) -> str:
 
 
 def _steps(tensor: TensorInfo) -> Shape:
-    """How many elements a step along each dimension is."""
+    """Return how many elements a step along each dimension is."""
     if tensor.strides is not None:
         return tensor.strides
     steps: list[Size] = [1]

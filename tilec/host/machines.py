@@ -13,23 +13,23 @@ def capability(target: str) -> tuple[int, int]:
 
 
 def is_portable(target: str) -> bool:
-    """Whether its cubin runs on newer GPUs of the same generation, and its PTX on all newer ones. Code for `sm_90a` has
-    instructions that no other machine knows."""
+    """Return whether its cubin runs on newer GPUs of the same generation, and its PTX on all newer ones. Code for
+    `sm_90a` has instructions that no other machine knows."""
     return target[-1:].isdigit()
 
 
 def newest_portable(targets: Iterable[str]) -> str | None:
-    """The machine whose PTX a fatbin has for GPUs to come."""
+    """Return the machine whose PTX a fatbin has for GPUs to come."""
     return max(filter(is_portable, targets), key=capability, default=None)
 
 
 def preference(target: str) -> tuple[bool, int, int]:
-    """Where the code of several runs, the largest: that for this very machine, else for the newest."""
+    """Return where the code of several runs, the largest: that for this very machine, else for the newest."""
     return not is_portable(target), *capability(target)
 
 
 def runs_on(device: tuple[int, int], targets: Iterable[str]) -> list[str]:
-    """The machines whose cubins run on a GPU of this compute capability, the best first."""
+    """Return the machines whose cubins run on a GPU of this compute capability, the best first."""
     fitting = [t for t in targets if capability(t) == device or (is_portable(t) and _is_older(capability(t), device))]
     return sorted(fitting, key=preference, reverse=True)
 

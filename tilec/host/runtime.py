@@ -40,7 +40,7 @@ class GpuError(RuntimeError):
 
 
 def has_gpu() -> bool:
-    """Whether there is a driver with a GPU behind it."""
+    """Return whether there is a driver with a GPU behind it."""
     try:
         from cuda.bindings import driver
 
@@ -97,7 +97,7 @@ class Description:
 
 
 def description() -> Description:
-    """What the driver says of GPU 0. Raises `GpuError` where the driver fails."""
+    """Return what the driver says of GPU 0. Raises `GpuError` where the driver fails."""
     from cuda.bindings import driver
 
     _call(driver.cuInit(0))
@@ -124,7 +124,7 @@ def _driver_version() -> str:
 
 
 def _call(result: Sequence[Any]) -> Any:
-    """The value of a driver call, which returns its status first."""
+    """Return the value of a driver call, which returns its status first."""
     from cuda.bindings import driver
 
     status, *values = result
@@ -135,7 +135,7 @@ def _call(result: Sequence[Any]) -> Any:
 
 
 def on_gpu(data: Array) -> int:
-    """The address of a copy of the array, which lives as long as the context."""
+    """Return the address of a copy of the array, which lives as long as the context."""
     from cuda.bindings import driver
 
     address = int(_call(driver.cuMemAlloc(max(data.nbytes, EMPTY_BYTES))))
@@ -262,7 +262,8 @@ class Kernel:
         self.bound(addresses, scalars)(stream)
 
     def bound(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float]) -> Callable[[int], None]:
-        """The same launch, to be repeated on a stream: the parameters are packed and tensor maps encoded here."""
+        """Return the same launch, to be repeated on a stream: the parameters are packed and tensor maps encoded
+        here."""
         from cuda.bindings import driver
 
         manifest = self.manifest
@@ -311,8 +312,8 @@ class _Launch:
 
 
 def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mapping[str, int]) -> Any:
-    """The 128-byte descriptor of a tensor map, by the driver. It wants the fastest dimension first, and no extent of 0:
-    an empty tensor is one row of zeros, which nobody reads or everybody as what lies outside."""
+    """Return the 128-byte descriptor of a tensor map, by the driver. It wants the fastest dimension first, and no
+    extent of 0: an empty tensor is one row of zeros, which nobody reads or everybody as what lies outside."""
     from cuda.bindings import driver
 
     shape = shape_of(manifest.tensor(param.tensor).shape, sizes)
@@ -349,7 +350,7 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
 
 
 def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
-    """The array with its elements as far apart as the tensor's strides say."""
+    """Return the array with its elements as far apart as the tensor's strides say."""
     from tilec.ir.elements import strided_copy
 
     try:
@@ -359,7 +360,7 @@ def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Arra
 
 
 def _steps(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """How many elements a step along each dimension is."""
+    """Return how many elements a step along each dimension is."""
     if tensor.strides is not None:
         return shape_of(tensor.strides, sizes)
     steps = [1]
@@ -369,14 +370,14 @@ def _steps(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _bytes(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
-    """What a workspace takes."""
+    """Return what a workspace takes."""
     from tilec.ir.types import BY_NAME
 
     return max(math.prod(shape_of(tensor.shape, sizes)) * BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)
 
 
 def _scalar(dtype: str, value: int | float) -> Any:
-    """A C value of the scalar's size. The 16-bit floats travel as their bits."""
+    """Return a C value of the scalar's size. The 16-bit floats travel as their bits."""
     if dtype == "float16":
         return ctypes.c_uint16(int(np.array(value, np.float16).view(np.uint16)))
     if dtype == "bfloat16":
@@ -388,7 +389,7 @@ def _scalar(dtype: str, value: int | float) -> Any:
 
 
 def launch_attributes(manifest: Manifest) -> Iterator[Any]:
-    """What the launch is besides its extents."""
+    """Yield what the launch is besides its extents."""
     from cuda.bindings import driver
 
     known = driver.CUlaunchAttributeID

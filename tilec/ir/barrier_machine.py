@@ -57,12 +57,12 @@ class Barrier:
         self.phase += 1
 
     def lets_pass(self, parity: int) -> bool:
-        """Whether the phase of this parity has completed: not the one under way, then, but the one before it."""
+        """Return whether the phase of this parity has completed: not the one under way, then, but the one before it."""
         return self.phase % 2 != parity
 
     @property
     def lacks_bytes(self) -> bool:
-        """Whether nothing but bytes is missing."""
+        """Return whether nothing but bytes is missing."""
         return bool(self.bytes) and self.arrived >= self.count
 
 

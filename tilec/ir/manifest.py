@@ -139,7 +139,7 @@ class Manifest:
         raise KeyError(name)
 
     def sizes(self, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float]) -> dict[str, int]:
-        """The scalars that extents are made of: those given, and those that the shapes of the arrays say.
+        """Return the scalars that extents are made of: those given, and those that the shapes of the arrays say.
 
         Raises `SizeError` where these disagree, do not say one, or are more than a kernel counts. Whether each array
         has its shape is not looked at.
@@ -158,19 +158,19 @@ class Manifest:
         return values
 
     def made_of(self) -> tuple[str, ...]:
-        """The scalars in grid and shapes, in order."""
+        """Return the scalars in grid and shapes, in order."""
         found = {name for size in self.extents() for name in sizes.names(size)}
         return tuple(s.name for s in self.scalars if s.name in found)
 
     def extents(self) -> Iterator[Size]:
-        """Everything that is to be computed at launch."""
+        """Yield everything that is to be computed at launch."""
         yield from self.grid
         for tensor in self.tensors:
             yield from tensor.shape
             yield from tensor.strides or ()
 
     def blocks(self, scalars: Mapping[str, int]) -> tuple[int, int, int]:
-        """The grid of a launch with these sizes. Raises `SizeError` where it is not made of whole clusters."""
+        """Return the grid of a launch with these sizes. Raises `SizeError` where it is not made of whole clusters."""
         x, y, z = (max(sizes.evaluate(size, scalars), 0) for size in self.grid)
         if any(extent % size for extent, size in zip((x, y, z), self.cluster, strict=True)):
             raise SizeError(f"a grid of {x} x {y} x {z} blocks is not made of clusters of {_by(self.cluster)}")
@@ -195,14 +195,14 @@ def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
 
 
 def _schema(manifest: Manifest) -> int:
-    """The oldest whose readers take the manifest for what it is."""
+    """Return the oldest whose readers take the manifest for what it is."""
     if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
         return SCHEMA
     return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA
 
 
 def summary(manifest: Manifest) -> str:
-    """The manifest for a person to read."""
+    """Return the manifest for a person to read."""
     launch: list[tuple[str, Shape]] = [("grid", manifest.grid), ("block", manifest.block)]
     if manifest.cluster != (1, 1, 1):
         launch.append(("cluster", manifest.cluster))
@@ -240,7 +240,7 @@ def _by(extents: Shape) -> str:
 
 
 def from_json(text: str) -> Manifest:
-    """The manifest written by `to_json`; anything else is refused as `bad-manifest`."""
+    """Return the manifest written by `to_json`; anything else is refused as `bad-manifest`."""
     try:
         record = schema.versioned(readers.json_value(text), STATIC_SCHEMA, DENSE_SCHEMA, SCHEMA)
         found = schema.record(Manifest, record, "")
@@ -271,19 +271,19 @@ def _check(manifest: Manifest) -> None:
 
 
 def variable(manifest: Manifest) -> Variable:
-    """The global array that carries the manifest through the assembler."""
+    """Return the global array that carries the manifest through the assembler."""
     data = to_json(manifest).encode()
     return Variable("global", SYMBOL_PREFIX + manifest.entry, 1, len(data), "visible", data)
 
 
 def in_module(module: Module) -> tuple[Manifest, ...]:
-    """The manifests that a PTX module carries."""
+    """Return the manifests that a PTX module carries."""
     carried = (v for v in module.variables if v.name.startswith(SYMBOL_PREFIX))
     return tuple(from_json(v.data.decode()) for v in carried)
 
 
 def extract_from_ptx(text: str) -> list[Manifest]:
-    """The manifests in PTX text, sorted by entry."""
+    """Return the manifests in PTX text, sorted by entry."""
     from tilec.ptx.parse import PtxSyntaxError, parse_module
 
     try:
@@ -296,7 +296,7 @@ def extract_from_ptx(text: str) -> list[Manifest]:
 
 
 def extract(cubin: bytes) -> list[Manifest]:
-    """The manifests in a cubin, sorted by entry."""
+    """Return the manifests in a cubin, sorted by entry."""
     try:
         found = dict(_symbols(cubin))
     except (struct.error, ValueError, IndexError, OverflowError) as error:

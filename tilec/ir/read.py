@@ -69,7 +69,7 @@ class _Arguments(NamedTuple):
 
 
 def read_kernel(text: str) -> tile.Kernel:
-    """The kernel that `print_kernel` wrote, or a person; raises `CompileError` for anything else."""
+    """Return the kernel that `print_kernel` wrote, or a person; raises `CompileError` for anything else."""
     lines = []
     for number, line in enumerate(text.split("\n"), 1):
         stripped = re.split(r"(?:^|  )#", line)[0].rstrip()
@@ -97,7 +97,7 @@ class _Reader:
         fail("bad-tile-ir", f"this is no tile IR: {what}", line.span)
 
     def peek(self, depth: int) -> _Line | None:
-        """The next line, if it belongs to a block of this depth."""
+        """Return the next line, if it belongs to a block of this depth."""
         if self.at == len(self.lines) or self.lines[self.at].depth < depth:
             return None
         line = self.lines[self.at]
@@ -145,7 +145,7 @@ class _Reader:
         )
 
     def cluster(self) -> tile.Cluster:
-        """The blocks of a cluster along each dimension, if a line says."""
+        """Return the blocks of a cluster along each dimension, if a line says."""
         line = self.peek(1)
         found = None if line is None else _CLUSTER.fullmatch(line.text)
         if line is None or found is None:
@@ -160,7 +160,7 @@ class _Reader:
             self.at += 1
 
     def raster(self) -> tile.Raster | None:
-        """The order of the blocks, if a line says."""
+        """Return the order of the blocks, if a line says."""
         line = self.peek(1)
         found = None if line is None else _RASTER.fullmatch(line.text)
         if line is None or found is None:
@@ -169,7 +169,7 @@ class _Reader:
         return tile.Raster(int(found[1] or 0), found[2] != "columns", line.span)
 
     def listed(self, word: str, known: tuple[T, ...]) -> tuple[T, ...]:
-        """The names behind a word, if a line begins with it."""
+        """Return the names behind a word, if a line begins with it."""
         line = self.peek(1)
         if line is None or not line.text.startswith(f"{word} "):
             return ()
@@ -180,7 +180,7 @@ class _Reader:
         return tuple(k for name in names for k in known if k == name)
 
     def pinned(self) -> Iterator[tile.Pinned]:
-        """The layouts that tiles are given."""
+        """Yield the layouts that tiles are given."""
         while (line := self.peek(1)) and (found := _PINNED.fullmatch(line.text)):
             buffer, node = self.buffer(ast.Name(found[1]), line), self.python(found[2], line)
             match node:
@@ -200,7 +200,7 @@ class _Reader:
             self.at += 1
 
     def grid(self, text: str, header: _Line) -> tuple[tuple[tile.Extent, ...], tuple[tile.Var, ...]]:
-        """The extents, and the variables below them."""
+        """Return the extents, and the variables below them."""
         extents: list[tile.Extent] = []
         variables: list[tile.Var] = []
         for part in self.arguments(text, header).positional:
@@ -336,7 +336,7 @@ class _Reader:
     def of_indices(
         self, names: list[ast.arg], values: tuple[ast.expr, ...], line: _Line
     ) -> tuple[tuple[tile.Var, ...], tuple[tile.Expr, ...]]:
-        """What a lambda of indices says."""
+        """Return what a lambda of indices says."""
         variables = tuple(tile.Var(_name(name.arg)) for name in names)
         before = dict(self.vars)
         self.vars |= {v.name: v for v in variables}
@@ -391,7 +391,7 @@ class _Reader:
             self.wrong(f"{what} has no '{next(iter(given))}'", line)
 
     def atomic(self, previous: tile.Var | None, atomic: tile.Atomic, text: str, line: _Line) -> tile.Store:
-        """The element, the value unless it is a load, and the order unless it is relaxed."""
+        """Return the element, the value unless it is a load, and the order unless it is relaxed."""
         arguments = self.arguments(text, line)
         self.nothing_else(arguments.named, f"atomic_{atomic}", line)
         element, *rest = (self.node(a, line) for a in arguments.positional[: 1 if atomic == "load" else 2])
@@ -451,7 +451,7 @@ class _Reader:
         return self.node(node, line)
 
     def plain(self, node: ast.expr, line: _Line) -> int | str:
-        """A member of a list."""
+        """Return a member of a list."""
         value = node.value if isinstance(node, ast.Constant) else None
         if isinstance(value, bool) or not isinstance(value, int | str):
             self.wrong(f"'{ast.unparse(node)}' is neither a number nor a text", line)
@@ -466,7 +466,7 @@ class _Reader:
             self.wrong(f"'{text}' is no expression: {error}", line)
 
     def arguments(self, text: str, line: _Line) -> _Arguments:
-        """What may stand between the parentheses of a call."""
+        """Return what may stand between the parentheses of a call."""
         match self.python(f"f({text})", line):
             case ast.Call(func=ast.Name(id="f"), args=positional, keywords=keywords):
                 named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}

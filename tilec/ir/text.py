@@ -33,7 +33,7 @@ Note = Callable[[tile.Stmt], str]
 
 
 def print_kernel(kernel: tile.Kernel, *, note: Note | None = None) -> str:
-    """A kernel as text, with comments where `note` has one."""
+    """Return a kernel as text, with comments where `note` has one."""
     return "\n".join(_kernel(kernel, note)) + "\n"
 
 
@@ -80,7 +80,7 @@ def show_declared(buffer: tile.Buffer) -> str:
 
 
 def show_extent(extent: tile.Extent) -> str:
-    """A size as tile IR's text has it: a number, or an expression of sizes known at launch."""
+    """Return a size as tile IR's text has it: a number, or an expression of sizes known at launch."""
     return str(extent) if isinstance(extent, int) else show_expr(extent)
 
 
@@ -96,7 +96,7 @@ def _stmt(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
 
 
 def _parts(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.Stmt, ...]], ...]]:
-    """The line of a statement, and the statement lists below it, each with what stands above it."""
+    """Return the line of a statement, and the statement lists below it, each with what stands above it."""
     match stmt:
         case tile.TileOp():
             return show_tile_op(stmt), ()
@@ -205,8 +205,8 @@ def show_tile_op(op: tile.TileOp) -> str:
 
 
 def _attr(value: tile.Attr) -> str:
-    """A plain value as Python writes it, several as a list; the constant of an expression always names its type, to
-    tell the two apart."""
+    """Return a plain value as Python writes it, several as a list; the constant of an expression always names its type,
+    to tell the two apart."""
     match value:
         case tile.Const():
             return _typed(value)
@@ -240,13 +240,13 @@ def _dimension(start: tile.Expr, extent: int, size: tile.Extent) -> str:
 
 
 def show_expr(expr: tile.Expr) -> str:
-    """An expression as Python would write it. Constants name their type, unless it is int32, float32 or bool; calls,
-    as `reinterpret[int32](x)`, where it is not their first argument's."""
+    """Return an expression as Python would write it. Constants name their type, unless it is int32, float32 or bool;
+    calls, as `reinterpret[int32](x)`, where it is not their first argument's."""
     return _expr(expr)[0]
 
 
 def _expr(expr: tile.Expr) -> tuple[str, int]:
-    """The text, and how tightly its outermost operator binds."""
+    """Return the text, and how tightly its outermost operator binds."""
     atom = 12
     match expr:
         case tile.Const(value=value, dtype=dtype):

@@ -65,7 +65,7 @@ def layout_violations(
 
 
 def _touched(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
-    """The tiles that statements read and write, in the order of the text."""
+    """Return the tiles that statements read and write, in the order of the text."""
     found: dict[tile.Buffer, None] = {}
     for stmt in tile.walk(kernel.body):
         if isinstance(stmt, tile.TileOp):
@@ -78,7 +78,7 @@ def _touched(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
 
 
 def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
-    """What a statement itself reads one element of."""
+    """Return what a statement itself reads one element of."""
     exprs: tuple[tile.Expr, ...]
     match stmt:
         case tile.TileOp(regions=regions):
@@ -103,7 +103,7 @@ def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
 
 @lru_cache(maxsize=1024)
 def _sums(axes: tuple[Axis, ...], dim: int) -> tuple[int, ...]:
-    """What the digits of a dimension come to, in all combinations."""
+    """Return what the digits of a dimension come to, in all combinations."""
     steps = (range(0, a.size * a.stride, a.stride) for a in axes if a.dim == dim and a.size > 1)
     return tuple(map(sum, product(*steps)))
 
@@ -229,7 +229,7 @@ def _own(
 
 @lru_cache(maxsize=256)
 def _offsets(axes: tuple[Axis, ...], layout: Fragment) -> tuple[tuple[int, ...], ...]:
-    """What the digits of each thread add to each coordinate, in the threads' order."""
+    """Return what the digits of each thread add to each coordinate, in the threads' order."""
     found: list[tuple[int, ...]] = [(0,) * len(layout.shape)]
     for axis in axes:
         found = [

@@ -50,7 +50,7 @@ def _atoms(tile: SharedTile) -> Iterator[str]:
 
 
 def _versions(tile: SharedTile) -> int:
-    """The step of the addresses at which its versions begin."""
+    """Return the step of the addresses at which its versions begin."""
     return gcd(tile.offset, tile.stride if tile.depth > 1 else 0)
 
 
@@ -61,7 +61,7 @@ def _panel(layout: SharedLayout) -> int:
 
 
 def _begins(op: Operation, tiles: dict[str, SharedTile]) -> Iterator[tuple[str, Buffer, int, int]]:
-    """What the operation reaches of a tile, the step of its addresses and of what they must be multiples."""
+    """Yield what the operation reaches of a tile, the step of its addresses and of what they must be multiples."""
     match op:
         case warp.TmaLoad(destination=buffer, four=four):
             yield "a box", buffer, _boxes(tiles[buffer.name], four, _slice(op, tiles[buffer.name])), BOX_ALIGNMENT
@@ -105,7 +105,8 @@ def _slice(load: warp.TmaLoad, tile: SharedTile) -> int:
 
 
 def _operand(part: Region, tile: SharedTile) -> Iterator[tuple[str, Buffer, int, int]]:
-    """A product's operand: its first row begins the swizzle's pattern anew, its first column a descriptor's unit."""
+    """Yield a product's operand: its first row begins the swizzle's pattern anew, its first column a descriptor's
+    unit."""
     size, row = tile.layout.element_bytes, tile.layout.panel * tile.layout.element_bytes
     first = affine(part.start[-2]).divisor * row if len(part.start) > 1 else 0
     atom = max(ATOM_ROWS * tile.layout.swizzle, ROW_ALIGNMENT)
@@ -114,7 +115,7 @@ def _operand(part: Region, tile: SharedTile) -> Iterator[tuple[str, Buffer, int,
 
 
 def _rows(tile: SharedTile, part: Region | None) -> int:
-    """The step of the chunks of rows that the lanes of a warp point at."""
+    """Return the step of the chunks of rows that the lanes of a warp point at."""
     if tile.layout.placement is not None:
         return ROW_ALIGNMENT  # what lies together there says `run`, and no address does
     column = 0 if part is None else affine(part.start[-1]).divisor * tile.layout.element_bytes

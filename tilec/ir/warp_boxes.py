@@ -85,7 +85,7 @@ class _Values:
     known: dict[tuple[tile.Expr, int], Remainders] = field(default_factory=dict)
 
     def remainders(self, expr: tile.Expr, modulus: int) -> Remainders:
-        """What any value of the expression may leave when it is divided by `modulus`."""
+        """Return what any value of the expression may leave when it is divided by `modulus`."""
         if modulus == 1:
             return frozenset({0})
         key = (expr, modulus)

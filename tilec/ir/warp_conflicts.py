@@ -37,7 +37,7 @@ class Conflicts:
         by_async: bool,
         by_all: bool = False,
     ) -> str:
-        """What is missing between an access of the role's own and an operation that touches the same, or ""."""
+        """Return what is missing between an access of the role's own and an operation that touches the same, or ""."""
         if not (earlier.write or write):
             return ""
         where = f"line {op.span.line}: {name_of(op)} on {name}"

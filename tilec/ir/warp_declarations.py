@@ -98,7 +98,7 @@ def _cursors(program: Program) -> Iterator[str]:
 
 
 def _known(program: Program) -> frozenset[str]:
-    """The names of all that has elements; of a barrier its phase."""
+    """Return the names of all that has elements; of a barrier its phase."""
     found = [p.name for p in program.params if isinstance(p, tile.Buffer)]
     found += [shared_tile.buffer.name for shared_tile in program.shared]
     found += [shared_tile.buffer.name for shared_tile in program.tensor]
@@ -169,7 +169,8 @@ _SAY_NOTHING = ("var", "layout", "moment", "span")
 
 
 def _used(op: Operation) -> set[str]:
-    """The variables that an operation reads, but for those that it declares for itself and those of the machine."""
+    """Return the variables that an operation reads, but for those that it declares for itself and those of the
+    machine."""
     own: set[str] = set()
     if isinstance(op, warp.Loop):
         own.add(op.var.name)
@@ -187,7 +188,7 @@ def _used(op: Operation) -> set[str]:
 
 
 def _redeclared(op: Operation, visible: set[str]) -> Iterator[str]:
-    """The names that a nest declares although they are visible in it, or that it declares twice."""
+    """Yield the names that a nest declares although they are visible in it, or that it declares twice."""
     if not isinstance(op, warp.Elementwise):
         return
     found = set(visible)
@@ -198,7 +199,7 @@ def _redeclared(op: Operation, visible: set[str]) -> Iterator[str]:
 
 
 def _free(value: Any) -> set[str]:
-    """The variables in whatever an operation consists of."""
+    """Return the variables in whatever an operation consists of."""
     if isinstance(value, _EXPRESSIONS):
         found = {e.name for e in tile.walk_expr(value) if isinstance(e, tile.Var)}
         return {name for name in found if not name.startswith(OF_THE_MACHINE)}

@@ -9,7 +9,7 @@ from tilec.ir.warp import Operation
 
 
 def name_of(op: Operation) -> str:
-    """The kind of an operation, for messages."""
+    """Return the kind of an operation, for messages."""
     return type(op).__name__
 
 

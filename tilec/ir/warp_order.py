@@ -108,8 +108,8 @@ class Order:
         return message
 
     def multiply(self, role: int, op: warp.TensorMma, slots: Mapping[str, tuple[int, int]]) -> str:
-        """The tensor cores read factors and add to a sum: `slots` has the version of each, and its number. They keep
-        the products that they are asked for in order."""
+        """Return the tensor cores read factors and add to a sum: `slots` has the version of each, and its number. They
+        keep the products that they are asked for in order."""
         actor = Actor(role, "tensor cores")
         time = self.asked[actor] = self.asked.get(actor, 0) + 1
         for tile, (slot, iteration) in slots.items():
@@ -179,11 +179,11 @@ class Order:
         return ""
 
     def _are_one(self, actor: Actor, other: Actor) -> bool:
-        """Whether other promises say when the one comes after the other."""
+        """Return whether other promises say when the one comes after the other."""
         return actor.unit == other.unit != "tma" and self.names[actor.role] == self.names[other.role]
 
     def place(self, op: Operation, tile: str) -> int | None:
-        """Where its statement stands in the loop that the tile has its versions in, if that is known."""
+        """Return where its statement stands in the loop that the tile has its versions in, if that is known."""
         moments = _outermost_first(op.moment)
         level = self.levels.get(tile)
         return moments[level - 1].place if level and len(moments) >= level else None
@@ -198,7 +198,7 @@ def _outermost_first(moment: warp.Moment | None) -> list[warp.Moment]:
 
 
 def _levels(program: Program) -> dict[str, int]:
-    """How many pipelines a tile's versions are counted in, the innermost being the one that has them."""
+    """Return how many pipelines a tile's versions are counted in, the innermost being the one that has them."""
     depths: dict[str, int] = {}
     for op in program.operations():
         if isinstance(op, warp.Advance):

@@ -26,8 +26,8 @@ is apart only if such values differ, or differ by much, is not where all are 0 a
 def are_disjoint(
     one: warp.Operation, other: warp.Operation, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
-    """Whether no two threads reach one element, the first operation in one iteration of the loops around it and the
-    second in another, each by reading or writing. `fixed` are the variables that the block never changes."""
+    """Return whether no two threads reach one element, the first operation in one iteration of the loops around it and
+    the second in another, each by reading or writing. `fixed` are the variables that the block never changes."""
     if not isinstance(one, warp.Elementwise) or not isinstance(other, warp.Elementwise):
         return False
     if one.block is not None or other.block is not None:
@@ -56,13 +56,13 @@ def _are_always_disjoint(
 
 
 def elements_of(op: warp.Elementwise, tensor: str, write: bool) -> list[tuple[tile.Buffer, _Indices]]:
-    """The elements of a tensor that each iteration of a nest writes, or reads."""
+    """Return the elements of a tensor that each iteration of a nest writes, or reads."""
     return _accesses(op.nest).get((tensor, write), [])
 
 
 @by_identity(_KEPT)
 def _accesses(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]]:
-    """What each iteration of a nest reads (False) and writes (True), by the name of the tensor."""
+    """Return what each iteration of a nest reads (False) and writes (True), by the name of the tensor."""
     found: dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]] = {}
     for stmt in tile.walk(nest.body):
         for load in _loads(stmt):
@@ -74,7 +74,7 @@ def _accesses(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buf
 
 @by_identity(_KEPT)
 def _has_registers(nest: tile.Parallel) -> bool:
-    """Whether a nest reaches what threads have in registers."""
+    """Return whether a nest reaches what threads have in registers."""
     return any(buffer.in_registers for reached in _accesses(nest).values() for buffer, _ in reached)
 
 
@@ -85,7 +85,7 @@ def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
 
 
 def _places(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]) -> list[int] | None:
-    """The index in every iteration; None where it depends on more. Fails with `NoValue` where it has none."""
+    """Return the index in every iteration; None where it depends on more. Fails with `NoValue` where it has none."""
     try:
         return evaluated(tile.substitute(index, values), op.nest.extents, op.nest.vars)
     except NoValue:
@@ -95,7 +95,8 @@ def _places(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.
 
 
 def _is_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> bool:
-    """Whether two threads reach one element, of which there is a list of indices in each dimension, by iteration."""
+    """Return whether two threads reach one element, of which there is a list of indices in each dimension, by
+    iteration."""
     import numpy as np
 
     thread = np.concatenate([threads for (threads, _), _ in places])
@@ -113,8 +114,8 @@ def _is_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> boo
 
 
 def _threads(op: warp.Elementwise, write: bool) -> _Iterations:
-    """The thread and the number of each iteration. Of several threads that have the same ones the first writes, and
-    reads if no copies are kept."""
+    """Return the thread and the number of each iteration. Of several threads that have the same ones the first writes,
+    and reads if no copies are kept."""
     return _iterations(op.layout, op.nest.extents, write or not _has_registers(op.nest))
 
 
@@ -134,7 +135,7 @@ def _iterations(layout: Fragment, extents: tuple[int, ...], first_only: bool) ->
 
 
 def _is_copy(layout: Fragment, thread: int) -> bool:
-    """Whether another thread has the same iterations."""
+    """Return whether another thread has the same iterations."""
     digits = thread
     for axis in layout.threads:
         digits, digit = divmod(digits, axis.size)

@@ -27,7 +27,7 @@ class Parts:
         self.loops = frozenset(_loops_over(program, self.tensors)) if self.tensors else frozenset()
 
     def reached(self, op: warp.Operation, tensor: str, write: bool, values: Mapping[str, int]) -> Reached:
-        """What the operation reaches of a tensor by reading or by writing, where variables have these values."""
+        """Return what the operation reaches of a tensor by reading or by writing, where variables have these values."""
         if tensor not in self.tensors:
             return ()
         used = tuple((name, values[name]) for name in _names(op, tensor, write) if name in values)
@@ -53,8 +53,8 @@ def _names(op: warp.Operation, tensor: str, write: bool) -> tuple[str, ...]:
 
 
 def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> Iterator[str]:
-    """The tensors that are read and written, or written by several operations, or by one whose iterations do not give
-    each element to one thread."""
+    """Yield the tensors that are read and written, or written by several operations, or by one whose iterations do not
+    give each element to one thread."""
     tensors = {p.name for p in program.params if isinstance(p, tile.Buffer)}
     readers: set[str] = set()
     writers: dict[str, list[warp.Operation]] = {}
@@ -86,7 +86,7 @@ def _outermost(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
 
 
 def are_elsewhere(one: Reached, other: Reached) -> bool:
-    """Whether two accesses have no element in common, whatever the values are that the block never changes."""
+    """Return whether two accesses have no element in common, whatever the values are that the block never changes."""
     return bool(one and other) and all(
         boxes and others and all(_are_disjoint(a, b) for a in boxes for b in others)
         for boxes, others in zip(one, other, strict=True)
@@ -122,7 +122,7 @@ def _boxes(
     fixed: tuple[tile.Var, ...],
     sample: int,
 ) -> tuple[tuple[Range | None, ...], ...]:
-    """Where each of its accesses begins and ends in each dimension; nothing where that is not so simple."""
+    """Return where each of its accesses begins and ends in each dimension; nothing where that is not so simple."""
     known = dict(values) | {var.name: sample * (n + 1) for n, var in enumerate(fixed)}
     found = []
     for buffer, indices, extents, over in _accesses(op, tensor, write):

@@ -27,8 +27,8 @@ class Scenario:
 
 
 def scenarios(program: Program) -> Iterator[Scenario]:
-    """The first and the last block, each trip count up to one more than the stages and a long one, two in turn, with
-    branches taken and not. One scenario where nothing depends on run-time values."""
+    """Yield the first and the last block, each trip count up to one more than the stages and a long one, two in turn,
+    with branches taken and not. One scenario where nothing depends on run-time values."""
     operations = [op for role in program.roles for op in warp.walk(role.body)]
     stages = [op.stages for op in operations if isinstance(op, warp.Pipeline)]
     loops = any(isinstance(op, warp.Loop) and not _is_fixed(op) for op in operations)
@@ -190,7 +190,7 @@ class Execution:
                     yield op
 
     def distinguished(self, var: str, trip_count: int) -> Iterator[int]:
-        """The first iterations of a loop and the last ones. Those between do what the ones before them did."""
+        """Yield the first iterations of a loop and the last ones. Those between do what the ones before them did."""
         if not self.period:
             yield from range(trip_count)
             return
@@ -202,8 +202,8 @@ class Execution:
             yield k if k < first else k + skipped
 
     def phase(self, op: warp.Loop, iteration: int, trip_count: int) -> tuple[Operation, ...]:
-        """What an iteration does: where branches are not to be taken, that of the first phase, where they are, that of
-        none; else each is the turn of as many."""
+        """Return what an iteration does: where branches are not to be taken, that of the first phase, where they are,
+        that of none; else each is the turn of as many."""
         if self.scenario.taken is not None:
             return op.bodies[-1 if self.scenario.taken else 0]
         return op.bodies[iteration * len(op.bodies) // trip_count]
@@ -212,7 +212,7 @@ class Execution:
         return self.left
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
-        """The first value of the loop variable, and the number of iterations."""
+        """Return the first value of the loop variable, and the number of iterations."""
         if op.following is not None:
             self.asked = True
             return 0, max(1, self.scenario.trip_count[0])

@@ -16,7 +16,7 @@ from tilec.support.records import dataclass
 
 
 def partition(program: Program) -> Iterator[str]:
-    """What is wrong with how roles divide the warps of a block: they follow each other, and leave none out."""
+    """Yield what is wrong with how roles divide the warps of a block: they follow each other, and leave none out."""
     next_warp = 0
     for role in program.roles:
         if role.first_warp != next_warp:
@@ -39,7 +39,7 @@ def partition(program: Program) -> Iterator[str]:
 
 
 def memory(program: Program) -> Iterator[str]:
-    """What is wrong with where shared tiles lie, offsets and sizes in bytes."""
+    """Yield what is wrong with where shared tiles lie, offsets and sizes in bytes."""
     names = [t.buffer.name for t in program.shared]
     yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     in_rings = {name for ring in program.rings for name in ring.buffers}
@@ -130,7 +130,7 @@ def reductions(program: Program) -> Iterator[str]:
 
 
 def _row_of(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
-    """The thread's digits that say which row it has a part of."""
+    """Return the thread's digits that say which row it has a part of."""
     row: list[int] = []
     for axis in layout.threads:
         thread, digit = divmod(thread, axis.size)
@@ -140,7 +140,7 @@ def _row_of(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
 
 
 def _differing(lanes: set[int]) -> int:
-    """The bits in which any of them differ."""
+    """Return the bits in which any of them differ."""
     first = min(lanes)
     bits = 0
     for lane in lanes:
@@ -149,7 +149,7 @@ def _differing(lanes: set[int]) -> int:
 
 
 def _is_by_each(layout: Fragment, groups: int) -> bool:
-    """Whether each warpgroup sweeps all elements, every one of them by one thread of it."""
+    """Return whether each warpgroup sweeps all elements, every one of them by one thread of it."""
     threads = range(WARPGROUP_THREADS)
     offsets = [layout.thread_offset(thread) for thread in range(layout.thread_count)]
     return (
@@ -217,7 +217,7 @@ def _reached(op: Operation) -> set[str]:
 
 
 def _keeps_rows(layout: Fragment, parts: int) -> bool:
-    """Whether each warpgroup has every so many-th block of rows, the first one the first."""
+    """Return whether each warpgroup has every so many-th block of rows, the first one the first."""
     moved = {layout.register_offset(register)[0] for register in range(layout.register_count)}
     return layout.thread_count == parts * WARPGROUP_THREADS and all(
         (layout.thread_offset(thread)[0] + row) // warp.PART_ROWS % parts == thread // WARPGROUP_THREADS
@@ -235,12 +235,12 @@ class Overlaps:
     by_rows: frozenset[str]
 
     def own_rows(self, op: Operation) -> tuple[str, ...]:
-        """The tiles of which each warpgroup reads only the rows of its part."""
+        """Return the tiles of which each warpgroup reads only the rows of its part."""
         return warp.own_rows(op) if isinstance(op, warp.Wgmma) and op.c.name in self.by_rows else ()
 
 
 def overlaps_of(program: Program) -> Overlaps:
-    """Which shared tiles lie where others do, and may therefore not be in use with them."""
+    """Return which shared tiles lie where others do, and may therefore not be in use with them."""
     over = [shared_tile for shared_tile in program.shared if shared_tile.over_rings]
     if not over:
         return Overlaps({}, frozenset())
@@ -271,7 +271,7 @@ def _rows_alike(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int
 
 
 def _row_owners(shared_tile: warp.SharedTile, parts: int) -> dict[int, int]:
-    """Where each row of a panel begins, and which warpgroup's it is."""
+    """Return where each row of a panel begins, and which warpgroup's it is."""
     layout = shared_tile.layout
     begins = (
         shared_tile.offset + v * shared_tile.stride + p * layout.panel_bytes

@@ -19,7 +19,7 @@ class TensorFences:
         self.rings = {ring.name for ring in program.rings if not tensor.isdisjoint(ring.buffers)}
 
     def missing(self, state: RoleState, op: Operation) -> str:
-        """What is wrong with the operation behind those that the role has executed, or ""."""
+        """Return what is wrong with the operation behind those that the role has executed, or ""."""
         if not self.has_tensor_memory:
             return ""
         where = f"line {op.span.line}: {name_of(op)} has no fence of tensor memory"
@@ -42,14 +42,14 @@ class TensorFences:
         return ""
 
     def tells(self, op: Operation) -> bool:
-        """Whether threads tell others of what they have done to tensor memory."""
+        """Return whether threads tell others of what they have done to tensor memory."""
         if isinstance(op, warp.RingFill | warp.RingRelease):
             return not op.by_tensor_cores and op.cursor.ring in self.rings
         meets = warp.Arrive | warp.NamedBarrier | warp.BarSync | warp.WarpgroupSync
         return self.program.explicit_roles and isinstance(op, meets)
 
     def hears(self, op: Operation) -> bool:
-        """Whether threads wait for what others have done to it."""
+        """Return whether threads wait for what others have done to it."""
         if isinstance(op, warp.RingWait | warp.RingAcquire):
             return op.cursor.ring in self.rings
         if isinstance(op, warp.NamedBarrier):

@@ -11,7 +11,7 @@ from tilec.ir.warp import Operation, Program
 
 
 def show_program(program: Program) -> str:
-    """A warp program as text."""
+    """Return a warp program as text."""
     return "\n".join(_program(program)) + "\n"
 
 
@@ -70,7 +70,7 @@ def _barriers(ring: warp.Ring) -> str:
 
 
 def show_shared(layout: SharedLayout) -> str:
-    """How a shared tile lies in memory, in words."""
+    """Return how a shared tile lies in memory, in words."""
     if layout.placement is not None:
         return f"place {show_expr(layout.placement.place)} of {layout.placement.size}"
     panels = f"{layout.panels} panels of {layout.panel} columns" if layout.panels > 1 else "row-major"

@@ -102,8 +102,8 @@ def program_violations(program: Program) -> Iterator[str]:
 
 @by_identity(4)
 def verification(program: Program) -> tuple[tuple[str, ...], tuple[Unfollowed, ...]]:
-    """The same, and where roles are not followed to their end: in loops in loops that together run for very long. One
-    place for each role, the first that it is cut at."""
+    """Return the same, and where roles are not followed to their end: in loops in loops that together run for very
+    long. One place for each role, the first that it is cut at."""
     skips: dict[str, Unfollowed] = {}
     return tuple(_violations(program, skips)), tuple(skips.values())
 
@@ -363,7 +363,7 @@ class _Run:
     def arrive(
         self, state: RoleState, op: warp.RingFill | warp.RingRelease, which: Literal["full", "empty"], arrivals: int
     ) -> str:
-        """The role, or the tensor cores for it, arrive at this barrier of the version that it is at."""
+        """Return the role, or the tensor cores for it, arrive at this barrier of the version that it is at."""
         ring, version, _ = self.position(state, op.cursor)
         barrier = version.full if which == "full" else version.empty
         slot = state.positions.get(op.cursor.name, 0) % ring.depth
@@ -375,7 +375,8 @@ class _Run:
         return ""
 
     def multiply(self, state: RoleState, op: warp.TensorMma) -> str:
-        """The tensor cores keep the products of one sum in order; nobody else has the versions until they say so."""
+        """Return the tensor cores keep the products of one sum in order; nobody else has the versions until they say
+        so."""
         slots: dict[str, tuple[int, int]] = {}
         for tile in (op.a, op.b, op.c):
             slot = self.version(state, op, tile.name)
@@ -392,7 +393,7 @@ class _Run:
         return self.order.multiply(state.index, op, slots)
 
     def given(self, state: RoleState, op: warp.RingFill | warp.RingRelease) -> str:
-        """A version that the tensor cores have been given is theirs to hand on, and only such a one."""
+        """Return a version that the tensor cores have been given is theirs to hand on, and only such a one."""
         ring = op.cursor.ring
         is_given = (ring, state.positions.get(op.cursor.name, 0)) in state.given
         if is_given and not op.by_tensor_cores:
@@ -507,16 +508,16 @@ class _Run:
         return ""
 
     def is_elsewhere(self, state: RoleState, op: Operation, name: str, earlier: Access, write: bool) -> bool:
-        """Whether both reach a tensor, but not the same part of it."""
+        """Return whether both reach a tensor, but not the same part of it."""
         return are_elsewhere(earlier.reached, self.parts.reached(op, name, write, self.executions[state.index].values))
 
     def cursor(self, op: warp.Operation, name: str) -> warp.Cursor | None:
-        """The one through which an operation reaches a tile, if that has versions."""
+        """Return the one through which an operation reaches a tile, if that has versions."""
         ring = self.ring_of.get(name)
         return next((c for c in op.cursors if ring is not None and c.ring == ring.name), None)
 
     def version(self, state: RoleState, op: warp.Operation, name: str) -> int | str:
-        """Which version of a tile an operation touches, or what is wrong with that."""
+        """Return which version of a tile an operation touches, or what is wrong with that."""
         if over := self.covered.get(name):
             return f"line {op.span.line}: {name_of(op)} touches {name} while {over} has its memory"
         ring = self.ring_of.get(name)
@@ -589,7 +590,7 @@ class _Run:
 
 
 def _warpgroups(role: Role) -> tuple[Role, ...]:
-    """The parts of a role that go on by themselves: its warpgroups where they take turns, else all of it."""
+    """Return the parts of a role that go on by themselves: its warpgroups where they take turns, else all of it."""
     if role.ping_pong_barrier is None:
         return (role,)
     return tuple(

@@ -50,7 +50,7 @@ class Desk:
         return types.Location(document.uri, self.units.range(span, document.source.lines))
 
     def definition(self, document: Document, line: int, column: int) -> tuple[Document, Span] | None:
-        """Where what stands at a place is defined, in whatever file."""
+        """Return where what stands at a place is defined, in whatever file."""
         found = document.names.at(line, column)
         if found is not None:
             symbol, _ = found
@@ -201,7 +201,7 @@ def rename(desk: Desk, document: Document, params: types.RenameParams) -> types.
 
 
 def _renamable(desk: Desk, document: Document, position: types.Position) -> tuple[Symbol, Span] | None:
-    """The name at a place, unless another file gives it, or it may stand where the text cannot be read."""
+    """Return the name at a place, unless another file gives it, or it may stand where the text cannot be read."""
     names = document.names
     found = names.at(*desk.units.place(position, document.source.lines))
     if found is None or found[0].kind in ("module", "imported"):

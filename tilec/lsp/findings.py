@@ -76,7 +76,7 @@ def _location(label: Label, source: SourceFile, uri: str, units: Units) -> types
 
 
 def fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tuple[Diagnostic, Span, str]]:
-    """What can be written in place of what: where it stands once in the text that the diagnostic points at."""
+    """Yield what can be written in place of what: where it stands once in the text that the diagnostic points at."""
     for one in found:
         if one.fix is None or one.primary is None or one.primary.span.file:
             continue

@@ -16,7 +16,7 @@ _UNSCHEDULED = "not scheduled yet"
 
 
 def hover(document: Document, documents: Documents, line: int, column: int) -> tuple[str, Span] | None:
-    """What is to be said at a place, and about which part of the text."""
+    """Return what is to be said at a place, and about which part of the text."""
     text = document.source.lines[line - 1]
     word, start = word_at(text, column)
     span = Span(line, start, line, start + len(word))
@@ -61,7 +61,7 @@ def _about(document: Document, documents: Documents, symbol: Symbol, place: Span
 
 
 def _definition(document: Document, symbol: Symbol) -> Iterator[str]:
-    """The line that defines it; of a function all of its header, and what it says of itself."""
+    """Yield the line that defines it; of a function all of its header, and what it says of itself."""
     first = symbol.places[0]
     lines = [document.source.lines[first.line - 1].strip()]
     if symbol.node is not None and symbol.node.body:
@@ -77,7 +77,7 @@ def _definition(document: Document, symbol: Symbol) -> Iterator[str]:
 
 
 def _explanations(document: Document, line: int, column: int) -> Iterator[str]:
-    """What `tilec explain` says of the mistakes that are shown here."""
+    """Yield what `tilec explain` says of the mistakes that are shown here."""
     from tilec.driver.explanations import EXPLANATIONS
 
     for answer in (document.checked, document.scheduled):
@@ -91,7 +91,7 @@ def _explanations(document: Document, line: int, column: int) -> Iterator[str]:
 
 
 def _is_statement(document: Document, line: int) -> bool:
-    """Whether code of a kernel stands on the line."""
+    """Return whether code of a kernel stands on the line."""
     return any(covers(scope.span, line, 1) or scope.span.line == line for scope in document.names.scopes[1:])
 
 

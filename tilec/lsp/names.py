@@ -47,8 +47,8 @@ class Symbol:
         return sorted({*self.places, *self.uses}, key=_start)
 
     def defined_for(self, line: int, column: int) -> Span:
-        """The definition that a use at this place means: of a tile or variable the allocation, else the last one before
-        it."""
+        """Return the definition that a use at this place means: of a tile or variable the allocation, else the last one
+        before it."""
         if self.kind == "buffer":
             return self.places[0]
         before = [span for span in self.places if _start(span) <= (line, column)]
@@ -99,7 +99,7 @@ class Names:
             yield from scope.symbols.values()
 
     def at(self, line: int, column: int) -> tuple[Symbol, Span] | None:
-        """The name that stands at a place, or ends there."""
+        """Return the name that stands at a place, or ends there."""
         for symbol in self.symbols():
             for span in symbol.spans:
                 if covers(span, line, column):
@@ -113,7 +113,7 @@ class Names:
         return next((name for span, name in self.unresolved.items() if covers(span, line, column)), None)
 
     def visible(self, line: int, column: int) -> dict[str, Symbol]:
-        """What may be named at a place, by name: the innermost scope's first."""
+        """Return what may be named at a place, by name: the innermost scope's first."""
         inside = [scope for scope in self.scopes if scope is self.top or covers(scope.span, line, column)]
         found: dict[str, Symbol] = {}
         for scope in reversed(inside):
@@ -123,7 +123,7 @@ class Names:
 
 
 def covers(span: Span, line: int, column: int) -> bool:
-    """Whether a place lies in the span or at its end."""
+    """Return whether a place lies in the span or at its end."""
     return (span.line, span.column) <= (line, column) <= (span.end_line, span.end_column)
 
 
@@ -132,7 +132,7 @@ def _start(span: Span) -> tuple[int, int]:
 
 
 def resolve(module: ast.Module, is_whole: bool = True) -> Names:
-    """The names of a file."""
+    """Return the names of a file."""
     names = Names(module, is_whole)
     reader = _Reader(names)
     top = reader.open(module.span, None)
@@ -323,7 +323,7 @@ def _kind_of_function(node: ast.Function) -> Kind:
 
 
 def _word(span: Span, name: str, text: str) -> Span:
-    """The name in a definition's first lines."""
+    """Return the name in a definition's first lines."""
     for down, line in enumerate(text.split("\n")):
         if not line.startswith(("@", "#")) and name in line:
             column = line.index(name) + 1

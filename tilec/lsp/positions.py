@@ -23,7 +23,7 @@ class Units:
         return len(text.encode(codec, "surrogatepass")) // width
 
     def range(self, span: Span, lines: Sequence[str]) -> types.Range:
-        """Where a span stands in a text of these lines. What points nowhere is the text's beginning."""
+        """Return where a span stands in a text of these lines. What points nowhere is the text's beginning."""
         start = self._position(span.line, span.column, lines)
         end = self._position(span.end_line, span.end_column, lines)
         return types.Range(start, max(start, end, key=lambda at: (at.line, at.character)))

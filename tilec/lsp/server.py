@@ -166,7 +166,8 @@ def register(server: Server) -> None:
 def _answering(
     server: Server, handler: Callable[[answers.Desk, Document, Any], Any]
 ) -> Callable[[Any], Awaitable[Any]]:
-    """A request about a file that is open; of any other there is nothing to say. What goes wrong is said in the log."""
+    """Return a request about a file that is open; of any other there is nothing to say. What goes wrong is said in the
+    log."""
 
     async def answered(params: Any) -> Any:
         document = server.documents.get(params.text_document.uri)

@@ -46,7 +46,7 @@ class Context:
 
 
 def context(text: str, offset: int) -> Context:
-    """What stands before character `offset` of a text."""
+    """Return what stands before character `offset` of a text."""
     kind: Literal["code", "string", "comment"] = "code"
     calls: list[tuple[str, int, list[str], str | None]] = []
     before, last = text[:offset], ""
@@ -84,18 +84,18 @@ def _is_closed(token: str) -> bool:
 
 
 def language_names(text: str) -> tuple[str, ...]:
-    """What the file calls `tilelang.language`."""
+    """Return what the file calls `tilelang.language`."""
     return tuple(dict.fromkeys([*(a or b for a, b in _IMPORTED.findall(text)), "T"]))
 
 
 def meant(word: str, text: str) -> str:
-    """A dotted word as the language spells it: with `T.` for whatever the file calls it."""
+    """Return a dotted word as the language spells it: with `T.` for whatever the file calls it."""
     head, dot, rest = word.partition(".")
     return f"T.{rest}" if dot and head in language_names(text) else word
 
 
 def word_at(line: str, column: int) -> tuple[str, int]:
-    """The dotted word around a column (from 1), up to the end of the part that is there; and where it begins."""
+    """Return the dotted word around a column (from 1), up to the end of the part that is there; and where it begins."""
     for found in _WORD.finditer(line):
         if found.start() < column <= found.end() + 1:
             end = column - 1
@@ -106,12 +106,12 @@ def word_at(line: str, column: int) -> tuple[str, int]:
 
 
 def signature_of(word: str, text: str) -> Name | None:
-    """What the language says of a dotted word."""
+    """Return what the language says of a dotted word."""
     return documented().get(meant(word, text))
 
 
 def shown(name: Name) -> str:
-    """How a call of it is written."""
+    """Return how a call of it is written."""
     return name.signature if isinstance(name.signature, str) else written(name.signature)
 
 
@@ -120,7 +120,8 @@ def markdown(name: Name) -> str:
 
 
 def members(prefix: str, text: str) -> Iterator[tuple[str, Name]]:
-    """What may follow `T.`, or another dotted beginning of a name of the language: its next part, and what it is."""
+    """Yield what may follow `T.`, or another dotted beginning of a name of the language: its next part, and what it
+    is."""
     head = meant(prefix, text)
     if head == "T.GemmWarpPolicy.":
         policy = documented()["T.GemmWarpPolicy"]
@@ -144,7 +145,7 @@ def keywords(call: Inside, text: str) -> Iterator[tuple[str, str]]:
 
 
 def parameters(entry: Name) -> tuple[str, ...]:
-    """The parameters of a call, each as the signature shows it; a lone `*` is none."""
+    """Return the parameters of a call, each as the signature shows it; a lone `*` is none."""
     if isinstance(entry.signature, str):
         return ()
     shown = ("*args",) if entry.signature.variadic else ()

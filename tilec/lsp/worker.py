@@ -96,7 +96,7 @@ def _told(values: list[Any]) -> str:
 
 
 def _shown(value: Any) -> str | None:
-    """A constant as it is written; None for what is no constant."""
+    """Return a constant as it is written; None for what is no constant."""
     if value is None or isinstance(value, bool | int | float | str):
         return f"`{value!r}`"
     if isinstance(value, tuple):

@@ -72,7 +72,7 @@ def assemble(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = Fal
 
 @cache
 def refusal(ptx: str, target: str) -> str | None:
-    """What the assembler has against PTX that a person wrote, if anything: its first error, in its words."""
+    """Return what the assembler has against PTX that a person wrote, if anything: its first error, in its words."""
     try:
         assemble(ptx, target, opt_level=0)
     except InternalError as error:
@@ -82,7 +82,7 @@ def refusal(ptx: str, target: str) -> str | None:
 
 
 def assembled(cubin: bytes, info: str) -> Assembled:
-    """A cubin with what its log says."""
+    """Return a cubin with what its log says."""
     entries = parse_entries(info)
     return Assembled(cubin, info, entries, parse_remarks(info, entries))
 
@@ -122,7 +122,7 @@ def _text(size: int, handle: int, read: Callable[[int, bytearray], None]) -> str
 
 
 def _refusal(ptx: str, log: str) -> str:
-    """The assembler's errors, each with the PTX line it names."""
+    """Return the assembler's errors, each with the PTX line it names."""
     lines = ptx.split("\n")
     message = ["the assembler refused the PTX"]
     for entry in log.splitlines():
@@ -145,7 +145,7 @@ _WARNING = re.compile(r"^ptxas (?:.*; )?warning\s*:\s*(.*)$")
 
 
 def parse_entries(info: str) -> tuple[EntryReport, ...]:
-    """The kernels that the log reports on, in the log's order.
+    """Return the kernels that the log reports on, in the log's order.
 
     The compiler's lines give stack and spills, then registers; the linker's, at the end, the shared memory. Only what
     the linker kept is reported.
@@ -173,7 +173,7 @@ def parse_entries(info: str) -> tuple[EntryReport, ...]:
 
 
 def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, ...]:
-    """What deserves a warning: the assembler's numbered advice, its warnings, and spills."""
+    """Return what deserves a warning: the assembler's numbered advice, its warnings, and spills."""
     remarks = []
     for line in info.splitlines():
         if match := _ADVICE.match(line):

@@ -26,8 +26,8 @@ _LENGTH = 8  # bytes that say how long the log is
 def assemble_cached(
     ptx: str, target: str, folder: Path | None, *, opt_level: int = 3, afresh: bool = False
 ) -> assembler.Assembled:
-    """What `assembler.assemble` gives, from the folder where it is there (None: there is no folder). `afresh` looks
-    nothing up."""
+    """Return what `assembler.assemble` gives, from the folder where it is there (None: there is no folder). `afresh`
+    looks nothing up."""
     if folder is None:
         return assembler.assemble(ptx, target, opt_level=opt_level)
     path = folder / "assembled" / key(ptx, target, opt_level)
@@ -41,7 +41,7 @@ def assemble_cached(
 
 
 def key(ptx: str, target: str, opt_level: int) -> str:
-    """What machine code depends on, as a hash."""
+    """Return what machine code depends on, as a hash."""
     version = installed().get("nvidia-nvjitlink", "")
     return sha256(repr((_FORMAT, version, target, opt_level, ptx)).encode()).hexdigest()
 

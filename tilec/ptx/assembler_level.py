@@ -10,7 +10,7 @@ LEVEL = 1
 
 
 def waits_in_a_row(ptx: str) -> int:
-    """How often in a row, at most, a warpgroup waits for wgmma without a branch between.
+    """Return how often in a row, at most, a warpgroup waits for wgmma without a branch between.
 
     What ptxas 13.0 takes at -O2 and -O3 for a line of products, each with loads of its own and a wait, grows with their
     third power: 3.6 seconds for 50, 11.5 for 75, 28 for 100, with registers spilt from 75 on. At -O1 100 take it 3.2
@@ -30,7 +30,8 @@ def waits_in_a_row(ptx: str) -> int:
 
 
 def assembler_level(ptx: str, opt_level: int, asked: int | None) -> int:
-    """What is `asked` of the assembler, else as much as of the whole compilation, where that takes it seconds."""
+    """Return what is `asked` of the assembler, else as much as of the whole compilation, where that takes it
+    seconds."""
     if asked is not None:
         return asked
     return opt_level if waits_in_a_row(ptx) <= MOST_WAITS else min(opt_level, LEVEL)

@@ -320,7 +320,7 @@ ROWS: dict[str, Row] = {row.stem: row for row in (*_rows(), *_tensor_rows(), *_m
 
 @cache
 def lookup(opcode: str) -> Row | None:
-    """The row of an instruction by its whole opcode, or None where nobody knows it."""
+    """Return the row of an instruction by its whole opcode, or None where nobody knows it."""
     stem = opcode
     while stem:
         row = ROWS.get(stem)
@@ -364,7 +364,7 @@ def _target_complaint(opcode: str, target: str, version: str) -> str | None:
 
 
 def check(instruction: Instruction, target: str, version: str) -> str | None:
-    """What is wrong with an instruction on a target (`sm_90a`) at a PTX version (`8.0`), or None."""
+    """Return what is wrong with an instruction on a target (`sm_90a`) at a PTX version (`8.0`), or None."""
     row = lookup(instruction.opcode)
     if row is None:
         return f"unknown instruction {instruction.opcode}"

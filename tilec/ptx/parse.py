@@ -60,7 +60,7 @@ class PtxSyntaxError(Exception):
 
 
 def parse_module(text: str) -> Module:
-    """The translation unit; every instruction, label and declaration carries its line."""
+    """Return the translation unit; every instruction, label and declaration carries its line."""
     try:
         parts = _parser().parse(text)
     except UnexpectedInput as error:

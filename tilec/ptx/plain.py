@@ -60,7 +60,7 @@ def _operand(text: str) -> Operand:
 
 
 def _simple(text: str) -> Any:
-    """A register, number or name; the grammar says which of them may stand where."""
+    """Return a register, number or name; the grammar says which of them may stand where."""
     if text[0] == "%" or text == "_":
         return Reg(text)
     if text[0] != "-" and not text[0].isdigit():

@@ -64,18 +64,18 @@ class Snippet:
 
     @property
     def special(self) -> int:
-        """How many instructions are for the unit of transcendental functions."""
+        """Return how many instructions are for the unit of transcendental functions."""
         return sum(i.opcode.partition(".")[0] in SPECIAL for i in self.instructions)
 
     def renamed(self, names: Mapping[str, Reg]) -> Iterator[Instruction]:
-        """The instructions with these registers in place of theirs."""
+        """Yield the instructions with these registers in place of theirs."""
         for i in self.instructions:
             guard = None if i.guard is None else Guard(names[i.guard.reg.name], i.guard.negated)
             yield replace(i, operands=tuple(_renamed(o, names) for o in i.operands), guard=guard)
 
 
 def operand(number: int) -> str:
-    """The name in a snippet of what is written {number}."""
+    """Return the name in a snippet of what is written {number}."""
     return f"%operand{number}"
 
 
@@ -85,13 +85,14 @@ def without_comments(text: str) -> str:
 
 
 def with_names(text: str, names: Sequence[str]) -> str:
-    """The text with the names of registers in place of {0}, {1} and on."""
+    """Return the text with the names of registers in place of {0}, {1} and on."""
     return _REGISTER.sub(lambda found: names[int(found[1])], text)
 
 
 @lru_cache(maxsize=256)
 def read(text: str, inputs: int) -> Snippet:
-    """A snippet of so many inputs. `SnippetError` where the text is not understood, or does more than compute."""
+    """Return a snippet of so many inputs. `SnippetError` where the text is not understood, or does more than
+    compute."""
     named = {int(number) for number in _REGISTER.findall(text)}
     if 0 not in named:
         raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")
@@ -123,7 +124,7 @@ def read(text: str, inputs: int) -> Snippet:
 
 
 def complaint(snippet: Snippet, target: str, version: str) -> str | None:
-    """What of it the target does not know, if anything."""
+    """Return what of it the target does not know, if anything."""
     found = (isa.check(instruction, target, version) for instruction in snippet.instructions)
     return next((said for said in found if said is not None), None)
 
@@ -193,7 +194,7 @@ def _check(instruction: Instruction, known: Collection[str], inputs: Collection[
 
 
 def _names(value: Operand | None) -> list[str]:
-    """The registers of an operand."""
+    """Return the registers of an operand."""
     match value:
         case Reg(name=name):
             return [name]

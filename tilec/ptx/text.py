@@ -40,7 +40,7 @@ _INDENT = "    "
 
 
 def print_module(module: Module) -> str:
-    """The module as text that `ptxas` and `ptx.parse` take."""
+    """Return the module as text that `ptxas` and `ptx.parse` take."""
     lines = [f".version {module.version}", f".target {module.target}", ".address_size 64", ""]
     if module.files:
         # Time and size are given, or the assembler takes those of a file of that name in the folder that it runs in

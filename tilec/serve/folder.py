@@ -42,13 +42,13 @@ class Kernels:
         return path.is_file() and path.resolve().is_relative_to(self.folder)
 
     def read(self, name: str) -> str | None:
-        """The text; None if there is no such kernel. Raises `CompileError` where it cannot be read."""
+        """Return the text; None if there is no such kernel. Raises `CompileError` where it cannot be read."""
         if name not in self.names():
             return None
         return files.read_source(str(self.folder / name)).text
 
     def may_save(self, name: str) -> bool:
-        """A kernel that is there; or a new one in the folder itself."""
+        """Return a kernel that is there; or a new one in the folder itself."""
         return name in self.names() or (_NEW.fullmatch(name) is not None and not os.path.lexists(self.folder / name))
 
     def save(self, name: str, text: str) -> None:

@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _asked(body: bytes) -> dict[str, str] | None:
-    """The text, the target and the constants that the page sends; None if that is something else."""
+    """Return the text, the target and the constants that the page sends; None if that is something else."""
     try:
         value = json.loads(body)
     except ValueError:

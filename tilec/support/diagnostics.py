@@ -30,7 +30,7 @@ class Fix:
 
 
 def instead(wrong: str, right: str | None) -> Fix | None:
-    """The fix that writes `right`, where something is known that was probably meant."""
+    """Return the fix that writes `right`, where something is known that was probably meant."""
     return None if right is None else Fix(wrong, right)
 
 
@@ -86,15 +86,16 @@ class CompileError(Exception):
         return self.shown or "; ".join(dict.fromkeys(map(_in_one_line, self.diagnostics)))
 
     def called_from(self, span: Span) -> CompileError:
-        """The same, with the place of the call: the innermost, and the others by which it came from another file."""
+        """Return the same, with the place of the call: the innermost, and the others by which it came from another
+        file."""
         return CompileError(*(_called(d, Label(span, "called here")) for d in self.diagnostics))
 
     def in_file(self, path: str) -> CompileError:
-        """The same, pointing into an imported file."""
+        """Return the same, pointing into an imported file."""
         return CompileError(*(_moved(d, path) for d in self.diagnostics))
 
     def located_in(self, path: str) -> CompileError:
-        """The same, where places in the file that is compiled have its path too."""
+        """Return the same, where places in the file that is compiled have its path too."""
         return CompileError(*(_moved(d, path, only_unnamed=True) for d in self.diagnostics))
 
 
@@ -149,7 +150,7 @@ class Mistakes:
             self.found.setdefault((diagnostic.code, where), diagnostic)
 
     def has(self, *codes: str) -> bool:
-        """Whether a mistake of one of these kinds has been met."""
+        """Return whether a mistake of one of these kinds has been met."""
         return any(code in codes for code, _ in self.found)
 
     def join(self, others: Mistakes) -> None:
@@ -213,5 +214,5 @@ def warning(
     notes: tuple[str, ...] = (),
     help: str | None = None,
 ) -> Diagnostic:
-    """A diagnostic that does not stop the compilation."""
+    """Return a diagnostic that does not stop the compilation."""
     return Diagnostic(code, title, Label(span, label), secondary, notes, help, "warning")

@@ -30,7 +30,7 @@ _MOST_LINKS = 40  # as Linux follows
 
 
 def read_source(path: str) -> SourceFile:
-    """The kernel file at `path`; a missing file, a directory or text that is not UTF-8 is the user's mistake."""
+    """Return the kernel file at `path`; a missing file, a directory or text that is not UTF-8 is the user's mistake."""
     data = read_bytes(path, LARGEST_SOURCE)
     check_no_binary(path, data)
     return SourceFile(path, text_of(path, data))
@@ -41,7 +41,7 @@ def read_text(path: str, largest: int = LARGEST_TEXT) -> str:
 
 
 def text_of(path: str, data: bytes) -> str:
-    """What `data`, read from `path`, says as UTF-8, without the mark that some editors put in front."""
+    """Return what `data`, read from `path`, says as UTF-8, without the mark that some editors put in front."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -287,7 +287,7 @@ def _identity(path: str) -> tuple[int, int] | Path:
 
 
 def _is_special(file: Path) -> bool:
-    """A device or a pipe: it is written in place, for renaming onto it would replace it."""
+    """Return a device or a pipe: it is written in place, for renaming onto it would replace it."""
     return file.exists() and not file.is_file()
 
 

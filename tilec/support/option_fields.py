@@ -72,7 +72,7 @@ class Option:
 
 
 def option(default: Any, switch: str, help: str, **more: Any) -> Any:
-    """A field of `CompileOptions` with that default, which people spell as `Option` says."""
+    """Return a field of `CompileOptions` with that default, which people spell as `Option` says."""
     return dataclasses.field(default=default, metadata={_META: Option(switch, help, **more)})
 
 
@@ -82,13 +82,13 @@ def choices(*words: str) -> dict[str, str]:
 
 
 def options_of(record: type[Any]) -> dict[str, Option]:
-    """The fields of a class that people can spell, in their order."""
+    """Return the fields of a class that people can spell, in their order."""
     return {f.name: f.metadata[_META] for f in dataclasses.fields(record) if _META in f.metadata}
 
 
 def value_of(option: Option, default: object, given: object) -> Any:
-    """The field's value for what a person gave: a word, a number, or true or false. Raises `ValueError`, which goes on
-    behind the option's name ("is one of …"), or `CompileError`."""
+    """Return the field's value for what a person gave: a word, a number, or true or false. Raises `ValueError`, which
+    goes on behind the option's name ("is one of …"), or `CompileError`."""
     if isinstance(default, bool):
         if not isinstance(given, bool):
             raise ValueError("is true or false")
@@ -124,24 +124,24 @@ def check_value(name: str, option: Option, default: object, value: object) -> No
 
 
 def deprecated(old: str, new: str) -> Diagnostic:
-    """The warning for what is written as in an earlier version."""
+    """Return the warning for what is written as in an earlier version."""
     return Diagnostic("deprecated-spelling", f"{old} is an older spelling", help=f"write {new}", severity="warning")
 
 
 def said(value: object) -> str:
-    """A value as a trace has it."""
+    """Return a value as a trace has it."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
 def without(option: Option) -> str:
-    """What is written so that the compiler decides nothing by an option."""
+    """Return what is written so that the compiler decides nothing by an option."""
     if option.undecided is False:
         return option.off
     return f"{option.switch} {word_for(option, option.undecided)}"
 
 
 def word_for(option: Option, value: object) -> str | None:
-    """The word that stands for a value."""
+    """Return the word that stands for a value."""
     return next((word for word, of in option.words.items() if of == value), None)
 
 
@@ -158,7 +158,7 @@ def parse_cluster(text: str) -> tuple[int, int, int]:
 
 
 def parse_rasterisation(text: str) -> int:
-    """The rows of a panel."""
+    """Return the rows of a panel."""
     if not (text.isdecimal() and int(text)):
         fail(
             "bad-rasterisation",
@@ -169,7 +169,7 @@ def parse_rasterisation(text: str) -> int:
 
 
 def parse_subtile(text: str) -> int:
-    """A number of parts."""
+    """Return a number of parts."""
     if not (text.isdecimal() and int(text)):
         fail("bad-subtile", f"--subtile {text} is no number of parts", help="write auto, none, or --subtile 2")
     return int(text)

@@ -499,7 +499,7 @@ def check_fields(given: Mapping[str, object]) -> None:
 
 
 def changed(options: CompileOptions) -> dict[str, str]:
-    """What was asked for beside target and constants, where that is not what would be done anyway."""
+    """Return what was asked for beside target and constants, where that is not what would be done anyway."""
     different = _different(options, CompileOptions())
     about_code = {name: said(value) for name, value in different.items() if name in OPTIONS and OPTIONS[name].is_code}
     environment = {name: said(value) for name, value in _different(options.switches, NO_SWITCHES).items()}
@@ -508,13 +508,13 @@ def changed(options: CompileOptions) -> dict[str, str]:
 
 
 def _different(record: CompileOptions | Switches, default_text: CompileOptions | Switches) -> dict[str, object]:
-    """The fields that are not as usual."""
+    """Return the fields that are not as usual."""
     names = type(record).__match_args__
     return {name: getattr(record, name) for name in names if getattr(record, name) != getattr(default_text, name)}
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
-    """Where results are kept for the next run: $TILEC_CACHE_DIR, else tilec/ in the user's cache folder."""
+    """Return where results are kept for the next run: $TILEC_CACHE_DIR, else tilec/ in the user's cache folder."""
     if chosen := environment.get("TILEC_CACHE_DIR"):
         return chosen
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -522,8 +522,8 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def verification(environment: Mapping[str, str] = os.environ) -> str:
-    """What every compilation is to verify behind each pass: $TILEC_VERIFY is "all" for everything, "1" for all but warp
-    programs that are not complete yet, which takes as long as a build; "" for what is complete alone."""
+    """Return what every compilation is to verify behind each pass: $TILEC_VERIFY is "all" for everything, "1" for all
+    but warp programs that are not complete yet, which takes as long as a build; "" for what is complete alone."""
     return environment.get("TILEC_VERIFY", "")
 
 

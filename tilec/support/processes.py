@@ -24,7 +24,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def interrupted_code(reason: KeyboardInterrupt) -> int:
-    """The exit code of a command that a signal has ended, as a shell reports it."""
+    """Return the exit code of a command that a signal has ended, as a shell reports it."""
     return 128 + (reason.number if isinstance(reason, Interrupted) else signal.SIGINT)
 
 

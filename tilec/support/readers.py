@@ -38,7 +38,7 @@ def json_value(text: str) -> Any:
 
 
 def toml_table(text: str) -> dict[str, Any]:
-    """The table that a TOML text is."""
+    """Return the table that a TOML text is."""
     import tomllib
 
     if _LONG_KEY.search(text):  # Python takes long to say so
@@ -52,7 +52,7 @@ def toml_table(text: str) -> dict[str, Any]:
 
 
 def python_expression(text: str) -> ast.expr:
-    """The syntax tree of a Python expression. Nothing is evaluated."""
+    """Return the syntax tree of a Python expression. Nothing is evaluated."""
     try:
         with warnings.catch_warnings():  # of Python's, about what may have been meant
             warnings.simplefilter("ignore")

@@ -23,8 +23,8 @@ _BEFORE = 60
 
 
 def render(diagnostic: Diagnostic, source: SourceFile | None = None) -> Text:
-    """The diagnostic as text with styles; without `source`, or where it points nowhere, the lines are left out. A file
-    that it points into stands with its name, the primary label's first."""
+    """Return the diagnostic as text with styles; without `source`, or where it points nowhere, the lines are left out.
+    A file that it points into stands with its name, the primary label's first."""
     colour = _COLOUR[diagnostic.severity]
     out = Text()
     out.append(f"{diagnostic.severity}[{diagnostic.code}]", colour)
@@ -44,7 +44,7 @@ def render(diagnostic: Diagnostic, source: SourceFile | None = None) -> Text:
 
 
 def _shown(diagnostic: Diagnostic, source: SourceFile | None) -> list[tuple[Label, bool]]:
-    """The labels that point into the file, each once, with whether it is the primary one."""
+    """Return the labels that point into the file, each once, with whether it is the primary one."""
     if source is None:
         return []
     primary = [] if diagnostic.primary is None else [(diagnostic.primary, True)]
@@ -83,7 +83,7 @@ def _draw_line(out: Text, line: str, number: int, labels: list[tuple[Label, bool
 
 
 def _cut(line: str, span: Span) -> int:
-    """How many characters are left out in front."""
+    """Return how many characters are left out in front."""
     return max(span.column - 1 - _BEFORE, 0) if len(line) > _WIDEST else 0
 
 
@@ -92,7 +92,7 @@ def _crop(text: str, cells: int) -> str:
 
 
 def _cells(line: str, characters: int) -> int:
-    """How far to the right the text after so many characters begins."""
+    """Return how far to the right the text after so many characters begins."""
     return cell_len(_printable(line[: max(characters, 0)]))
 
 

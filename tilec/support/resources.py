@@ -17,27 +17,27 @@ def _folder(name: str) -> Path:
 
 @cache
 def grammar(name: str) -> str:
-    """The text of a grammar, named with its suffix: `tile.lark`."""
+    """Return the text of a grammar, named with its suffix: `tile.lark`."""
     return (_folder("grammar") / name).read_text(encoding="utf-8")
 
 
 def tables_folder() -> Path:
-    """Where a wheel keeps parser tables that were made when it was built; a checkout has no such folder."""
+    """Return where a wheel keeps parser tables that were made when it was built; a checkout has no such folder."""
     return _PACKAGE / "_data" / "tables"
 
 
 def target_file(name: str) -> Path:
-    """The target file of `name`: one of `target_names`, or a person's own file, whose name ends in .toml."""
+    """Return the target file of `name`: one of `target_names`, or a person's own file, whose name ends in .toml."""
     return Path(name) if is_own_target(name) else _folder("targets") / f"{name}.toml"
 
 
 def is_own_target(name: str) -> bool:
-    """Whether a target is named by its file, and not by a name that ships."""
+    """Return whether a target is named by its file, and not by a name that ships."""
     return name.endswith(".toml")
 
 
 def target_stem(name: str) -> str:
-    """What outputs for a target are called."""
+    """Return what outputs for a target are called."""
     return Path(name).stem if is_own_target(name) else name
 
 
@@ -46,10 +46,10 @@ def target_text(name: str) -> str:
 
 
 def target_names() -> tuple[str, ...]:
-    """The targets that ship, by name."""
+    """Return the targets that ship, by name."""
     return tuple(sorted(path.stem for path in _folder("targets").glob("*.toml")))
 
 
 def cmake_folder() -> Path:
-    """Where `FindTilec.cmake` lies."""
+    """Return where `FindTilec.cmake` lies."""
     return _folder("cmake")

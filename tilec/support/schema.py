@@ -118,8 +118,8 @@ def read(wanted: Any, value: object, place: str) -> Any:
 
 
 def record(wanted: Callable[..., T], value: object, place: str) -> T:
-    """An object with a member for each field; those with a default may be left out. Of a class whose `OPEN` is true
-    the object may have others too, which are passed over."""
+    """Return an object with a member for each field; those with a default may be left out. Of a class whose `OPEN` is
+    true the object may have others too, which are passed over."""
     if not isinstance(value, dict):
         _refuse(place, "an object or table", value)
     hints, required = _fields(wanted)
@@ -139,7 +139,7 @@ def record(wanted: Callable[..., T], value: object, place: str) -> T:
 
 
 def versioned(value: object, *known: int) -> dict[str, Any]:
-    """The other members of an object whose `schema` is one of these versions."""
+    """Return the other members of an object whose `schema` is one of these versions."""
     if not isinstance(value, dict):
         _refuse("", "an object or table", value)
     version = value.get("schema")
@@ -149,7 +149,7 @@ def versioned(value: object, *known: int) -> dict[str, Any]:
 
 
 def plain(value: object) -> Any:
-    """What JSON holds of a value, as `read` takes it; what is as its field's default says is left out."""
+    """Return what JSON holds of a value, as `read` takes it; what is as its field's default says is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         members = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
         said = {f.name: plain(member) for f, member in members if member != _default(f)}
@@ -165,7 +165,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def faults(value: Any, place: str) -> Iterator[str]:
-    """What a dataclass that the program has made holds against its own types."""
+    """Yield what a dataclass that the program has made holds against its own types."""
     made: Callable[..., Any] = type(value)
     for name, hint in _fields(made)[0].items():
         yield from _faults(hint, getattr(value, name), _member(place, name))
@@ -188,7 +188,7 @@ def _faults(hint: Any, value: Any, place: str) -> Iterator[str]:
 
 @cache
 def _fits(hint: Any) -> Callable[[Any], bool]:
-    """A quick test: what passes it has no faults. What does not may have none either: `read` judges that."""
+    """Return a quick test: what passes it has no faults. What does not may have none either: `read` judges that."""
     origin, arguments = _parts(hint)
     if hint is int:
         low, high = _WORD.low, _WORD.high
@@ -220,7 +220,7 @@ def _members_fit(kind: Callable[..., Any]) -> tuple[tuple[str, Callable[[Any], b
 
 @cache
 def _parts(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type's origin and its arguments, looked up once: they are asked for at each member of each object."""
+    """Return a type's origin and its arguments, looked up once: they are asked for at each member of each object."""
     return typing.get_origin(wanted), typing.get_args(wanted)
 
 
@@ -274,7 +274,7 @@ def _members(arguments: tuple[Any, ...], value: object, place: str) -> tuple[Any
 
 
 def _named(wanted: Any, value: object, place: str) -> Any:
-    """A `NamedTuple` from an array."""
+    """Return a `NamedTuple` from an array."""
     if not isinstance(value, list | tuple) or len(value) != len(wanted._fields):
         _refuse(place, f"[{', '.join(wanted._fields)}]", value)
     hints = typing.get_type_hints(wanted, include_extras=True)

@@ -38,7 +38,7 @@ class UnknownSize(SizeError):
 
 
 def evaluate(size: Size, scalars: Mapping[str, int]) -> int:
-    """The value, given those of the scalars in it; `UnknownSize` where one of them has none."""
+    """Return the value, given those of the scalars in it; `UnknownSize` where one of them has none."""
     if isinstance(size, int):
         return size
     if isinstance(size, str):
@@ -57,7 +57,7 @@ def shape_of(shape: Shape, scalars: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def names(size: Size) -> Iterator[str]:
-    """The scalars in it."""
+    """Yield the scalars in it."""
     if isinstance(size, str):
         yield size
     elif isinstance(size, tuple):
@@ -86,7 +86,7 @@ def show(size: Size) -> str:
 
 
 def read(record: object) -> Size:
-    """A size from JSON; `ValueError` for anything else."""
+    """Return a size from JSON; `ValueError` for anything else."""
     if type(record) is str or (type(record) is int and abs(record) < _LARGEST):
         return record
     if isinstance(record, list | tuple) and len(record) == 3:
@@ -97,7 +97,8 @@ def read(record: object) -> Size:
 
 
 def found(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """The scalars that the arrays' own shapes give; `SizeError`, naming both places, where two of them disagree."""
+    """Return the scalars that the arrays' own shapes give; `SizeError`, naming both places, where two of them
+    disagree."""
     values: dict[str, int] = {}
     places: dict[str, str] = {}
     for tensor, shape in shapes.items():
@@ -117,7 +118,7 @@ def found(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, ...]]) ->
 
 
 def _solved(size: Size, value: int) -> tuple[str, int] | None:
-    """The one scalar of a size that has this value, where sums and products with numbers can be undone."""
+    """Return the one scalar of a size that has this value, where sums and products with numbers can be undone."""
     match size:
         case str():
             return size, value

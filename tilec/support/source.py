@@ -24,7 +24,7 @@ class Span:
         return f"line {self.line} of {self.file}" if self.file else f"line {self.line}"
 
     def to(self, other: Span) -> Span:
-        """The smallest span from the start of `self` to the end of `other`."""
+        """Return the smallest span from the start of `self` to the end of `other`."""
         return Span(self.line, self.column, other.end_line, other.end_column, self.file)
 
     def first_line(self) -> Span:
@@ -49,7 +49,7 @@ class SourceFile:
     imported: dict[str, SourceFile] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, span: Span) -> SourceFile:
-        """The file that a span points into."""
+        """Return the file that a span points into."""
         return self.imported.get(span.file, self)
 
     def digest(self) -> str:
@@ -62,8 +62,8 @@ class SourceFile:
         return whole.hexdigest()
 
     def whole_line(self, line: int, file: str = "") -> Span | None:
-        """A line of this file or, by its name, of an imported one, from its first character that is no space; None
-        where there is no such line."""
+        """Return a line of this file or, by its name, of an imported one, from its first character that is no space;
+        None where there is no such line."""
         name = file if file in self.imported else ""
         lines = self.imported[name].lines if name else self.lines
         if not 0 < line <= len(lines):

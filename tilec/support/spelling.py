@@ -9,7 +9,7 @@ _MOST = 3
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that a few slips make of `name`, upper case or not, one for every three letters; or that it
+    """Return the candidate that a few slips make of `name`, upper case or not, one for every three letters; or that it
     abbreviates."""
     lowered = {candidate.lower(): candidate for candidate in candidates}
     word = name.lower()
@@ -22,13 +22,13 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def _abbreviates(word: str, candidate: str) -> bool:
-    """Whether each part of it begins that of the candidate, as trans_b does transpose_b."""
+    """Return whether each part of it begins that of the candidate, as trans_b does transpose_b."""
     short, whole = word.split("_"), candidate.split("_")
     return len(short) == len(whole) > 1 and all(a and b.startswith(a) for a, b in zip(short, whole, strict=True))
 
 
 def distance(left: str, right: str) -> int:
-    """The least number of letters to add, leave out, replace or exchange with their neighbours."""
+    """Return the least number of letters to add, leave out, replace or exchange with their neighbours."""
     before: list[int] = []
     row = list(range(len(right) + 1))
     for i, a in enumerate(left, 1):

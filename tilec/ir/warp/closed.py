@@ -122,7 +122,7 @@ _KNOWN = frozenset(get_args(AnyOperation))
 
 
 def known(op: Operation) -> AnyOperation:
-    """The operation as one of the set. Raises `InternalError` for any other."""
+    """Return the operation as one of the set. Raises `InternalError` for any other."""
     if type(op) not in _KNOWN:
         raise InternalError(f"what {type(op).__name__} touches is not said")
     return cast(AnyOperation, op)

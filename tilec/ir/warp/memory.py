@@ -29,7 +29,7 @@ FIRST_PER_WARPGROUP = 6
 
 
 def arrivals_of(warps: int, by: Arrivals) -> int:
-    """How often so many warps arrive at an mbarrier to say one thing."""
+    """Return how often so many warps arrive at an mbarrier to say one thing."""
     return warps if by == "warp" else 32 * warps
 
 
@@ -71,7 +71,7 @@ class Ring:
 
     @property
     def crosses_blocks(self) -> bool:
-        """Whether other blocks signal its barriers."""
+        """Return whether other blocks signal its barriers."""
         return bool(self.shared) or self.paired or self.heard_by > 1
 
 
@@ -108,7 +108,7 @@ class SharedTile:
         return self.stride * self.depth
 
     def meets(self, other: SharedTile) -> bool:
-        """Whether both have some byte."""
+        """Return whether both have some byte."""
         return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
 
 
@@ -124,8 +124,8 @@ class TensorTile:
 
     @property
     def per_column(self) -> int:
-        """How many elements of a row share a column: several where the tile is a factor, not a sum. Dimensions before
-        the last two number versions, which lie side by side in its columns."""
+        """Return how many elements of a row share a column: several where the tile is a factor, not a sum. Dimensions
+        before the last two number versions, which lie side by side in its columns."""
         *versions, rows, width = self.buffer.shape
         return math.prod(versions) * -(-rows // TENSOR_LANES) * width // self.columns
 

@@ -36,7 +36,7 @@ class Role:
         return self.warps * 32
 
     def arrivals(self, by: Arrivals) -> int:
-        """How often the role arrives at an mbarrier to say one thing."""
+        """Return how often the role arrives at an mbarrier to say one thing."""
         return 1 if self.single_thread else arrivals_of(self.warps, by)
 
     @property
@@ -84,19 +84,20 @@ class Program:
 
     @property
     def paired(self) -> bool:
-        """Whether the tensor cores of two blocks work together: then all that is said to them is said to both."""
+        """Return whether the tensor cores of two blocks work together: then all that is said to them is said to
+        both."""
         asked = (isinstance(op, TensorMma) and op.paired for op in self.operations())
         return any(ring.paired for ring in self.rings) or (self.explicit_roles and any(asked))
 
     @property
     def signals_blocks(self) -> bool:
-        """Whether roles that the kernel makes signal barriers of other blocks."""
+        """Return whether roles that the kernel makes signal barriers of other blocks."""
         signals = (isinstance(op, Arrive) and op.block is not None for op in self.operations())
         return self.explicit_roles and (self.paired or any(signals))
 
     @property
     def barrier_bytes(self) -> int:
-        """What all mbarriers take."""
+        """Return what all mbarriers take."""
         return MBARRIER_BYTES * (
             sum(2 * r.depth for r in self.rings if r.has_barriers) + sum(len(b.counts) for b in self.barriers)
         )
@@ -109,13 +110,13 @@ class Program:
 
     @property
     def tensor_address_at(self) -> int:
-        """Where in dynamic shared memory its address is written."""
+        """Return where in dynamic shared memory its address is written."""
         return self.barriers_at + self.barrier_bytes
 
     @property
     def tells_peer(self) -> bool:
-        """Whether each block of a pair tells the other one that it is done with its tensor memory, which is given back
-        for both together: where roles are the kernel's own, all meet anyway."""
+        """Return whether each block of a pair tells the other one that it is done with its tensor memory, which is
+        given back for both together: where roles are the kernel's own, all meet anyway."""
         return bool(self.tensor) and self.paired and not self.explicit_roles
 
     @property
@@ -125,11 +126,11 @@ class Program:
 
     @property
     def tensor_bytes(self) -> int:
-        """What tensor memory needs of shared memory."""
+        """Return what tensor memory needs of shared memory."""
         return MBARRIER_BYTES * (bool(self.tensor) + self.tells_peer)
 
     def named_barrier(self, role: int) -> int:
-        """The named barrier at which the threads of a role meet: none that the kernel itself names."""
+        """Return the named barrier at which the threads of a role meet: none that the kernel itself names."""
         if len(self.roles) == 1:
             return 0
         taken = {op.id for r in self.roles for op in walk(r.body) if isinstance(op, NamedBarrier)}

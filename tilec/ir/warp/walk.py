@@ -28,15 +28,15 @@ from tilec.ir.warp.waits import Arrive, BarrierWait, CopiesArrive, TensorArrive,
 
 
 def static_trip_count(loop: Loop) -> int | None:
-    """How often the loop runs; None where that is known only at run time."""
+    """Return how often the loop runs; None where that is known only at run time."""
     if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const) and loop.following is None:
         return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
     return None
 
 
 def final_guard(loop: Loop) -> Branch | None:
-    """What guards all that an iteration of the loop does, by a condition that once it does not hold never holds again:
-    the loop's variable is to be less than something that does not move with it."""
+    """Return what guards all that an iteration of the loop does, by a condition that once it does not hold never holds
+    again: the loop's variable is to be less than something that does not move with it."""
     if not loop.body:
         return None
     *before, guard = loop.body
@@ -57,7 +57,8 @@ def final_guard(loop: Loop) -> Branch | None:
 
 
 def scalar_reads(op: Operation) -> tuple[str, ...]:
-    """The tensors whose elements every thread of the role reads for itself, before the operation or in its indices."""
+    """Return the tensors whose elements every thread of the role reads for itself, before the operation or in its
+    indices."""
     exprs: tuple[tile.Expr, ...]
     match op:
         case Let(value=value):
@@ -96,14 +97,14 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
 
 
 def own_rows(op: Wgmma) -> tuple[str, ...]:
-    """The shared tiles of which each warpgroup reads only the rows that its part of the sum has."""
+    """Return the shared tiles of which each warpgroup reads only the rows that its part of the sum has."""
     shared_tile = op.a.buffer
     is_all_rows = len(shared_tile.shape) == 2 and op.a.extent[0] == shared_tile.shape[0]
     return (shared_tile.name,) if is_all_rows and not op.transpose_a and shared_tile != op.b.buffer else ()
 
 
 def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:
-    """The operation lists inside a structured operation."""
+    """Return the operation lists inside a structured operation."""
     return lists(op)
 
 
