@@ -1,24 +1,23 @@
-"""What tile IR promises, checked independently of the passes that make it.
+"""Verifier of tile IR, independent of the passes that make it.
 
 Checked here:
 
- 1. names: parameters, buffers, block variables, loop variables and binds all have different names
- 2. a variable is used only where its block, loop or bind is visible; a buffer only if the kernel declares it
- 3. types: operands agree, comparisons and and/or/not give bool, conditions are bool, indices are integers
- 4. a store's value, and what an atomic one gives back, has its buffer's dtype; a bind's value has its variable's
- 5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
- 6. parameters are global; extents, grid and threads are positive and not more than the machine counts, or int32
-    expressions of the parameters
- 7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else; one of every thread has all of those that
-    run it
- 8. manual `stage` and `order` come together and have the same length; `order` is a permutation
- 9. a break ends an iteration of a serial loop or a while
-
+1. names: parameters, buffers, block variables, loop variables and binds all have different names
+2. a variable is used only where its block, loop or bind is visible; a buffer only if the kernel declares it
+3. types: operands agree, comparisons and and/or/not give bool, conditions are bool, indices are integers
+4. a store's value, and an atomic's previous value, has its buffer's dtype; a bind's value has its variable's
+5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
+6. parameters are global; extents, grid and threads are positive and within the machine's limits, or int32 expressions
+   of the parameters
+7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else; a nest of every thread covers all threads
+   that run it
+8. manual `stage` and `order` come together and have the same length; `order` is a permutation
+9. a break ends an iteration of a serial loop or a while
 10. a constant has a value of its type; functions are known, with operands of the types that they take
 11. a region of a tile that begins at a number lies within the tile
 
-Not checked here: that indices stay within tiles for every value of the variables, and what each operation demands of
-its operands: that is its form (`ops.form`).
+Not checked here: that indices stay within tiles for every value of the variables, and the operands of each operation:
+its form checks them (`ops.form`).
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from tilec.ir.verify_calls import wrong_call, wrong_constant
 from tilec.support.source import Span
 
 Said = str | tuple[Span, str]
-"""What is wrong, with the place where that is not the whole of what is looked at."""
+"""A violation, with its place where that is not the statement being checked."""
 
 
 MOST = (1 << 31) - 1
-"""Of what is counted in int32: elements along a dimension, iterations, places."""
+"""The largest number counted in int32: elements along a dimension, iterations, slots."""
 MOST_BLOCKS = (MOST, 65535, 65535)
 MOST_THREADS = 1024
 """CUDA programming guide, table of technical specifications: maximum dimensions of a grid, threads of a block."""
@@ -50,14 +49,14 @@ def _size(extent: tile.Extent) -> int:
 
 
 def verify_tile(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[str]:
-    """Every broken promise, in words. `as_launched`: of a kernel with the grid that is launched, which may walk through
-    its tiles in a loop over what the machine hands out."""
+    """Yield every broken rule as a sentence. `as_launched` allows the final grid, in which a loop may be dynamically
+    scheduled."""
     for span, said in tile_violations(kernel, as_launched=as_launched):
         yield said if span == kernel.span else f"line {span.line}: {said}"
 
 
 def tile_violations(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[tuple[Span, str]]:
-    """Every broken promise, with its place."""
+    """Yield every broken rule with its place."""
     checker = _Checker(kernel, as_launched)
     for said in (*_launch(kernel), *checker.declarations(kernel)):
         yield (kernel.span, said) if isinstance(said, str) else said
@@ -116,7 +115,7 @@ class _Checker:
             yield "a tile is given two layouts"
 
     def _declared(self, what: tile.Buffer | tile.Var) -> Iterator[Said]:
-        """With the place of a buffer's declaration; a variable has none."""
+        """Declare a name, and yield violations with the place of a buffer's declaration."""
         for said in self._declare(what):
             yield (what.span, said) if isinstance(what, tile.Buffer) else said
 
@@ -289,7 +288,7 @@ class _Checker:
 
 
 def _element(buffer: tile.Buffer) -> Iterator[str]:
-    """Threads reach what lies in tensor memory by copies of whole rows alone."""
+    """Yield a violation for tensor memory, which threads reach by copies of whole rows only."""
     if buffer.scope == "tmem":
         yield f"an element of {buffer.name}, which is in tensor memory"
 
@@ -307,7 +306,7 @@ def _binary(expr: tile.Binary) -> Iterator[str]:
 
 
 def _last(body: tuple[tile.Stmt, ...], allowed: bool) -> Iterator[tuple[Span, str]]:
-    """Breaks stand where the iteration ends: `allowed` for the last statement alone."""
+    """Yield breaks that do not end an iteration; `allowed` holds where the last statement of the body ends one."""
     for place, stmt in enumerate(body):
         ends = allowed and place == len(body) - 1
         if isinstance(stmt, tile.Break) and not ends:
@@ -339,7 +338,7 @@ def _loop(loop: tile.For) -> Iterator[str]:
 
 
 def _scheduling_hints(loop: tile.For) -> Iterator[str]:
-    """One entry for each statement that has a stage, if they are given."""
+    """Yield violations unless every hint has one entry for each statement with a stage."""
     if (asked := loop.scheduling_hints) is None:
         return
     given = {len(part) for part in (loop.stage, asked.asynchronous, asked.groups, asked.sync) if part is not None}

@@ -1,5 +1,5 @@
-"""Where in their tensors TMA's boxes begin: promise 17 of `ir.warp_verify`. Coordinates are followed by remainders: the
-set of what may be left when a value is divided by a small number."""
+"""The alignment of TMA's boxes in their tensors: rule 17 of `ir.warp_verify`. Coordinates are tracked by residues: the
+possible remainders of a value modulo a small number."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tilec.ir.warp_effects import name_of
 from tilec.support.records import dataclass
 
 ROW_BYTES = 16
-"""What the address of a box is a multiple of (PTX ISA, "Bounding Box")."""
+"""The alignment of a box's address in bytes (PTX ISA, "Bounding Box")."""
 MOST = 4096
-"""The largest number that values are divided by."""
+"""The largest modulus."""
 
 Remainders = frozenset[int]
 
 
 def boxes(program: Program) -> Iterator[str]:
-    """Promise 17."""
+    """Yield violations of rule 17."""
     operations = [*program.operations(), *(walk(program.common.body) if program.common is not None else ())]
     layouts = {shared.buffer.name: shared.layout for shared in program.shared}
     values = _Values(_definitions(operations))
@@ -49,14 +49,15 @@ def boxes(program: Program) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """A loop's variable: from `start` on, `step` at a time."""
+    """The values of a loop's variable: `start`, then every `step`."""
 
     start: tile.Expr
     step: int
 
 
 def _definitions(operations: list[Operation]) -> dict[tile.Var, list[tile.Expr | _Steps]]:
-    """All that gives a variable a value; the same variable may get one in several roles and copies of a loop's body."""
+    """Return everything that defines each variable; several roles and copies of a loop's body may define the same
+    one."""
     found: dict[tile.Var, list[tile.Expr | _Steps]] = {}
     for op in operations:
         match op:
@@ -85,12 +86,12 @@ class _Values:
     known: dict[tuple[tile.Expr, int], Remainders] = field(default_factory=dict)
 
     def remainders(self, expr: tile.Expr, modulus: int) -> Remainders:
-        """Return what any value of the expression may leave when it is divided by `modulus`."""
+        """Return the possible remainders of the expression modulo `modulus`."""
         if modulus == 1:
             return frozenset({0})
         key = (expr, modulus)
         if key not in self.known:
-            self.known[key] = _multiples(1, modulus)  # of a variable that is made of itself
+            self.known[key] = _multiples(1, modulus)  # while it is computed: for a variable that depends on itself
             self.known[key] = self._sum(expr, modulus) if modulus <= MOST else _multiples(1, modulus)
         return self.known[key]
 
@@ -106,7 +107,7 @@ class _Values:
         return total
 
     def _collect(self, expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
-        """Add `factor` times the expression to the terms; return what of it is constant."""
+        """Add `factor` times the expression's terms to `terms`; return its constant part."""
         match expr:
             case tile.Const(value=value) if isinstance(value, int):
                 return factor * value
