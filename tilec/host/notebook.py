@@ -1,4 +1,4 @@
-"""A kernel as notebooks show it: how it is called, and the schedule of each loop as a table."""
+"""A kernel in notebooks: its signature, and the schedule of each loop as a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _RINGS = ("ring", "in", "versions", "bytes of one", "lifetime")
 
 
 def html(signature: str, target: str, loops: Sequence[Mapping[str, Any]]) -> str:
-    """`loops` is what the schedule trace says of the kernel's pipelined loops (docs/trace.md)."""
+    """Return a kernel as HTML. `loops` are the pipelined loops of its schedule trace (docs/trace.md)."""
     parts = [f"<b>{escape(signature)}</b> for {escape(target)}", *map(_loop, loops)]
     return f"<div>{''.join(parts)}</div>"
 
