@@ -1,4 +1,7 @@
-"""What an editor is answered about a file that it has open, in the types of the protocol."""
+"""Answers to an editor's requests about an open file, in the types of the protocol.
+
+The handlers are named after the requests of the protocol.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tilec.frontend.language import meaning
 from tilec.frontend.syntax import ast
 from tilec.lsp import findings, vocabulary
 from tilec.lsp.documents import Document, Documents
-from tilec.lsp.hover import hover as told
+from tilec.lsp.hover import hover as describe_place
 from tilec.lsp.names import Kind, Names, Symbol
 from tilec.lsp.positions import Units
 from tilec.support.records import dataclass
@@ -41,7 +44,7 @@ _SYMBOLS: dict[Kind, types.SymbolKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What every answer is made from: the open files, and how the editor counts."""
+    """The inputs of every answer: the open files, and the editor's code units."""
 
     documents: Documents
     units: Units
@@ -50,7 +53,7 @@ class Desk:
         return types.Location(document.uri, self.units.range(span, document.source.lines))
 
     def definition(self, document: Document, line: int, column: int) -> tuple[Document, Span] | None:
-        """Return where what stands at a place is defined, in whatever file."""
+        """Return the definition of the name at a place, in whatever file it is."""
         found = document.names.at(line, column)
         if found is not None:
             symbol, _ = found
@@ -74,7 +77,7 @@ def _place_in(document: Document, symbol: Symbol | None) -> tuple[Document, Span
 
 def hover(desk: Desk, document: Document, params: types.HoverParams) -> types.Hover | None:
     place = desk.units.place(params.position, document.source.lines)
-    found = told(document, desk.documents, *place)
+    found = describe_place(document, desk.documents, *place)
     if found is None:
         return None
     text, span = found
@@ -159,7 +162,7 @@ def document_symbols(desk: Desk, document: Document, params: types.DocumentSymbo
 def _outline(
     body: tuple[ast.Stmt, ...], names: Names, document: Document, units: Units, *, top: bool = False
 ) -> list[types.DocumentSymbol]:
-    """Functions with what they allocate; at the top the constants too."""
+    """Return functions with the buffers that they allocate; with `top`, constants too."""
     lines = document.source.lines
     listed = []
     for statement in body:
@@ -201,7 +204,7 @@ def rename(desk: Desk, document: Document, params: types.RenameParams) -> types.
 
 
 def _renamable(desk: Desk, document: Document, position: types.Position) -> tuple[Symbol, Span] | None:
-    """Return the name at a place, unless another file gives it, or it may stand where the text cannot be read."""
+    """Return the name at a place; None if another file defines it, or it may occur in text that cannot be parsed."""
     names = document.names
     found = names.at(*desk.units.place(position, document.source.lines))
     if found is None or found[0].kind in ("module", "imported"):
