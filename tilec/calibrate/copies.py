@@ -44,17 +44,17 @@ def probes() -> Iterator[Probe]:
     for box in (SMALL, LARGE):
         size = box * ROW_BYTES
         yield Probe(
-            f"tma.load throughput, boxes of {size} bytes", _stream(box, SM_WINDOW), _streamed(box, SM_WINDOW), SLOTS,
-            (64, 512), 32, SLOTS * size, tma, rows=ROWS, box=box,
+            f"tma.load throughput, boxes of {size} bytes", _stream(box, SM_WINDOW), _streamed(box, SM_WINDOW),
+            SLOTS, (64, 512), 32, SLOTS * size, tma, rows=ROWS, box=box,
         )  # fmt: skip
         yield Probe(
-            f"tma.store throughput, boxes of {size} bytes", _store_stream(box), _filled, SLOTS, (64, 512), 32, size,
-            tma, rows=ROWS, box=box,
+            f"tma.store throughput, boxes of {size} bytes", _store_stream(box), _filled, SLOTS, (64, 512), 32,
+            size, tma, rows=ROWS, box=box,
         )  # fmt: skip
     for name, window, trip_count in (("l2", L2_WINDOW, (16, 256)), ("dram", ROWS, (8, 56))):
         yield Probe(
-            f"{name} throughput, all SMs", _stream(LARGE, window), _streamed(LARGE, window), SLOTS, trip_count, 32,
-            SLOTS * LARGE * ROW_BYTES, tma, ("cycles", "ns"), fills_chip=True, rows=ROWS, box=LARGE,
+            f"{name} throughput, all SMs", _stream(LARGE, window), _streamed(LARGE, window), SLOTS, trip_count,
+            32, SLOTS * LARGE * ROW_BYTES, tma, ("cycles", "ns"), fills_chip=True, rows=ROWS, box=LARGE,
         )  # fmt: skip
     yield Probe(
         "cp.async of 2048 bytes", _cp_async(), _last_copied, 1, (32, 256), 128, 2048, ("cp.async",),

@@ -24,8 +24,12 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 PROBES: tuple[Probe, ...] = (
-    *arithmetic.probes(), *tensor.probes(), *shared.probes(), *thread_barriers.probes(), *copies.probes(),
-)  # fmt: skip
+    *arithmetic.probes(),
+    *tensor.probes(),
+    *shared.probes(),
+    *thread_barriers.probes(),
+    *copies.probes(),
+)
 SCHEMA = 1
 REPEATS = 15
 PATIENCE_SECONDS = 60

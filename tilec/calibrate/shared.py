@@ -81,7 +81,7 @@ def _loads(access: str) -> str:
         v = [f"%r{12 + 4 * (number % 4) + i}" for i in range(4)]
         lines.append("    " + access.format(v=", ".join(v), at=f"%r9+{number * ACCESS_BYTES}"))
         lines += [f"    add.u32 %word, %word, {register};" for register in v]
-    return f"""{fill(WARPS * REGION, THREADS, "    mov.u32 %r2, 1;")}{_MINE}{timed(loop(chr(10).join(lines)))}"""
+    return fill(WARPS * REGION, THREADS, "    mov.u32 %r2, 1;") + _MINE + timed(loop("\n".join(lines)))
 
 
 def _stores(access: str) -> str:

@@ -128,9 +128,8 @@ def _wgmma(name: str, operand: Operand, n: int, chain: str, operations: int, cou
     each = operand.k * (count or operations)
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     size = A_BYTES + 128 * n
-    body = f"""{fill(size, WARPGROUP, f"    mov.b32 %r2, {operand.ones};", is_async=True)}{_operands(operand, n)}{chain}
-    mov.b32 %word, %sum0;
-"""
+    ones = fill(size, WARPGROUP, f"    mov.b32 %r2, {operand.ones};", is_async=True)
+    body = f"{ones}{_operands(operand, n)}{chain}\n    mov.b32 %word, %sum0;\n"
     registers = (*_sums(operand, n // 2), ".b64 %da<4>, %db<4>")
     return Probe(
         name, body, same_word(lambda run: min(each * run.trip_count, operand.most), WARPGROUP, dtype),

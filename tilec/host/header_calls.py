@@ -90,7 +90,8 @@ def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple
                 yield f"{_c(size, names)} < 0", what
             for part in sizes.parts(size):
                 if _highest(part, manifest) > sizes.MOST_ELEMENTS:
-                    what = f"{sizes.show(part)}, of extent {axis} of {tensor.name}, is more than {sizes.MOST_ELEMENTS}"
+                    what = f"{sizes.show(part)}, of extent {axis} of {tensor.name}, "
+                    what += f"is more than {sizes.MOST_ELEMENTS}"
                     yield f"{_c(part, names)} > {sizes.MOST_ELEMENTS}", what
 
 

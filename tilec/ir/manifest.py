@@ -226,7 +226,8 @@ def summary(manifest: Manifest) -> str:
             case TensorMapParam(name, dtype, box, swizzle):
                 tensor = manifest.tensor(name)
                 kind = param.KIND.replace("-", " ")
-                text = f"{kind} of {_tensor(tensor)}, {tensor.role}: box {_by(box)} of {dtype}, swizzle {swizzle}"
+                text = f"{kind} of {_tensor(tensor)}, {tensor.role}: box {_by(box)} of {dtype}"
+                text += f", swizzle {swizzle}"
                 if isinstance(param, Im2colMapParam):
                     text += f", from {param.lower} to {param.upper} by {param.stride}"
         lines.append(f"    {index}: {text}")

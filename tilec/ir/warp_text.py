@@ -269,9 +269,8 @@ def _operation(op: Operation) -> str:
         case warp.Advance(cursor=cursor, behind=behind):
             return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"
         case warp.Arrive(barrier=barrier, condition=condition, by_warps=by_warps, block=block):
-            return (
-                f"arrive at {_barrier(barrier)}{_whose(block)}{_where(condition)}{', once a warp' if by_warps else ''}"
-            )
+            once = ", once a warp" if by_warps else ""
+            return f"arrive at {_barrier(barrier)}{_whose(block)}{_where(condition)}{once}"
         case warp.CopiesArrive(barrier=barrier, condition=condition):
             return f"cp_async arrive at {_barrier(barrier)}{_where(condition)}"
         case warp.TensorArrive(barrier=barrier):
