@@ -149,7 +149,6 @@ class Gpu:
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which a child process finds this tilec."""
     here = str(Path(__file__).parents[2])
     paths = os.environ.get("PYTHONPATH", "")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{paths}" if paths else here}

@@ -116,11 +116,9 @@ def manifest(probe: Probe, target: str) -> Manifest:
 
 
 def ptx(probe: Probe, target: str, version: str) -> str:
-    """Return the module: one entry, and the manifest for the cubin.
-
-    The body finds the thread in %thread, its warp and lane in %warp and %lane, the block in %block, shared memory at
-    %smem, the iterations in %left; it leaves its readings in %t0 … and the thread's word in %word.
-    """
+    """Return the module: one entry, and the manifest for the cubin. The body finds the thread in %thread, its warp and
+    lane in %warp and %lane, the block in %block, shared memory at %smem, the iterations in %left; it leaves its
+    readings in %t0 … and the thread's word in %word."""
     params = [".param .u64 times", ".param .u64 result", ".param .u32 trips"]
     params += [".param .u64 memory", ".param .u32 rows"] if probe.rows else []
     params += [".param .align 64 .b8 map[128]"] if probe.box else []
@@ -178,7 +176,6 @@ LEAVE:
 
 
 def _bars(probe: Probe) -> int:
-    """Return the offset of the mbarriers in shared memory."""
     return -(-probe.smem_bytes // 8) * 8
 
 

@@ -192,11 +192,9 @@ _WIDE = 256
 
 def _loaded() -> Probe:
     """Return the probe of the clock under load: products of pseudo-random numbers on every multiprocessor, because
-    zeros leave the clock higher.
-
-    Each iteration clears its accumulators, to limit rounding errors, by a predicate that is false: if the assembler
-    knew this, it would drop the products of an unrolled iteration whose accumulators the next one clears.
-    """
+    zeros leave the clock higher. Each iteration clears its accumulators, to limit rounding errors, by a predicate that
+    is false: if the assembler knew this, it would drop the products of an unrolled iteration whose accumulators the
+    next one clears."""
     word = f"""    mad.lo.u32 %r2, %r0, {_FACTOR}, {_ADDEND};
     shr.u32 %r3, %r2, 9;
     xor.b32 %r2, %r2, %r3;

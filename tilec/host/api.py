@@ -299,7 +299,7 @@ class Kernel:
         return dict(zip(positional, args, strict=True)) | dict(named)
 
     def _misfit(self, args: tuple[object, ...], named: Mapping[str, object], order: tuple[str, ...]) -> str:
-        """Return Python's message for such a call of a function."""
+        """Return the message of Python for such a call of a function."""
         for name in named:
             if name not in self.parameters():
                 return f"got an unexpected keyword argument {name!r}"
@@ -418,7 +418,6 @@ def _check(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
 
 
 def _handle(stream: object, values: Any) -> int:
-    """Return the driver's handle of a stream."""
     if stream is None:
         return _current(values)
     if isinstance(stream, int):

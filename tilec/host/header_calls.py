@@ -225,7 +225,7 @@ def launch(function: str, first: str, declared: str, manifest: Manifest, names: 
 
 
 def _not_passed(manifest: Manifest, names: Mapping[str, str]) -> list[str]:
-    """Return the parameters that only another target's variant takes."""
+    """Return the arguments that only another target's variant takes."""
     taken = {p.name if isinstance(p, ScalarParam) else p.tensor for p in manifest.params}
     return [name for given, name in names.items() if given not in taken]
 
@@ -346,7 +346,6 @@ def _c(size: Size, names: Mapping[str, str]) -> str:
 
 
 def _steps(tensor: TensorInfo) -> Shape:
-    """Return the stride of each dimension in elements."""
     if tensor.strides is not None:
         return tensor.strides
     steps: list[Size] = [1]

@@ -351,7 +351,6 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
 
 
 def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
-    """Return a copy of the array with the tensor's strides."""
     from tilec.ir.elements import strided_copy
 
     try:
@@ -361,7 +360,6 @@ def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Arra
 
 
 def _steps(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the stride of each dimension in elements."""
     if tensor.strides is not None:
         return shape_of(tensor.strides, sizes)
     steps = [1]
@@ -371,7 +369,6 @@ def _steps(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _bytes(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
-    """Return the size of a workspace in bytes."""
     from tilec.ir.types import BY_NAME
 
     return max(math.prod(shape_of(tensor.shape, sizes)) * BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)

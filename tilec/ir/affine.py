@@ -79,11 +79,9 @@ def reads_elements(expr: tile.Expr) -> bool:
 
 
 def _divided(expr: tile.Binary, form: Affine, by: int, factor: int, terms: dict[tile.Expr, int]) -> int:
-    """Add `factor` times a quotient or remainder by a constant to `terms`, and return its constant part.
-
-    Of (Σ cᵢ·xᵢ + c) // d, a term whose cᵢ is a multiple of d comes out of the quotient; of … % d it vanishes. The rest
-    is divided by its greatest common divisor with d.
-    """
+    """Add `factor` times a quotient or remainder by a constant to `terms`, and return its constant part. Of (Σ cᵢ·xᵢ +
+    c) // d, a term whose cᵢ is a multiple of d comes out of the quotient; of … % d it vanishes. The rest is divided by
+    its greatest common divisor with d."""
     is_quotient = expr.op == "floordiv"
     constant = form.constant // by if is_quotient else 0
     if is_quotient:

@@ -72,11 +72,8 @@ def run_together(
     is_done: Callable[[State], bool],
     is_cut: Callable[[State], bool],
 ) -> Literal["done", "cut", "stuck"]:
-    """Run all roles, each in its turn until it has to wait, for as long as one can go on.
-
-    `advance` returns whether a role made progress. Where a role is cut short (`is_cut`), roles that wait for it are not
-    stuck.
-    """
+    """Run all roles, each in its turn until it has to wait, for as long as one can go on. `advance` returns whether a
+    role made progress. Where a role is cut short (`is_cut`), roles that wait for it are not stuck."""
     while not all(map(is_done, states)):
         has_moved = [advance(state) for state in states]
         if not any(has_moved):

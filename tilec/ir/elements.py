@@ -201,5 +201,4 @@ def _encoded(values: Array, form: SmallFloat) -> Array:
 
 
 def _last(form: SmallFloat) -> int:
-    """Return the bits of the largest number."""
     return int(np.flatnonzero(_decoded(form) == np.float32(form.largest))[0])

@@ -244,11 +244,8 @@ def _power_of_two_up_to(value: int) -> int:
 
 
 def row_major(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
-    """Return the coalesced layout.
-
-    Each thread holds runs of `vector` elements of the last dimension (fewer where that does not divide it),
-    neighbouring threads hold neighbouring runs, and the rest repeats in registers.
-    """
+    """Return the coalesced layout. Each thread holds runs of `vector` elements of the last dimension (fewer where that
+    does not divide it), neighbouring threads hold neighbouring runs, and the rest repeats in registers."""
     last = len(shape) - 1
     while shape[last] % vector:
         vector //= 2
@@ -269,11 +266,9 @@ def row_major(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
 
 
 def column_major(shape: tuple[int, int], threads: int, vector: int) -> Fragment:
-    """Return a layout in which the threads of a warp hold runs of neighbouring rows, at one swizzle.
-
-    Each thread holds runs of `vector` elements of a row (fewer where that does not divide it). Other warps hold other
-    runs of a row as far as warps suffice; the rest repeats in registers down the rows.
-    """
+    """Return a layout in which the threads of a warp hold runs of neighbouring rows, at one swizzle. Each thread holds
+    runs of `vector` elements of a row (fewer where that does not divide it). Other warps hold other runs of a row as
+    far as warps suffice; the rest repeats in registers down the rows."""
     rows, columns = shape
     while columns % vector:
         vector //= 2
@@ -354,12 +349,10 @@ def tensor_accumulator(shape: tuple[int, int], threads: int, run: int = 2) -> Fr
 
 
 def operand_a(accumulator: Fragment, depth: int, element_bytes: int, as_accumulated: bool = False) -> Fragment:
-    """Return the layout of A in registers, M × `depth`, for the mma.sync or wgmma that has this accumulator.
-
-    Each thread holds 4 bytes (or one element) of a row; warps that share rows hold the same. For 16-bit elements it is
-    an accumulator's layout. Bytes may be laid out `as_accumulated` too, if the other operand has the matching order
-    along its depth (`accumulated_depth_order`).
-    """
+    """Return the layout of A in registers, M × `depth`, for the mma.sync or wgmma that has this accumulator. Each
+    thread holds 4 bytes (or one element) of a row; warps that share rows hold the same. For 16-bit elements it is an
+    accumulator's layout. Bytes may be laid out `as_accumulated` too, if the other operand has the matching order along
+    its depth (`accumulated_depth_order`)."""
     per = max(4 // element_bytes, 1)
     warps = tuple(a if a.dim == 0 else Axis(a.size, -1, 0) for a in accumulator.threads[2:])
     word = (Axis(2, 1, 1), Axis(2, 1, 8)) if as_accumulated else (Axis(per, 1, 1),)

@@ -52,11 +52,8 @@ _Identifier = Annotated[str, schema.Where(lambda name: name.replace("$", "_").is
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """A tensor parameter of the kernel, row-major, and dense unless it has strides, in elements. Its extents may depend
-    on the kernel's scalars.
-
-    A workspace is memory that the launcher allocates, with undefined contents before and after the launch. A `zeroed`
-    tensor holds zeros before the launch.
-    """
+    on the kernel's scalars. A workspace is memory that the launcher allocates, with undefined contents before and after
+    the launch. A `zeroed` tensor holds zeros before the launch."""
 
     name: _Name
     dtype: _Dtype
@@ -202,7 +199,6 @@ def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
 
 
 def _schema(manifest: Manifest) -> int:
-    """Return the oldest schema that can express the manifest."""
     if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
         return SCHEMA
     return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA

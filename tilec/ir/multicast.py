@@ -34,10 +34,8 @@ BOX_BYTES = 128  # a box begins at a multiple of it (PTX ISA, cp.async.bulk.tens
 
 def sliced_dimension(extents: tuple[int, ...], layout: SharedLayout, slices: int) -> int | None:
     """Return the dimension along which a tile is split into so many slices of whole boxes; None where it cannot be.
-
     `extents` are those of the tile's box. The contiguous dimension where that leaves whole panels, else the first, if
-    every slice begins at a repetition of the swizzle.
-    """
+    every slice begins at a repetition of the swizzle."""
     unit = SWIZZLE_BYTES if layout.swizzle else BOX_BYTES
     if layout.panels % slices == 0 and layout.panel_bytes % unit == 0:
         return len(extents) - 1

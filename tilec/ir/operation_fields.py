@@ -39,11 +39,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The fields of an operation's class.
-
-    `attributes` are sorted, each with its default or `REQUIRED`; `expressions` are the attributes that may hold one;
-    `read` returns an operation's regions.
-    """
+    """The fields of an operation's class. `attributes` are sorted, each with its default or `REQUIRED`; `expressions`
+    are the attributes that may hold one; `read` returns an operation's regions."""
 
     operands: tuple[Operand, ...]
     attributes: tuple[tuple[str, Any], ...]

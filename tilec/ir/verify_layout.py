@@ -77,7 +77,6 @@ def _touched(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
 
 
 def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
-    """Return the loads in a statement's own expressions."""
     exprs: tuple[tile.Expr, ...]
     match stmt:
         case tile.TileOp(regions=regions):

@@ -198,7 +198,6 @@ def _redeclared(op: Operation, visible: set[str]) -> Iterator[str]:
 
 
 def _free(value: Any) -> set[str]:
-    """Return the free variables of any part of an operation."""
     if isinstance(value, _EXPRESSIONS):
         found = {e.name for e in tile.walk_expr(value) if isinstance(e, tile.Var)}
         return {name for name in found if not name.startswith(OF_THE_MACHINE)}

@@ -25,11 +25,9 @@ Accesses that are disjoint only if such values differ, or differ by much, are no
 def are_disjoint(
     one: warp.Operation, other: warp.Operation, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
-    """Return whether no two threads reach one element, in two iterations of the loops around the operations.
-
-    `writes` is whether the first and the second operation write; else they read. `fixed` are the variables that the
-    block never changes.
-    """
+    """Return whether no two threads reach one element, in two iterations of the loops around the operations. `writes`
+    is whether the first and the second operation write; else they read. `fixed` are the variables that the block never
+    changes."""
     if not isinstance(one, warp.Elementwise) or not isinstance(other, warp.Elementwise):
         return False
     if one.block is not None or other.block is not None:
@@ -76,7 +74,6 @@ def _accesses(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buf
 
 @by_identity(_KEPT)
 def _has_registers(nest: tile.Parallel) -> bool:
-    """Return whether a nest touches registers."""
     return any(buffer.in_registers for reached in _accesses(nest).values() for buffer, _ in reached)
 
 

@@ -116,12 +116,10 @@ def _apply(op: str, a: int, b: int) -> int:
 
 
 class Execution:
-    """The operations of one role in the order in which a scenario executes them.
-
-    Long loops skip a multiple of `period` iterations, the same in all roles: `skips` has the number for a role's first
-    entry into the loop, its second and so on; loops over the variables `long` keep more iterations. `asked` tells
-    whether the scenario's choices were used. `values` are the variables' values at the last operation.
-    """
+    """The operations of one role in the order in which a scenario executes them. Long loops skip a multiple of `period`
+    iterations, the same in all roles: `skips` has the number for a role's first entry into the loop, its second and so
+    on; loops over the variables `long` keep more iterations. `asked` tells whether the scenario's choices were used.
+    `values` are the variables' values at the last operation."""
 
     def __init__(
         self,

@@ -139,7 +139,6 @@ def _row_of(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
 
 
 def _differing(lanes: set[int]) -> int:
-    """Return the bits in which any two of the lanes differ."""
     first = min(lanes)
     bits = 0
     for lane in lanes:
@@ -227,11 +226,9 @@ def _keeps_rows(layout: Fragment, parts: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """The tiles that reuse the memory of rings.
-
-    `beneath` has for each of them the ring tiles whose memory it reuses, and whether rows at the same place belong to
-    the same warpgroup in both. `by_rows` are the accumulators of which each warpgroup holds such rows.
-    """
+    """The tiles that reuse the memory of rings. `beneath` has for each of them the ring tiles whose memory it reuses,
+    and whether rows at the same place belong to the same warpgroup in both. `by_rows` are the accumulators of which
+    each warpgroup holds such rows."""
 
     beneath: dict[str, tuple[tuple[str, bool], ...]]
     by_rows: frozenset[str]

@@ -1,7 +1,5 @@
-"""Answers to an editor's requests about an open file, in the types of the protocol.
-
-The handlers are named after the requests of the protocol.
-"""
+"""Answers to an editor's requests about an open file, in the types of the protocol. The handlers are named after the
+requests of the protocol."""
 
 from __future__ import annotations
 

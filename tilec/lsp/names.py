@@ -322,7 +322,6 @@ def _kind_of_function(node: ast.Function) -> Kind:
 
 
 def _word(span: Span, name: str, text: str) -> Span:
-    """Return the span of the name in a definition's first lines."""
     for down, line in enumerate(text.split("\n")):
         if not line.startswith(("@", "#")) and name in line:
             column = line.index(name) + 1

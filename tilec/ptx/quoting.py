@@ -1,8 +1,5 @@
-"""Quotes arbitrary text in PTX: names of files, comments.
-
-The assembler takes printable ASCII only, and no escapes in strings: any other character becomes the hexadecimal bytes
-of its UTF-8, as in a URL.
-"""
+"""Quotes arbitrary text in PTX: names of files, comments. The assembler takes printable ASCII only, and no escapes in
+strings: any other character becomes the hexadecimal bytes of its UTF-8, as in a URL."""
 
 from __future__ import annotations
 

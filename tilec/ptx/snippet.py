@@ -1,9 +1,6 @@
 """PTX that the author writes into a kernel: `fma.rn.f32 {0}, {1}, {2}, {3};`, where {0} is the result and {1} and on
-are the inputs.
-
-It may declare registers, and it only computes: no memory, no barriers, no branches, no machine state. So it may be
-computed twice, or not at all, like any other expression.
-"""
+are the inputs. It may declare registers, and it only computes: no memory, no barriers, no branches, no machine state.
+So it may be computed twice, or not at all, like any other expression."""
 
 from __future__ import annotations
 
@@ -197,7 +194,6 @@ def _check(instruction: Instruction, known: Collection[str], inputs: Collection[
 
 
 def _names(value: Operand | None) -> list[str]:
-    """Return the registers of an operand."""
     match value:
         case Reg(name=name):
             return [name]

@@ -510,7 +510,6 @@ def changed(options: CompileOptions) -> dict[str, str]:
 
 
 def _different(record: CompileOptions | Switches, default_text: CompileOptions | Switches) -> dict[str, object]:
-    """Return the fields that differ from their defaults."""
     names = type(record).__match_args__
     return {name: getattr(record, name) for name in names if getattr(record, name) != getattr(default_text, name)}
 
@@ -533,11 +532,9 @@ _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 def switches(environment: Mapping[str, str] = os.environ) -> Switches:
-    """Return the settings of the environment.
-
-    TILE_AS_DEBUG_UNLIMITED_SMEM counts if it is exactly 1, TILEIR_PREFER_TMA_FOR_LOAD_STORE if it is exactly true,
-    TILEIR_ALWAYS_SWIZZLE if it is set, TILEIR_DELAY_TMA_STORE_WAIT as a decimal number: 0 switches the delay off.
-    """
+    """Return the settings of the environment. TILE_AS_DEBUG_UNLIMITED_SMEM counts if it is exactly 1,
+    TILEIR_PREFER_TMA_FOR_LOAD_STORE if it is exactly true, TILEIR_ALWAYS_SWIZZLE if it is set,
+    TILEIR_DELAY_TMA_STORE_WAIT as a decimal number: 0 switches the delay off."""
     delay = environment.get("TILEIR_DELAY_TMA_STORE_WAIT", "1")
     if not _DECIMAL.fullmatch(delay.strip()):
         fail(

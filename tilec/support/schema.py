@@ -274,7 +274,6 @@ def _members(arguments: tuple[Any, ...], value: object, place: str) -> tuple[Any
 
 
 def _named(wanted: Any, value: object, place: str) -> Any:
-    """Return a `NamedTuple` from an array."""
     if not isinstance(value, list | tuple) or len(value) != len(wanted._fields):
         _refuse(place, f"[{', '.join(wanted._fields)}]", value)
     hints = typing.get_type_hints(wanted, include_extras=True)

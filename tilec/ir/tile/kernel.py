@@ -67,13 +67,10 @@ Ask = Literal["fast-math", "unspecialised", "without-tma"]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel in tile IR.
-
-    `params` are in launch order: global buffers and scalar variables, among them those that extents depend on. `grid`
-    and `block_vars` are x, y, z, as many as written. `outputs` are the tensors that the file says it returns, in that
-    order; `asks` are its compiler options; `raster` is the order of blocks that it states (None: left open); `subtiles`
-    are the tiles that it splits into parts.
-    """
+    """A kernel in tile IR. `params` are in launch order: global buffers and scalar variables, among them those that
+    extents depend on. `grid` and `block_vars` are x, y, z, as many as written. `outputs` are the tensors that the file
+    says it returns, in that order; `asks` are its compiler options; `raster` is the order of blocks that it states
+    (None: left open); `subtiles` are the tiles that it splits into parts."""
 
     name: str
     params: tuple[Buffer | Var, ...]

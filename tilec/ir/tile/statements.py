@@ -196,11 +196,9 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class LoopLayout:
-    """The thread that runs each iteration of a nest, and the iteration's index within it (None: in program order).
-
-    Both are expressions of `vars`, one variable per dimension of `shape`. Where threads have several `copies` of an
-    iteration, one more variable, the last, is the copy's number.
-    """
+    """The thread that runs each iteration of a nest, and the iteration's index within it (None: in program order). Both
+    are expressions of `vars`, one variable per dimension of `shape`. Where threads have several `copies` of an
+    iteration, one more variable, the last, is the copy's number."""
 
     shape: tuple[int, ...]
     vars: tuple[Var, ...]

@@ -14,12 +14,10 @@ from tilec.support.source import NOWHERE, Span
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The position of an operation in a software pipeline, for readers and for the verifier's order of the text.
-
-    `part` and `step` are the part of the pipeline and the time step in it; `iteration` is the value of the source
-    loop's variable `var`; `place` is the index of the source statement in that loop; `around` is the position of the
-    pipeline in the one around it.
-    """
+    """The position of an operation in a software pipeline, for readers and for the verifier's order of the text. `part`
+    and `step` are the part of the pipeline and the time step in it; `iteration` is the value of the source loop's
+    variable `var`; `place` is the index of the source statement in that loop; `around` is the position of the pipeline
+    in the one around it."""
 
     part: Literal["prologue", "steady", "epilogue"]
     step: int
@@ -197,12 +195,9 @@ class Scales:
 @dataclass(frozen=True, slots=True)
 class TensorMma(Operation):
     """C += op(A)·op(B) by tcgen05.mma, A in shared or tensor memory, B in shared and C in tensor memory; or C =
-    op(A)·op(B) where `clear` holds.
-
-    One thread issues it, number `leader` of the role; the tensor cores themselves signal its completion
-    (`by_tensor_cores`, `TensorArrive`). `paired`: by the tensor cores of a pair of blocks, of which each has its own
-    rows of A and half of B's columns.
-    """
+    op(A)·op(B) where `clear` holds. One thread issues it, number `leader` of the role; the tensor cores themselves
+    signal its completion (`by_tensor_cores`, `TensorArrive`). `paired`: by the tensor cores of a pair of blocks, of
+    which each has its own rows of A and half of B's columns."""
 
     a: tile.Buffer
     b: tile.Buffer
@@ -286,12 +281,10 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class Loop(Operation):
-    """`for var in range(start, stop, step)`, run by all threads of the role alike.
-
-    `part` marks the steady state of a software pipeline. The iterations of each of the `phases` come in turn, then
-    those that run `body`. With `following` there always is a first iteration, and each one computes the next; `step`
-    then is meaningless, but the variable stays below `stop`.
-    """
+    """`for var in range(start, stop, step)`, run by all threads of the role alike. `part` marks the steady state of a
+    software pipeline. The iterations of each of the `phases` come in turn, then those that run `body`. With `following`
+    there always is a first iteration, and each one computes the next; `step` then is meaningless, but the variable
+    stays below `stop`."""
 
     var: tile.Var
     start: tile.Expr

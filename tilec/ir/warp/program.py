@@ -18,12 +18,10 @@ from tilec.support.source import NOWHERE, Span
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Warps first_warp … first_warp + warps − 1.
-
-    `registers` is the setmaxnreg count (None: as launched), the same for roles that share a warpgroup. `single_thread`
-    roles run their body in one elected thread of their first warp. In ping-pong, `ping_pong_barrier` is the named
-    barrier of the first warpgroup, which has the turn before the body, and again after it.
-    """
+    """Warps first_warp … first_warp + warps − 1. `registers` is the setmaxnreg count (None: as launched), the same for
+    roles that share a warpgroup. `single_thread` roles run their body in one elected thread of their first warp. In
+    ping-pong, `ping_pong_barrier` is the named barrier of the first warpgroup, which has the turn before the body, and
+    again after it."""
 
     name: str
     first_warp: int

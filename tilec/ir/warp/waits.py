@@ -216,12 +216,10 @@ class TensorArrive(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TryCancel(Operation):
-    """The role's thread `leader` asks cluster launch control for the work of a block that has not begun.
-
-    The response's bytes signal the barrier; with `announces` the thread first announces them there, else the kernel
-    does. Without a barrier the response is a version of a ring: the thread asks in the first block of a cluster for the
-    work of another cluster, all blocks receive the response, and each announces its bytes when it acquires the version.
-    """
+    """The role's thread `leader` asks cluster launch control for the work of a block that has not begun. The response's
+    bytes signal the barrier; with `announces` the thread first announces them there, else the kernel does. Without a
+    barrier the response is a version of a ring: the thread asks in the first block of a cluster for the work of another
+    cluster, all blocks receive the response, and each announces its bytes when it acquires the version."""
 
     answer: Buffer
     barrier: Barrier | None

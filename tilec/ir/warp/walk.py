@@ -35,10 +35,8 @@ def static_trip_count(loop: Loop) -> int | None:
 
 
 def final_guard(loop: Loop) -> Branch | None:
-    """Return the branch around the whole body of a loop whose condition, once false, stays false.
-
-    The condition compares the loop's variable with an upper bound that does not change with it. None for other loops.
-    """
+    """Return the branch around the whole body of a loop whose condition, once false, stays false. The condition
+    compares the loop's variable with an upper bound that does not change with it. None for other loops."""
     if not loop.body:
         return None
     *before, guard = loop.body
