@@ -132,8 +132,8 @@ class Gpu:
         self.gpu, self.driver, self.sms = known.name, known.driver, known.sms
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
-        told = (probe.name, str(repeats), str(self.sms))
-        command = [sys.executable, "-m", "tilec.calibrate.measure", *told]
+        arguments = (probe.name, str(repeats), str(self.sms))
+        command = [sys.executable, "-m", "tilec.calibrate.measure", *arguments]
         try:
             # Through a pipe, so that an interrupted run leaves no file.
             child = subprocess.run(
@@ -142,8 +142,8 @@ class Gpu:
         except subprocess.TimeoutExpired:
             raise ProbeFault(f"it took more than {PATIENCE_SECONDS} s") from None
         if child.returncode:
-            said = child.stderr.decode(errors="replace").strip().splitlines()
-            raise ProbeFault(said[-1] if said else f"its process ended with code {child.returncode}")
+            errors = child.stderr.decode(errors="replace").strip().splitlines()
+            raise ProbeFault(errors[-1] if errors else f"its process ended with code {child.returncode}")
         slopes: Slopes = json.loads(child.stdout.splitlines()[-1])
         return slopes
 

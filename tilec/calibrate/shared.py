@@ -39,7 +39,7 @@ def probes() -> Iterator[Probe]:
         ("st.shared", "st.shared.v4.b32 [{at}], {{%left, %left, %left, %left}};", NONE),
         ("stmatrix", "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{at}], {{%left, %left, %left, %left}};", STMATRIX),
     ):
-        # In the last iteration the stored count is 1.
+        # In the last iteration %left, the stored word, is 1.
         stored = same_word(lambda run: 1, THREADS)
         yield Probe(f"{name} throughput", _stores(access), stored, 1, (256, 4096), THREADS, WARPS * REGION, feature)
 

@@ -68,14 +68,14 @@ def compile(
         file = _source(source)
     except CompileError as error:
         raise error.with_traceback(None) from None  # the frames inside tilec do not help the caller
-    asked = options.CompileOptions(
+    chosen = options.CompileOptions(
         target=target or _target_here(device),
         entry=entry,
         defines=tuple((name, _constant(name, value)) for name, value in params.items()),
         **{"cache_dir": options.cache_folder(), **_checked(switches or {})},
     )
     try:
-        build = driver.build(file, asked, driver.Observer())
+        build = driver.build(file, chosen, driver.Observer())
     except CompileError as error:
         raise _shown(error, file).with_traceback(None) from None
     for found in build.warnings:
@@ -352,7 +352,7 @@ class Kernel:
 
         tensors = {t.name: t for t in self.manifest.tensors}
         arrays = {name: one.as_numpy(storage_type(BY_NAME[tensors[name].dtype])) for name, one in views.items()}
-        # Strided tensors are laid out anew by the emulator's launcher.
+        # The emulator's launcher copies strided tensors to their layout.
         arguments = emulate.Arguments(arrays, scalars)
         if self._build is not None:
             report = emulate.run(self._build, arguments)

@@ -63,9 +63,10 @@ class Argument:
 def check(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
     """Return the C function that returns an error in a call's arguments, or NULL."""
     checks = (*_size_checks(manifest, names), *_tensor_checks(manifest, names), *_grid_checks(manifest, names))
-    lines = [*{wrong: (wrong, said) for wrong, said in reversed(checks)}.values()][::-1]  # the first of each condition
+    # The first check of each condition.
+    lines = [*{wrong: (wrong, message) for wrong, message in reversed(checks)}.values()][::-1]
     used = _used(list(names.values()), lines)
-    body = [*used, *(f"    if ({wrong}) return {_text(said)};" for wrong, said in lines), "    return NULL;\n"]
+    body = [*used, *(f"    if ({wrong}) return {_text(message)};" for wrong, message in lines), "    return NULL;\n"]
     return Function(f"const char *{function}({declared or 'void'})", "\n".join(body), is_public=False)
 
 
@@ -75,8 +76,8 @@ def _used(names: Sequence[str], lines: Sequence[tuple[str, str]]) -> Iterator[st
     return (f"    (void){name};" for name in names if name not in looked_at)
 
 
-def _text(said: str) -> str:
-    return '"' + said.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _text(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -18,11 +18,11 @@ def html(signature: str, target: str, loops: Sequence[Mapping[str, Any]]) -> str
 
 def _loop(loop: Mapping[str, Any]) -> str:
     binding = "; ".join(bound["culprit"] for bound in loop["bounds"] if bound["binds"])
-    said = f"{loop['name']}: an interval of {loop['ii']} cycles, {loop['status']}, in {loop['stages']} stages"
+    summary = f"{loop['name']}: an interval of {loop['ii']} cycles, {loop['status']}, in {loop['stages']} stages"
     statements = ([op["name"], *(op[each] for each in _STATEMENTS[1:])] for op in loop["ops"])
     rings = ([ring[each] for each in ("name", "pool", "depth", "bytes", "lifetime")] for ring in loop["rings"])
     return (
-        f"<p>{escape(said)}{escape(f': {binding}' if binding else '')}</p>"
+        f"<p>{escape(summary)}{escape(f': {binding}' if binding else '')}</p>"
         f"{_table(_STATEMENTS, statements)}{_table(_RINGS, rings)}"
     )
 

@@ -115,11 +115,11 @@ def _driver_version() -> str:
 
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        said = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
+        words = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
     except (OSError, subprocess.CalledProcessError):
-        said = []
-    if said:
-        return said[0]
+        words = []
+    if words:
+        return words[0]
     version = int(_call(driver.cuDriverGetVersion()))
     return f"for CUDA {version // 1000}.{version % 1000 // 10}"
 

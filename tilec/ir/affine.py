@@ -149,7 +149,7 @@ def interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
         case tile.Select(then=a, orelse=b):
             (la, ha), (lb, hb) = interval(a, ranges), interval(b, ranges)
             return (min(la, lb), max(ha, hb))
-        case tile.Binary(op="min" | "max" as op, a=a, b=b):  # one of two values, which does not wrap around
+        case tile.Binary(op="min" | "max" as op, a=a, b=b):  # one of the operands, so it does not wrap around
             return _binary(op, interval(a, ranges), interval(b, ranges))
         case tile.Binary(op=op, a=a, b=b):
             return _computed(_binary(op, interval(a, ranges), interval(b, ranges)), expr)

@@ -135,7 +135,7 @@ def _nibbles(values: Array, dtype: DType) -> Array:
     if not dtype.is_float:
         return values.astype(np.int64).astype(np.uint8) & 15
     size = np.minimum(np.abs(np.nan_to_num(values, nan=6.0)), 6.0)
-    # Halfway between two numbers the even one, whose last bit is 0: where that is the lower one, halfway is not beyond.
+    # A tie goes to the number whose last bit is 0: where that is the lower one, halfway is not beyond.
     halfway = (_E2M1[1:] + _E2M1[:-1]) / 2
     beyond = np.where(np.arange(7) % 2 == 0, size[..., None] > halfway, size[..., None] >= halfway)
     negative = np.signbit(values) & ~np.isnan(values)

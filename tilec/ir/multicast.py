@@ -28,7 +28,7 @@ def number(cluster: Extents, axes: str) -> int:
     return math.prod(size for axis, size in zip("xyz", cluster, strict=True) if axis in axes)
 
 
-SWIZZLE_BYTES = 1024  # after as many the widest bank swizzle repeats
+SWIZZLE_BYTES = 1024  # the period of the widest bank swizzle
 BOX_BYTES = 128  # a box begins at a multiple of it (PTX ISA, cp.async.bulk.tensor)
 
 

@@ -45,22 +45,22 @@ class Asked:
     name: ClassVar[str]
     """Its name in tile IR."""
     in_text: ClassVar[bool] = True
-    """Whether a file of tile IR may contain it."""
+    """True if a file of tile IR may contain it."""
     reaches_regions: ClassVar[bool] = True
-    """Whether races between roles are checked in all of its regions."""
+    """True if races between roles are checked in all of its regions."""
     is_collective: ClassVar[bool] = True
-    """Whether threads perform it together, so that it matters which threads take part; else each performs it for
+    """True if threads perform it together, so that it matters which threads take part; else each performs it for
     itself, or all for their own elements."""
     order_is_known: ClassVar[bool] = False
-    """Whether its reads and writes are all that fixes its place in the order of statements."""
+    """True if its reads and writes are all that fixes its place in the order of statements."""
     fragments_lie: ClassVar[Literal["alike", "its own way"] | None] = None
     """The relation between the layouts of the fragments that it works on: alike, as for element by element, or by a
     rule of `layout.assign_layouts`. An operation on several fragments has to define it."""
     by_warpgroups: ClassVar[bool] = False
-    """Whether each warpgroup can perform its part without the others; an operation that folds gives the dimension in
+    """True if each warpgroup can perform its part without the others; an operation that folds gives the dimension in
     `folded`."""
     moves: ClassVar[bool] = False
-    """Whether it is called with a source and a destination."""
+    """True if it is called with a source and a destination."""
 
     @property
     def via(self) -> Mechanism | None:
@@ -171,7 +171,7 @@ class Asked:
 
     @property
     def wait(self) -> str | None:
-        """When to wait for it, where the kernel decides."""
+        """The kernel's choice of when to wait for it, if any."""
         return None
 
     @property

@@ -19,7 +19,7 @@ from tilec.support.records import dataclass
 LISTS, HOLDERS = ("tuple[Stmt, ...]", "tuple[Operation, ...]"), ("tuple[Phase, ...]",)
 EXPRESSIONS = {"Expr": False, "tuple[Expr, ...]": True}
 VARIABLES = {"Var": False, "Var | None": False, "tuple[Var, ...]": True}
-"""Whether a field of such a type holds several."""
+"""By type of field: True if it holds several."""
 
 
 Fields = tuple[tuple[str, bool], ...]

@@ -73,7 +73,7 @@ def read_kernel(text: str) -> tile.Kernel:
     lines = []
     for number, line in enumerate(text.split("\n"), 1):
         stripped = re.split(r"(?:^|  )#", line)[0].rstrip()
-        if stripped:  # nothing, or a comment alone
+        if stripped:  # neither empty nor only a comment
             indent = len(stripped) - len(stripped.lstrip())
             lines.append(_Line(number, indent // 2, stripped.lstrip()))
             if lines[-1].depth > readers.DEEPEST:
@@ -116,7 +116,7 @@ class _Reader:
         while (line := self.peek(1)) and (found := _DECLARATION.fullmatch(line.text)):
             declarations.append((found, line))
             self.at += 1
-        # Extents are made of scalars, wherever those stand.
+        # Extents may refer to scalars declared anywhere.
         scalars = (
             tile.Var(found[2], self.dtype(found[3], line)) for found, line in declarations if found[1] == "scalar"
         )
@@ -371,10 +371,10 @@ class _Reader:
         )  # fmt: skip
 
     def scheduling_hints(self, node: ast.expr, line: _Line) -> tile.SchedulingHints:
-        said = self.literal(node, dict, line)
+        given = self.literal(node, dict, line)
 
         def members(name: str, kind: type[T]) -> tuple[T, ...] | None:
-            value = said.pop(name, None)
+            value = given.pop(name, None)
             if value is None:
                 return None
             if not isinstance(value, list) or any(type(member) is not kind for member in value):
@@ -382,7 +382,7 @@ class _Reader:
             return tuple(value)
 
         asynchronous, groups, sync = members("asynchronous", bool), members("groups", int), members("sync", list)
-        self.nothing_else(said, "scheduling_hints", line)
+        self.nothing_else(given, "scheduling_hints", line)
         waits = None if sync is None else tuple(tuple(waited) for waited in sync)
         return tile.SchedulingHints(asynchronous, groups, waits, line.span)
 

@@ -86,8 +86,8 @@ def show_extent(extent: tile.Extent) -> str:
 
 def _stmt(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
     first, nested = _parts(stmt)
-    said = note(stmt) if note is not None else ""
-    yield f"{indent}{first}  # {said}" if said else f"{indent}{first}"
+    comment = note(stmt) if note is not None else ""
+    yield f"{indent}{first}  # {comment}" if comment else f"{indent}{first}"
     for head, body in nested:
         if head:
             yield f"{indent}{head}"
@@ -176,14 +176,14 @@ def _for(loop: tile.For) -> str:
 
 
 def _scheduling_hints(scheduling_hints: tile.SchedulingHints) -> dict[str, list[bool] | list[int] | list[list[int]]]:
-    said: dict[str, list[bool] | list[int] | list[list[int]]] = {}
+    hints: dict[str, list[bool] | list[int] | list[list[int]]] = {}
     if scheduling_hints.asynchronous is not None:
-        said["asynchronous"] = list(scheduling_hints.asynchronous)
+        hints["asynchronous"] = list(scheduling_hints.asynchronous)
     if scheduling_hints.groups is not None:
-        said["groups"] = list(scheduling_hints.groups)
+        hints["groups"] = list(scheduling_hints.groups)
     if scheduling_hints.sync is not None:
-        said["sync"] = [list(waited) for waited in scheduling_hints.sync]
-    return said
+        hints["sync"] = [list(waited) for waited in scheduling_hints.sync]
+    return hints
 
 
 def show_store(store: tile.Store) -> str:

@@ -51,15 +51,15 @@ def _size(extent: tile.Extent) -> int:
 def verify_tile(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[str]:
     """Yield every broken rule as a sentence. `as_launched` allows the final grid, in which a loop may be dynamically
     scheduled."""
-    for span, said in tile_violations(kernel, as_launched=as_launched):
-        yield said if span == kernel.span else f"line {span.line}: {said}"
+    for span, message in tile_violations(kernel, as_launched=as_launched):
+        yield message if span == kernel.span else f"line {span.line}: {message}"
 
 
 def tile_violations(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[tuple[Span, str]]:
     """Yield every broken rule with its place."""
     checker = _Checker(kernel, as_launched)
-    for said in (*_launch(kernel), *checker.declarations(kernel)):
-        yield (kernel.span, said) if isinstance(said, str) else said
+    for violation in (*_launch(kernel), *checker.declarations(kernel)):
+        yield (kernel.span, violation) if isinstance(violation, str) else violation
     yield from checker.body(kernel.body, in_parallel=False)
 
 
@@ -116,8 +116,8 @@ class _Checker:
 
     def _declared(self, what: tile.Buffer | tile.Var) -> Iterator[Said]:
         """Declare a name, and yield violations with the place of a buffer's declaration."""
-        for said in self._declare(what):
-            yield (what.span, said) if isinstance(what, tile.Buffer) else said
+        for message in self._declare(what):
+            yield (what.span, message) if isinstance(what, tile.Buffer) else message
 
     def _declare(self, what: tile.Buffer | tile.Var) -> Iterator[str]:
         if what.name in self.names:
@@ -140,8 +140,8 @@ class _Checker:
     def body(self, body: tuple[tile.Stmt, ...], in_parallel: bool) -> Iterator[tuple[Span, str]]:
         before = set(self.visible)
         for stmt in body:
-            for said in self._stmt(stmt, in_parallel):
-                yield (stmt.span, said) if isinstance(said, str) else said
+            for violation in self._stmt(stmt, in_parallel):
+                yield (stmt.span, violation) if isinstance(violation, str) else violation
         self.visible = before
 
     def _stmt(self, stmt: tile.Stmt, in_parallel: bool) -> Iterator[Said]:
@@ -194,7 +194,7 @@ class _Checker:
                 yield from self._nested(body, (var,), in_parallel)
             case tile.If(condition=condition, then=then, orelse=orelse):
                 threads, groups = self.threads, groups_of(stmt)
-                if groups is None:  # which has no other operands than numbers and WARPGROUP
+                if groups is None:  # else its operands are numbers and WARPGROUP
                     yield from self.expr(condition)
                 elif not 0 <= groups.start < groups.stop <= self.groups:
                     yield f"there are no warpgroups {groups.start} to {groups.stop - 1}"
@@ -220,7 +220,7 @@ class _Checker:
     ) -> Iterator[Said]:
         before = set(self.visible)
         for var in variables:
-            if var != tile.THREAD:  # every thread has had its index before
+            if var != tile.THREAD:  # visible everywhere
                 yield from self._declare(var)
         yield from self.body(body, in_parallel)
         self.visible = before
@@ -245,8 +245,8 @@ class _Checker:
             yield from self.expr(child)
         match expr:
             case tile.Const():
-                if said := wrong_constant(expr):
-                    yield said
+                if message := wrong_constant(expr):
+                    yield message
             case tile.Cast():
                 return
             case tile.Var(name=name):
@@ -261,11 +261,11 @@ class _Checker:
             case tile.Binary():
                 yield from _binary(expr)
             case tile.Call():
-                if said := wrong_call(expr):
-                    yield said
+                if message := wrong_call(expr):
+                    yield message
             case tile.Ptx():
-                if said := wrong_ptx(expr):
-                    yield said
+                if message := wrong_ptx(expr):
+                    yield message
             case tile.Select(condition=condition, then=then, orelse=orelse, dtype=dtype):
                 if condition.dtype != BOOL or then.dtype != dtype or orelse.dtype != dtype:
                     yield f"{show_expr(expr)} is {dtype} of {condition.dtype}, {then.dtype}, {orelse.dtype}"
@@ -339,13 +339,13 @@ def _loop(loop: tile.For) -> Iterator[str]:
 
 def _scheduling_hints(loop: tile.For) -> Iterator[str]:
     """Yield violations unless every hint has one entry for each statement with a stage."""
-    if (asked := loop.scheduling_hints) is None:
+    if (hints := loop.scheduling_hints) is None:
         return
-    given = {len(part) for part in (loop.stage, asked.asynchronous, asked.groups, asked.sync) if part is not None}
+    given = {len(part) for part in (loop.stage, hints.asynchronous, hints.groups, hints.sync) if part is not None}
     if len(given) > 1:
         yield f"lists of {' and '.join(map(str, sorted(given)))} entries for the statements of one loop"
-    for waited in asked.sync or ():
-        if any(type(place) is not int or not 0 <= place < min(given) for place in waited):
-            yield f"sync {list(waited)} names statements that are not there"
-    if any(group < -1 for group in asked.groups or ()):
-        yield f"groups {list(asked.groups or ())} has one below -1"
+    for statements in hints.sync or ():
+        if any(type(place) is not int or not 0 <= place < min(given) for place in statements):
+            yield f"sync {list(statements)} names statements that are not there"
+    if any(group < -1 for group in hints.groups or ()):
+        yield f"groups {list(hints.groups or ())} has one below -1"

@@ -55,8 +55,8 @@ def layout_violations(
                 yield from _shared(buffer, place)
     for nest in tile.walk(kernel.body):
         if isinstance(nest, tile.Parallel):
-            for said in _nest(nest, swept(nest), fragments, kernel.threads):
-                yield f"line {nest.span.line}: {said}"
+            for message in _nest(nest, swept(nest), fragments, kernel.threads):
+                yield f"line {nest.span.line}: {message}"
         elif isinstance(nest, tile.TileOp) and nest.via == "stmatrix":
             held = fragments.get(nest.regions[0].buffer.name)
             if held is not None and not _lies_in_matrices(held):
@@ -110,7 +110,7 @@ def _fragment(buffer: tile.Buffer, layout: Fragment, threads: int) -> Iterator[s
     if layout.shape != buffer.shape:
         yield f"{buffer.name} is {buffer.shape}, its layout {layout.shape}"
     else:
-        yield from (f"{buffer.name}: {said}" for said in _digits(layout, layout.shape, threads))
+        yield from (f"{buffer.name}: {message}" for message in _digits(layout, layout.shape, threads))
 
 
 def _digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> Iterator[str]:
@@ -187,7 +187,7 @@ def _nest(nest: tile.Parallel, layout: Fragment, fragments: Mapping[str, Fragmen
     if layout.shape != extents:
         yield f"a nest over {extents} is swept as {layout.shape}"
         return
-    yield from (f"the nest: {said}" for said in _digits(layout, extents, threads))
+    yield from (f"the nest: {message}" for message in _digits(layout, extents, threads))
     seen: set[tuple[tile.Buffer, tuple[tile.Expr, ...]]] = set()
     for stmt in tile.walk(nest.body):
         uses = [(load.buffer, load.indices) for load in _loads(stmt)]

@@ -37,10 +37,10 @@ def declaration_violations(program: Program) -> Iterator[str]:
     known = _known(program)
     for role in _roles(program):
         for op in warp.walk(role.body):
-            for said in (*_operands(op, role, program, known), *_structure(op)):
-                yield f"role {role.name}, line {op.span.line}: {name_of(op)} {said}"
+            for message in (*_operands(op, role, program, known), *_structure(op)):
+                yield f"role {role.name}, line {op.span.line}: {name_of(op)} {message}"
         visible = {p.name for p in program.params if isinstance(p, tile.Var)} | {v.name for v in program.block_vars}
-        yield from (f"role {role.name}, {said}" for said in _Scopes().body(role.body, visible))
+        yield from (f"role {role.name}, {message}" for message in _Scopes().body(role.body, visible))
 
 
 def _roles(program: Program) -> tuple[Role, ...]:

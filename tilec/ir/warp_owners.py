@@ -47,7 +47,7 @@ def _are_always_disjoint(
         try:
             places = [(op, [_places(op, i, values) for i in indices], w) for op, indices, w in sides]
         except NoValue:
-            continue  # no kernel is launched with these
+            continue  # no launch has these values
         tried += 1
         known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
         if _is_shared([(_threads(op, write), [found[d] or [] for d in known]) for op, found, write in places]):
@@ -103,7 +103,7 @@ def _is_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> boo
         column = np.concatenate(
             [np.asarray(c, np.int64)[iterations] for ((_, iterations), _), c in zip(places, columns, strict=True)]
         )
-        # The number of an element among those that there are, so that no product is too large.
+        # Renumber the elements densely, so that no product overflows.
         _, column = np.unique(column, return_inverse=True)
         _, element = np.unique(element * (len(thread) + 1) + column, return_inverse=True)
     order = np.lexsort((thread, element))

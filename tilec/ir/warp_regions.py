@@ -1,5 +1,5 @@
-"""Whether two accesses to a tensor, in iterations that the verifier of warp programs runs, reach different elements:
-the bounds of both are computed with the values of the loops' variables."""
+"""Bounds of the parts of tensors that accesses reach, computed with the values of the loops' variables: the verifier of
+warp programs asks whether two accesses reach different elements."""
 
 from __future__ import annotations
 

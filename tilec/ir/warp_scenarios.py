@@ -73,7 +73,7 @@ def _evaluate(expr: tile.Expr, values: dict[str, int]) -> int:
         case tile.Binary(op=op, a=a, b=b):
             left, right = _evaluate(a, values), _evaluate(b, values)
             if right == 0 and op in ("floordiv", "floormod"):
-                raise _Unknown  # the machine computes something, which nobody uses
+                raise _Unknown  # the machine's result is unspecified, and unused
             return _apply(op, left, right)
         case tile.Call() | tile.Ptx() | tile.Load():
             raise _Unknown
@@ -134,12 +134,12 @@ class Execution:
         self.values: Mapping[str, int] = {}
         self.skips = skips
         self.asked = False
-        self.entered: dict[str, int] = {}  # each pipeline, how often
-        self.looped: dict[str, int] = {}  # each loop, likewise
-        self.trip_count = 0  # of the innermost pipeline that is under way
+        self.entered: dict[str, int] = {}  # number of entries, by pipeline
+        self.looped: dict[str, int] = {}  # number of entries, by loop
+        self.trip_count = 0  # of the innermost current pipeline
         self.stages = 0
         self.steady: tile.Var | None = None  # its variable
-        self.left = False  # the innermost loop, by a break
+        self.left = False  # whether a break has left the innermost loop
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
         for op in body:

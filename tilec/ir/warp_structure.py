@@ -23,7 +23,7 @@ def partition(program: Program) -> Iterator[str]:
         next_warp = role.first_warp + role.warps
         if role.warps % 4 and any(isinstance(op, warp.Wgmma) for op in warp.walk(role.body)):
             yield f"role {role.name} has {role.warps} warps, not whole warpgroups"
-    register_owner: dict[int, Role] = {}  # who says how many registers each warpgroup has
+    register_owner: dict[int, Role] = {}  # by warpgroup: the first role that sets its registers
     for role in program.roles:
         for group in range(role.first_warp // 4, -(-(role.first_warp + role.warps) // 4)):
             other = register_owner.setdefault(group, role)
@@ -193,7 +193,7 @@ def early(program: Program) -> Iterator[str]:
     tensors = {p.name for p in program.params if not isinstance(p, tile.Var)}
     waiting = False
     for role in program.roles if program.common is None else (program.common, *program.roles):
-        # Only what stands in no loop and under no condition is sure to be run first.
+        # Only operations outside loops and branches are sure to run first.
         waits = [at for at, op in enumerate(role.body) if isinstance(op, warp.GridControl) and op.what == "wait"]
         waiting |= bool(waits)
         for op in role.body[: waits[0]] if waits else role.body:

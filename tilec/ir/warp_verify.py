@@ -139,11 +139,11 @@ def _violations(program: Program, skips: dict[str, Unfollowed]) -> Iterator[str]
 
 
 class _Broken(Exception):
-    """A rule is violated, as `said`."""
+    """A rule is violated, as `message` describes."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(said)
-        self.said = said
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 # ---- rings -----------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class _Run:
                 self.roles, self.advance, lambda state: state.done, lambda state: state.executed > self.steps
             )
         except _Broken as broken:
-            yield broken.said
+            yield broken.message
             return
         if how == "stuck":
             for state in self.roles:
@@ -248,7 +248,9 @@ class _Run:
                 state.missing[place] = set(self.rings[cursor.ring].buffers)
                 return ""
             case warp.TensorMma():
-                return self.multiply(state, op) if op.leader is None else ""  # else by barriers of the kernel's own
+                return (
+                    self.multiply(state, op) if op.leader is None else ""
+                )  # with a leader, ordered by the kernel's own barriers
             case warp.TmaLoad(destination=tile) | warp.TryCancel(answer=tile):
                 return self.load(state, op, tile.name) if op.barrier is None else ""  # as above
             case warp.TensorCopy():
@@ -320,7 +322,7 @@ class _Run:
             case warp.TensorWait(what=what):
                 return self.wait(state, {"load": "tcgen05.ld", "store": "tcgen05.st"}[what], 0)
             case warp.CopiesArrive():
-                for accesses in state.accesses.values():  # whoever waits for the barrier waits for them
+                for accesses in state.accesses.values():  # a wait for the barrier covers these copies
                     accesses[:] = [a for a in accesses if not (a.queue == "cp.async" and a.group and a.write)]
                 return ""
             case warp.CpAsyncCommit():
@@ -351,7 +353,7 @@ class _Run:
         if message := self.order.load(state.index, op, buffer, place, position, version.full.phase):
             return message
         if not missing:
-            # The barrier counts all bytes of a version: it completes with the last copy, as soon as anybody looks.
+            # The barrier counts all bytes of a version: the last copy completes it.
             version.full.fill()
         return ""
 
@@ -438,7 +440,7 @@ class _Run:
             return message
         if version.full.phase <= phase:
             return f"line {op.span.line}: {ring.name} is released before it was filled"
-        # Blocks that share tiles do the same: as many release this version as it is released to.
+        # Blocks that share tiles run alike: as many blocks release this version as this block releases it to.
         blocks = len(mates_by_any(self.program.cluster, ring.shared))
         if ring.paired and not op.by_tensor_cores:
             blocks = 2
@@ -468,7 +470,7 @@ class _Run:
         accesses = [*((n, False) for n in sorted(reads)), *((n, True) for n in sorted(writes))]
         kept_of = {}
         atomic = combined(op)
-        # All conflicts before any record: an operation may read and write one tile, and does not wait for itself.
+        # Check all conflicts before recording: an operation may read and write one tile without waiting for itself.
         for name, write in accesses:
             slot = self.version(state, op, name)
             if isinstance(slot, str):
@@ -527,9 +529,8 @@ class _Run:
         if cursor is None:
             return f"line {op.span.line}: {name_of(op)} touches {name} without saying which version"
         position = state.positions.get(cursor.name, 0)
-        filling = (
-            0 if ring.bytes else state.acquired.get(ring.name, 0)
-        )  # nobody else may touch a version while TMA fills it
+        # Nobody else may touch a version while TMA fills it.
+        filling = 0 if ring.bytes else state.acquired.get(ring.name, 0)
         if ring.has_barriers and position >= max(state.waited.get(ring.name, 0), filling):
             return f"line {op.span.line}: {name_of(op)} touches {name} before it has waited for the version"
         if ring.has_barriers and position < state.left.get(ring.name, 0):

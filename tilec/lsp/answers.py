@@ -122,18 +122,18 @@ def signature_help(desk: Desk, document: Document, params: types.SignatureHelpPa
         return None
     entry = vocabulary.signature_of(call.name, text)
     if entry is not None:
-        label, shown, told = vocabulary.shown(entry), vocabulary.parameters(entry), meaning(entry)
+        label, shown, documentation = vocabulary.shown(entry), vocabulary.parameters(entry), meaning(entry)
     else:
         symbol = document.names.visible(line, column).get(call.name)
         if symbol is None or symbol.node is None:
             return None
-        shown, told = tuple(f"{p.kind}{p.name}" for p in symbol.node.params), symbol.kind
+        shown, documentation = tuple(f"{p.kind}{p.name}" for p in symbol.node.params), symbol.kind
         label = f"{symbol.name}({', '.join(shown)})"
     words = [p.split("=")[0] for p in shown]
     active = words.index(call.keyword) if call.keyword in words else min(call.argument, max(len(words) - 1, 0))
     signature = types.SignatureInformation(
         label,
-        documentation=types.MarkupContent(types.MarkupKind.Markdown, told),
+        documentation=types.MarkupContent(types.MarkupKind.Markdown, documentation),
         parameters=[types.ParameterInformation(p) for p in shown],
     )
     return types.SignatureHelp([signature], active_signature=0, active_parameter=active)

@@ -42,10 +42,10 @@ class Document:
     def offset(self, line: int, column: int) -> int:
         return sum(len(text) + 1 for text in self.source.lines[: line - 1]) + column - 1
 
-    def about(self, told: Told, span: Span) -> str | None:
+    def about(self, notes: Told, span: Span) -> str | None:
         """Return the note about a definition: the one with the same start."""
         at = span.line, span.column
-        return next((text for where, text in told if not where.file and (where.line, where.column) == at), None)
+        return next((text for where, text in notes if not where.file and (where.line, where.column) == at), None)
 
 
 def path_of(uri: str) -> str:

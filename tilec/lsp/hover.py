@@ -103,13 +103,13 @@ def _schedules(document: Document, line: int, column: int) -> Iterator[str]:
     elif document.scheduled is None:
         yield f"Schedule: {_UNSCHEDULED}"
     else:
-        told = [text for span, text in _innermost(document.scheduled.schedules, line, column)]
-        yield from (f"Schedule: {text}" for text in dict.fromkeys(told))
+        notes = [text for span, text in _innermost(document.scheduled.schedules, line, column)]
+        yield from (f"Schedule: {text}" for text in dict.fromkeys(notes))
 
 
-def _innermost(told: Told, line: int, column: int) -> Iterator[tuple[Span, str]]:
+def _innermost(notes: Told, line: int, column: int) -> Iterator[tuple[Span, str]]:
     """Yield the notes on the statements around a place that begin last. A place on a statement's line counts as inside
     it."""
-    at = [(span, text) for span, text in told if not span.file and (covers(span, line, column) or span.line == line)]
+    at = [(span, text) for span, text in notes if not span.file and (covers(span, line, column) or span.line == line)]
     latest = max(((span.line, span.column) for span, _ in at), default=None)
     yield from ((span, text) for span, text in at if (span.line, span.column) == latest)

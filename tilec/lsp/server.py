@@ -83,8 +83,8 @@ class Server(LanguageServer):
         if not is_current():
             return
         if found is None or found.bug is not None:
-            said = "no answer in time" if found is None else f"internal error: {found.bug}"
-            self.log(f"{document.source.path} cannot be checked: {said}")
+            reason = "no answer in time" if found is None else f"internal error: {found.bug}"
+            self.log(f"{document.source.path} cannot be checked: {reason}")
             return
         document.checked = found
         self.publish(document)

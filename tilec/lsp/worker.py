@@ -84,8 +84,8 @@ def _check(question: Question) -> Answer:
         legal(question.source, question.options, observer)
     except CompileError as error:
         found = error.diagnostics
-    told = tuple((span, text) for span, values in given.items() if (text := _told(values)))
-    return Answer(question.source, (*found, *observer.warnings), told)
+    notes = tuple((span, text) for span, values in given.items() if (text := _told(values)))
+    return Answer(question.source, (*found, *observer.warnings), notes)
 
 
 def _told(values: list[Any]) -> str:
@@ -140,12 +140,12 @@ def _schedules(plan: Plan) -> Iterator[tuple[Span, str]]:
             f"{loop['status']}: {loop['proof']}{rings}",
         )
         for op in planned.loop.own:
-            told, stmt = loop["ops"][op], planned.loop.statements[op]
-            role = f", role {told['role']}" if told["role"] else ""
+            record, stmt = loop["ops"][op], planned.loop.statements[op]
+            role = f", role {record['role']}" if record["role"] else ""
             yield (
                 stmt.span,
-                f"stage {told['stage']}, order {told['order']}{role}: begins {told['start']} cycles after "
-                f"its iteration, issues for {told['issue']} cycles, done after {told['latency']}; "
+                f"stage {record['stage']}, order {record['order']}{role}: begins {record['start']} cycles after "
+                f"its iteration, issues for {record['issue']} cycles, done after {record['latency']}; "
                 f"an iteration every {loop['ii']} cycles{of}",
             )
 

@@ -126,7 +126,7 @@ def read(text: str, inputs: int) -> Snippet:
 def complaint(snippet: Snippet, target: str, version: str) -> str | None:
     """Return the first instruction error on a target; None if there is none."""
     found = (isa.check(instruction, target, version) for instruction in snippet.instructions)
-    return next((said for said in found if said is not None), None)
+    return next((error for error in found if error is not None), None)
 
 
 def _line(line: int, inputs: int) -> int:

@@ -88,24 +88,24 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return
         name = unquote(urlsplit(self.path).path).removeprefix("/kernels/")
-        asked = _asked(self.rfile.read(int(length)))
-        if asked is None or asked["target"] not in target_names():
+        request = _asked(self.rfile.read(int(length)))
+        if request is None or request["target"] not in target_names():
             self._refuse(HTTPStatus.BAD_REQUEST)
         elif not self.server.kernels.may_save(name):
             self._refuse(HTTPStatus.NOT_FOUND)
         else:
-            self._save(name, asked)
+            self._save(name, request)
 
-    def _save(self, name: str, asked: Mapping[str, str]) -> None:
+    def _save(self, name: str, request: Mapping[str, str]) -> None:
         """Save and compile the kernel, and send the outcome."""
         server = self.server
         with server.compiling:
             try:
-                server.kernels.save(name, asked["text"])
+                server.kernels.save(name, request["text"])
             except CompileError as error:
                 self._send_json({"said": f"{error}\n", "report": None})
                 return
-            outcome = server.kernels.compile(name, asked["target"], asked["constants"].split())
+            outcome = server.kernels.compile(name, request["target"], request["constants"].split())
             server.reports.pop(name, None)
             if outcome.page is not None:
                 server.reports[name] = outcome.page

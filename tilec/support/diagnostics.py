@@ -160,11 +160,11 @@ class Mistakes:
         """Raise a `CompileError` with all errors in the order of the text, if there are any."""
         if not self.met:
             return
-        listed = sorted(self.found.values(), key=_place)
-        if (more := len(listed) - self.MOST) > 0:
-            last = listed[self.MOST - 1]
-            listed[self.MOST - 1 :] = [replace(last, notes=(*last.notes, f"{more} mistakes more are not shown"))]
-        raise CompileError(*listed)
+        diagnostics = sorted(self.found.values(), key=_place)
+        if (more := len(diagnostics) - self.MOST) > 0:
+            last = diagnostics[self.MOST - 1]
+            diagnostics[self.MOST - 1 :] = [replace(last, notes=(*last.notes, f"{more} mistakes more are not shown"))]
+        raise CompileError(*diagnostics)
 
 
 class _AtOnce(Mistakes):

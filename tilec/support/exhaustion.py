@@ -45,7 +45,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _said_by(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return "memory"
-    # A pipe that takes no more at the moment is a BlockingIOError too, which says how much it took.
+    # A full pipe raises BlockingIOError too, with the number of characters written.
     if isinstance(error, OSError) and not hasattr(error, "characters_written"):
         return _BY_NUMBER.get(error.errno or 0)
     if isinstance(error, ImportError | RuntimeError) or type(error).__module__.partition(".")[0] in ("sqlite3", "cuda"):

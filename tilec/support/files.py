@@ -142,7 +142,7 @@ def check_writable(path: str) -> None:
         _behind_links(file)
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
-        pass  # a new file, or one whose folder is no folder
+        pass  # a new file, or a parent that is no folder
     except OSError as error:
         fail("unwritable-output", f"cannot write {path}: {_reason(error)}")
     if not path or path.endswith("/") or file.is_dir():
@@ -220,7 +220,7 @@ def write_all(contents: Mapping[str, bytes]) -> None:
                 for staged, number, destination in pending:
                     staged.place(number, destination.name)
     except BrokenPipeError:
-        raise  # the reader of a pipe has seen enough: no mistake of anyone's
+        raise  # the reader of a pipe has closed it, which is no error
     except OSError as error:
         if exhausted(error):
             raise OSError(error.errno, error.strerror, str(destination)) from error

@@ -22,7 +22,7 @@ _META = "option"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a field of `CompileOptions` is spelled, and which values it takes.
+    """The spelling and the values of a field of `CompileOptions`.
 
     switch    the long spelling on the command line; a switch that is on by default has --no-… beside it
     help      its line in `--help`; {decides} stands for what the compiler decides from -O3 on

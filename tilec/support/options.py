@@ -37,8 +37,8 @@ wait, and says nothing of the warpgroup's other warps."""
 ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)
 
 TileScheduler = Literal["auto", "static", "launch-control"]
-"""How a block of a persistent grid gets its next tile: by a fixed stride, or by asking the machine for the work of a
-block that has not begun (cluster launch control)."""
+"""The way in which a block of a persistent grid gets its next tile: by a fixed stride, or by asking the machine for the
+work of a block that has not begun (cluster launch control)."""
 TILE_SCHEDULERS: tuple[TileScheduler, ...] = get_args(TileScheduler)
 
 Scheduler = Literal["exact", "heuristic"]
@@ -370,7 +370,7 @@ class CompileOptions:
         default_text="yes, where it takes them",
         tuned=True,
     )
-    """Where the target has it (PTX ISA, stmatrix: sm_90 and above)."""
+    """On targets with stmatrix (PTX ISA: sm_90 and above)."""
 
     tma_loads: bool = option(
         True,

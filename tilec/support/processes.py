@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG = 1  # man 2 prctl
 
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""What ends a command: Ctrl-C, `kill`, a terminal that is closed, Ctrl-\\."""
+"""The signals of Ctrl-C, `kill`, a terminal that is closed, and Ctrl-\\."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -60,10 +60,10 @@ def _write(what: str) -> None:
             os.write(pipe, text[:_LONGEST] + b"\n")
 
 
-def heard(text: bytes, said: dict[int, str]) -> None:
+def heard(text: bytes, activities: dict[int, str]) -> None:
     """Update the last activity of each process from whole lines of a pipe."""
     for line in text.decode(errors="replace").splitlines():
         process, _, what = line.partition(" ")
-        said.pop(int(process), None)
+        activities.pop(int(process), None)
         if what:
-            said[int(process)] = what
+            activities[int(process)] = what

@@ -14,7 +14,7 @@ from dataclasses import MISSING, Field, FrozenInstanceError
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-# The mark, as `dataclasses` makes it, of a field proper; `fields` and `replace` look for it.
+# The marker of a real field in `dataclasses`; `fields` and `replace` look for it.
 _FIELD = vars(dataclasses)["_FIELD"]
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _make(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> Any:
         methods |= {"__eq__": _eq, "__hash__": _hash if is_frozen else None}
     for name, method in (methods | _FROZEN if is_frozen else methods).items():
         namespace.setdefault(name, method)
-    # A second class, as with the standard `slots=True`: `super()` without arguments would still mean the first one.
+    # A second class, as with the standard `slots=True`: `super()` without arguments still refers to the first one.
     return type(cls)(cls.__name__, cls.__bases__, namespace)
 
 

@@ -128,13 +128,13 @@ def record(wanted: Callable[..., T], value: object, place: str) -> T:
     elif hasattr(wanted, "KIND"):
         _known((wanted.KIND,), value.get("kind"), _member(place, "kind"))
         value = {name: member for name, member in value.items() if name != "kind"}
-    said = f"{place}: " if place else ""
+    prefix = f"{place}: " if place else ""
     for name in value:
         if name not in hints:
-            raise SchemaError(f"{said}'{name}' is not known here")
+            raise SchemaError(f"{prefix}'{name}' is not known here")
     for name in required:
         if name not in value:
-            raise SchemaError(f"{said}'{name}' is missing")
+            raise SchemaError(f"{prefix}'{name}' is missing")
     return wanted(**{name: read(hints[name], member, _member(place, name)) for name, member in value.items()})
 
 
@@ -152,8 +152,8 @@ def plain(value: object) -> Any:
     """Return the JSON form of a value, as `read_value` takes it, without fields that equal their defaults."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         members = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
-        said = {f.name: plain(member) for f, member in members if member != _default(f)}
-        return {"kind": value.KIND, **said} if hasattr(value, "KIND") else said
+        given = {f.name: plain(member) for f, member in members if member != _default(f)}
+        return {"kind": value.KIND, **given} if hasattr(value, "KIND") else given
     if isinstance(value, Mapping):
         return {name: plain(member) for name, member in value.items()}
     return [plain(member) for member in value] if isinstance(value, tuple) else value
@@ -245,8 +245,8 @@ def _one_of(alternatives: tuple[Any, ...], value: object, place: str) -> Any:
             return read(one, value, place)
         except SchemaError:
             continue
-    said = [one for one in others if one is not int or float not in others]
-    *named, last = dict.fromkeys("an object or table" if one in kinds.values() else _name(one) for one in said)
+    shown = [one for one in others if one is not int or float not in others]
+    *named, last = dict.fromkeys("an object or table" if one in kinds.values() else _name(one) for one in shown)
     return _refuse(place, f"{', '.join(named)} or {last}" if named else last, value)
 
 
