@@ -53,8 +53,8 @@ def probes() -> Iterator[Probe]:
         )  # fmt: skip
     for name, window, trip_count in (("l2", L2_WINDOW, (16, 256)), ("dram", ROWS, (8, 56))):
         yield Probe(
-            f"{name} throughput, all SMs", _stream(LARGE, window), _streamed(LARGE, window), SLOTS, trip_count,
-            32, SLOTS * LARGE * ROW_BYTES, tma, ("cycles", "ns"), fills_chip=True, rows=ROWS, box=LARGE,
+            f"{name} throughput, all SMs", _stream(LARGE, window), _streamed(LARGE, window), SLOTS,
+            trip_count, 32, SLOTS * LARGE * ROW_BYTES, tma, ("cycles", "ns"), fills_chip=True, rows=ROWS, box=LARGE,
         )  # fmt: skip
     yield Probe(
         "cp.async of 2048 bytes", _cp_async(), _last_copied, 1, (32, 256), 128, 2048, ("cp.async",),

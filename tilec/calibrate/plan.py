@@ -240,8 +240,8 @@ def _tma_load(figures: Figures) -> dict[str, Value]:
     issue = figures[f"tma.load {copies.LARGE * ROW_BYTES} bytes issue"]
     small, wait = figures[SMALL_LOADS], figures["mbarrier arrive and wait"]
     if small < MOST_OFF * (issue + wait):
-        figures.doubt("uses.tma", f"a small box takes {small:.4g}, and the thread that issues it and waits for it "
-                                  f"{issue + wait:.4g}")  # fmt: skip
+        thread = f"the thread that issues it and waits for it {issue + wait:.4g}"
+        figures.doubt("uses.tma", f"a small box takes {small:.4g}, and {thread}")
     return {**cells, "issue": math.ceil(issue)}
 
 
