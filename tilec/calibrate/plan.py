@@ -4,8 +4,8 @@ A row describes one instruction or one limit. Cells that no probe measures stay 
 them. Times to and from memory do not depend on the multiprocessor's clock: they are converted to the clock of the file,
 which the chip holds under load.
 
-A formula is refused, with a reason, where it gives 0 or less or is off by more than a factor of `MOST_OFF` from one of
-its own figures: no machine is like that, so the probe measured something else.
+A formula is refused, with a reason, where it gives 0 or less or is off by more than a factor of `MAX_DEVIATION` from
+one of its own figures: no machine is like that, so the probe measured something else.
 """
 
 from __future__ import annotations
